@@ -1,0 +1,55 @@
+# Everything a person runs here. `make help` lists it. Needs Python 3.11+ and make, nothing else.
+
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench e2e lock clean
+
+help:  ## show this
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+# Two layers of one virtual environment: what runs, then what tests. The stamps are newer than the lock they installed.
+$(VENV)/.runtime: lock/runtime.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Fairlead needs Python 3.11 or newer; set PYTHON=python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "setting up $(VENV) (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/runtime.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime lock/dev.txt
+	@echo "setting up the test tools (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
+	@touch $@
+
+demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running)
+	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
+
+test: $(VENV)/.dev  ## run every test (quiet when green)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
+
+e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
+	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
+
+lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-cache > .lint-imports.log || (cat .lint-imports.log; rm -f .lint-imports.log; exit 1)
+	@rm -f .lint-imports.log
+
+format: $(VENV)/.dev  ## let ruff rewrite what it can
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
+
+bench: $(VENV)/.dev  ## print the figures as tables (BENCH="cel allocator", JSON=file)
+	@$(BIN)/python -m benchmarks $(BENCH) $(if $(JSON),--json $(JSON))
+
+lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group build --custom-compile-command "make lock" pyproject.toml -o lock/runtime.txt
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group dev --custom-compile-command "make lock" -c lock/runtime.txt pyproject.toml -o lock/dev.txt
+
+clean:  ## remove what make made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox
