@@ -20,7 +20,7 @@ _PATH_FORBIDDEN = ("/", "%")
 
 
 def _regex_complaint(what: str, pattern: str, *examples: str) -> str:
-
+    shown = " or ".join(f"'{one}', " for one in examples)
     return f"{what} (e.g. {shown}regex used for validation is '{pattern}')"
 
 
