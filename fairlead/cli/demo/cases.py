@@ -1,0 +1,166 @@
+"""The six cases of `examples/`, and what must be true of each when it has run.
+
+Shared by the demo and the e2e suite: one statement of what Fairlead promises, judged from a `History`,
+so from what the API showed. A check returns sentences; an empty list means that the promise was kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from fairlead.cli.demo.history import GangKey, GangRecord, History
+
+# What a check may ask of a device: (pool, device) → its attributes as published, by bare name.
+Attributes = Callable[[str, str], dict[str, object]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One example: its folder, its gangs with their number of pods, and its promises."""
+
+    folder: str
+    title: str
+    gangs: tuple[tuple[GangKey, int], ...]
+    promises: Callable[[History, Attributes], Iterator[str]]
+
+    def finished(self, history: History) -> bool:
+        """Every pod of every gang has been seen to end."""
+        return all(self._ended(history, key) >= pods for key, pods in self.gangs)
+
+    def failures(self, history: History, attributes: Attributes) -> list[str]:
+        """What was not as promised."""
+        found = [problem for key, pods in self.gangs for problem in _ran_whole(history, key, pods)]
+        return found or list(self.promises(history, attributes))
+
+    @staticmethod
+    def _ended(history: History, key: GangKey) -> int:
+        gang = history.find(*key)
+        return sum(pod.finished_s is not None for pod in gang.pods) if gang else 0
+
+
+def _ran_whole(history: History, key: GangKey, pods: int) -> Iterator[str]:
+    gang = history.find(*key)
+    if gang is None:
+        yield f"gang {key.namespace}/{key.name}: no pod of it was seen"
+        return
+    if len(gang.pods) != pods:
+        yield f"gang {key.namespace}/{key.name}: {len(gang.pods)} pods were seen instead of {pods}"
+    for pod in gang.pods:
+        if pod.phase != "Succeeded":
+            yield f"pod {pod.namespace}/{pod.name}: ended as {pod.phase} instead of Succeeded"
+        if not history.devices(pod):
+            yield f"pod {pod.namespace}/{pod.name}: no device was allocated to it"
+
+
+def _gang(history: History, namespace: str, name: str) -> GangRecord:
+    gang = history.find(namespace, name)
+    assert gang is not None, "checked by _ran_whole"
+    return gang
+
+
+def _one_h100(history: History, attributes: Attributes) -> Iterator[str]:
+    (pod,) = _gang(history, "vision", "notebook").pods
+    uses = history.devices(pod)
+    if len(uses) != 1:
+        yield f"notebook got {len(uses)} devices instead of 1"
+    for use in uses:
+        product = attributes(use.pool, use.device).get("productName")
+        if "H100" not in str(product):
+            yield f"notebook got {use.pool}/{use.device}, a {product}, instead of an H100"
+
+
+def _indexed_job(history: History, attributes: Attributes) -> Iterator[str]:
+    gang = _gang(history, "language", "pretrain")
+    for pod in gang.pods:
+        uses = history.devices(pod)
+        if len(uses) != 2:
+            yield f"pod {pod.name} got {len(uses)} devices instead of 2"
+        for use in uses:
+            kind = attributes(use.pool, use.device).get("type")
+            if kind != "gpu":
+                yield f"pod {pod.name} got {use.pool}/{use.device}, a {kind}, instead of a whole GPU"
+    yield from _started_together(gang)
+
+
+def _two_gangs(history: History, attributes: Attributes) -> Iterator[str]:
+    gangs = [_gang(history, "vision", "resnet"), _gang(history, "language", "bert")]
+    for gang in gangs:
+        yield from _started_together(gang)
+        for pod in gang.pods:
+            for use in history.devices(pod):
+                product = attributes(use.pool, use.device).get("productName")
+                if "H100" not in str(product):
+                    yield f"pod {pod.name} got {use.pool}/{use.device}, a {product}, instead of an H100"
+    held = sorted((gang.held, gang) for gang in gangs if gang.held) if all(gang.held for gang in gangs) else []
+    if len(held) != 2:
+        yield "the two gangs did not both run"
+        return
+    (first, _), (second, waiting) = held
+    if first is None or second is None or second[0] < first[1]:
+        yield f"gang {waiting.key.name} had pods bound before the other ended: both cannot fit on 16 H100s"
+    if not waiting.reasons:
+        yield f"gang {waiting.key.name} waited without a reason on its Gang object"
+    elif not any(any(char.isdigit() for char in reason) for reason in waiting.reasons):
+        yield f"gang {waiting.key.name} waited with a reason that names no figure: {waiting.reasons[-1]}"
+
+
+def _started_together(gang: GangRecord) -> Iterator[str]:
+    """All members were bound before any ended: a gang ran whole, not piece by piece."""
+    bound = [pod.bound_s for pod in gang.pods if pod.bound_s is not None]
+    ended = [pod.finished_s for pod in gang.pods if pod.finished_s is not None]
+    if bound and ended and max(bound) > min(ended):
+        yield f"gang {gang.key.name}: a member was bound only after another had ended"
+
+
+def _one_island(history: History, attributes: Attributes) -> Iterator[str]:
+    (pod,) = _gang(history, "vision", "tensor-parallel").pods
+    uses = history.devices(pod)
+    if len(uses) != 4:
+        yield f"tensor-parallel got {len(uses)} devices instead of 4"
+    islands = {(use.pool, attributes(use.pool, use.device).get("nvlinkDomain")) for use in uses}
+    if len(islands) != 1 or None in {island for _, island in islands}:
+        yield f"tensor-parallel's devices are not on one NVLink island: {sorted(map(str, islands))}"
+
+
+def _mig(history: History, attributes: Attributes) -> Iterator[str]:
+    (pod,) = _gang(history, "vision", "tiny").pods
+    for use in history.devices(pod):
+        found = attributes(use.pool, use.device)
+        if (found.get("type"), found.get("profile")) != ("mig", "1g.10gb"):
+            yield f"tiny got {use.pool}/{use.device}, a {found.get('type')} {found.get('profile')}, instead of 1g.10gb"
+
+
+def _fallback(history: History, attributes: Attributes) -> Iterator[str]:
+    (pod,) = _gang(history, "language", "evaluate").pods
+    for use in history.devices(pod):
+        product = str(attributes(use.pool, use.device).get("productName"))
+        if use.request != "gpu/a100" or "A100" not in product:
+            yield f"evaluate got {use.pool}/{use.device}, a {product}, for {use.request} instead of an A100 for gpu/a100"
+
+
+def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
+    return GangKey(namespace, name), pods
+
+
+ONE_GPU = Case("01-one-gpu", "one H100 with at least 40Gi, by CEL", (_one("vision", "notebook"),), _one_h100)
+INDEXED_JOB = Case(
+    "02-indexed-job",
+    "a Job of 8 pods with nvidia.com/gpu: 2 as one gang",
+    (_one("language", "pretrain", 8),),
+    _indexed_job,
+)
+TWO_GANGS = Case(
+    "03-two-gangs",
+    "two gangs of 12 that want the same 16 H100s",
+    (_one("vision", "resnet", 12), _one("language", "bert", 12)),
+    _two_gangs,
+)
+ONE_ISLAND = Case("04-nvlink-island", "4 GPUs on one NVLink island", (_one("vision", "tensor-parallel"),), _one_island)
+MIG = Case("05-mig", "nvidia.com/mig-1g.10gb: 1 from an A100", (_one("vision", "tiny"),), _mig)
+FALLBACK = Case("06-first-available", "an H200, or else an A100", (_one("language", "evaluate"),), _fallback)
+
+CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK)
+# The two gangs want all H100s, so they run when the others have ended.
+WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK), (TWO_GANGS,))
+NAMESPACES = ("vision", "language")

@@ -1,0 +1,193 @@
+"""What was seen of pods, claims and gangs, in order, and who held which device when.
+
+Exists so that the demo and the e2e suite judge a run by one record, made from what the API showed and from
+nothing inside the programs. Pure: events and times come in, records and violations come out.
+Keeps: a device that two claims held at one instant stays in `double_use` for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fairlead.api import names
+
+
+class DeviceUse(NamedTuple):
+    """One allocated device of a claim."""
+
+    request: str
+    pool: str
+    device: str
+
+
+class GangKey(NamedTuple):
+    """A gang's name; a pod without annotations is a gang of its own name."""
+
+    namespace: str
+    name: str
+
+
+@dataclass
+class PodRecord:
+    """One pod's life. Times are seconds of the caller's clock; None = has not happened."""
+
+    namespace: str
+    name: str
+    uid: str
+    gang: GangKey
+    created_s: float
+    bound_s: float | None = None
+    running_s: float | None = None
+    finished_s: float | None = None
+    phase: str = "Pending"
+    gated: bool = False
+    node: str = ""
+    queue: str = ""
+    claims: dict[str, str] = field(default_factory=dict)  # name in the pod's spec → ResourceClaim
+
+
+@dataclass
+class ClaimRecord:
+    """One claim's last allocation, kept after it was released."""
+
+    namespace: str
+    name: str
+    uid: str
+    devices: tuple[DeviceUse, ...] = ()
+    allocated: bool = False
+    reserved: bool = False
+
+
+@dataclass
+class GangRecord:
+    """One gang as its pods and its Gang object show it."""
+
+    key: GangKey
+    pods: list[PodRecord]
+    queue: str = ""
+    reasons: list[str] = field(default_factory=list)  # every distinct message of its Gang object while it waited
+
+    @property
+    def wait_s(self) -> float | None:
+        """From the first pod's creation to the last pod's binding."""
+        bound = [pod.bound_s for pod in self.pods]
+        if not bound or any(at is None for at in bound):
+            return None
+        return max(at for at in bound if at is not None) - min(pod.created_s for pod in self.pods)
+
+    @property
+    def succeeded(self) -> bool:
+        return all(pod.phase == "Succeeded" for pod in self.pods)
+
+    @property
+    def held(self) -> tuple[float, float] | None:
+        """When its first pod was bound and its last one finished."""
+        starts = [pod.bound_s for pod in self.pods if pod.bound_s is not None]
+        ends = [pod.finished_s for pod in self.pods if pod.finished_s is not None]
+        if not starts or len(ends) < len(self.pods):
+            return None
+        return min(starts), max(ends)
+
+
+class History:
+    """Feed it every event; ask it what happened."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, PodRecord] = {}
+        self.claims: dict[tuple[str, str], ClaimRecord] = {}
+        self.double_use: list[str] = []
+        self.partial: list[str] = []
+        self._holders: dict[tuple[str, str, str, str], str] = {}
+        self._held_by: dict[str, set[tuple[str, str, str, str]]] = {}
+        self._gang_objects: dict[GangKey, GangRecord] = {}
+
+    def pod(self, pod: Mapping[str, Any], *, now_s: float) -> None:
+        """Take in a pod as the API shows it now."""
+        meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
+        notes = meta.get("annotations") or {}
+        record = self.pods.get(meta["uid"])
+        if record is None:
+            gang = GangKey(meta["namespace"], notes.get(names.GANG) or meta["name"])
+            record = PodRecord(meta["namespace"], meta["name"], meta["uid"], gang, created_s=now_s)
+            self.pods[meta["uid"]] = record
+        record.queue = notes.get(names.QUEUE) or (meta.get("labels") or {}).get(names.QUEUE) or record.queue
+        record.gated = any(gate["name"] == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
+        record.phase = status.get("phase", record.phase)
+        for entry in spec.get("resourceClaims") or ():
+            if entry.get("resourceClaimName"):
+                record.claims[entry["name"]] = entry["resourceClaimName"]
+        for entry in status.get("resourceClaimStatuses") or ():
+            if entry.get("resourceClaimName"):
+                record.claims[entry["name"]] = entry["resourceClaimName"]
+        if spec.get("nodeName") and record.bound_s is None:
+            record.node, record.bound_s = spec["nodeName"], now_s
+        if record.phase == "Running" and record.running_s is None:
+            record.running_s = now_s
+        if record.phase in {"Succeeded", "Failed"} and record.finished_s is None:
+            record.finished_s = now_s
+
+    def claim(self, claim: Mapping[str, Any], *, deleted: bool = False) -> None:
+        """Take in a claim as the API shows it now; notes every device that another claim holds."""
+        meta = claim["metadata"]
+        record = self.claims.setdefault(
+            (meta["namespace"], meta["name"]), ClaimRecord(meta["namespace"], meta["name"], meta["uid"])
+        )
+        status = {} if deleted else claim.get("status") or {}
+        results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or ()
+        record.allocated, record.reserved = bool(status.get("allocation")), bool(status.get("reservedFor"))
+        if results:
+            record.devices = tuple(DeviceUse(r["request"], r["pool"], r["device"]) for r in results)
+        holds = {
+            (r["driver"], r["pool"], r["device"], r.get("shareID") or "") for r in results if not r.get("adminAccess")
+        }
+        uid = meta["uid"]
+        for device in self._held_by.get(uid, set()) - holds:
+            if self._holders.get(device) == uid:
+                del self._holders[device]
+        for device in sorted(holds):
+            holder = self._holders.setdefault(device, uid)
+            if holder != uid:
+                self.double_use.append(f"{device[1]}/{device[2]} is in claim {uid} and in claim {holder}")
+        self._held_by[uid] = holds
+
+    def gang(self, gang: Mapping[str, Any]) -> None:
+        """Take in a Gang object; its messages while it waits are kept."""
+        meta, status = gang["metadata"], gang.get("status") or {}
+        key = GangKey(meta["namespace"], meta["name"])
+        record = self._gang_objects.setdefault(key, GangRecord(key, []))
+        record.queue = status.get("queue") or record.queue
+        message = status.get("message") or ""
+        if status.get("phase") == "Waiting" and message and message not in record.reasons:
+            record.reasons.append(message)
+
+    def gangs(self, namespaces: Iterable[str] | None = None) -> list[GangRecord]:
+        """Every gang seen, by first creation."""
+        found: dict[GangKey, GangRecord] = {}
+        wanted = None if namespaces is None else set(namespaces)
+        for pod in self.pods.values():
+            if wanted is None or pod.namespace in wanted:
+                found.setdefault(pod.gang, self._new(pod)).pods.append(pod)
+        return sorted(found.values(), key=lambda gang: (min(p.created_s for p in gang.pods), gang.key))
+
+    def find(self, namespace: str, name: str) -> GangRecord | None:
+        """One gang, or None if no pod of it was seen."""
+        return next((gang for gang in self.gangs() if gang.key == (namespace, name)), None)
+
+    def devices(self, pod: PodRecord) -> list[DeviceUse]:
+        """What the pod's claims held, in claim order."""
+        return [use for claim in self.claims_of(pod) for use in claim.devices]
+
+    def claims_of(self, pod: PodRecord) -> Iterator[ClaimRecord]:
+        for name in pod.claims.values():
+            if (pod.namespace, name) in self.claims:
+                yield self.claims[pod.namespace, name]
+
+    def held_now(self) -> dict[tuple[str, str], str]:
+        """(pool, device) → claim UID, for every device allocated at this moment."""
+        return {(device[1], device[2]): uid for device, uid in self._holders.items()}
+
+    def _new(self, pod: PodRecord) -> GangRecord:
+        known = self._gang_objects.get(pod.gang)
+        return GangRecord(pod.gang, [], (known.queue if known else "") or pod.queue, known.reasons if known else [])

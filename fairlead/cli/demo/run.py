@@ -1,0 +1,171 @@
+"""Runs the demo: a cluster in this process, the examples on it in two waves, then the verdict.
+
+The three programs are the real ones. What is checked comes from the API (`History`) and, at the end, from the
+nodes: no device in two claims at any time, each case's promises, every claim released, every node clean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from fairlead.cli.demo import cases, report, view
+from fairlead.cli.demo.observe import Observer
+from fairlead.sandbox import files
+from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+
+NODES = (
+    NodeSpec("hgx-h100-a", "hgx-h100"),
+    NodeSpec("hgx-h100-b", "hgx-h100"),
+    NodeSpec("dgx-a100", "dgx-a100"),
+    NodeSpec("l40s", "l40s"),
+)
+WAVE_TIMEOUT_S = 40.0
+RELEASE_TIMEOUT_S = 15.0
+REFRESH_S = 0.2
+
+
+def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
+    """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
+    console = Console(highlight=False, soft_wrap=plain)
+    with contextlib.ExitStack() as stack:
+        if workdir is None:
+            workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
+        workdir.mkdir(parents=True, exist_ok=True)
+        try:
+            return asyncio.run(Demo(console, plain=plain, keep=keep, workdir=workdir).run())
+        except KeyboardInterrupt:
+            console.print("interrupted")
+            return 130
+
+
+class Demo:
+    """One run: its console, its clock, what it was told to do."""
+
+    def __init__(self, console: Console, *, plain: bool, keep: bool, workdir: Path) -> None:
+        self.console = console
+        self.plain = plain
+        self.keep = keep
+        self.workdir = workdir
+        self.start_s = time.monotonic()
+        self.injected: dict[tuple[str, str, str], tuple[str, ...]] = {}
+
+    async def run(self) -> int:
+        self._say(f"starting a cluster of {len(NODES)} nodes in this process")
+        async with Cluster(ClusterOptions(workdir=self.workdir, nodes=NODES)) as cluster:
+            self._say(f"cluster is up at {cluster.url}: apiserver, scheduler, kubelets, and Fairlead's three programs")
+            async with cluster.client() as client, Observer(client).running() as observer:
+                failures = await self._play(cluster, observer)
+                self.console.print(report.table(observer.history, self.injected))
+                self._verdict(failures, observer)
+                if self.keep:
+                    await self._stay(cluster)
+        return 1 if failures else 0
+
+    async def _play(self, cluster: Cluster, observer: Observer) -> list[str]:
+        failures: list[str] = []
+        async with self._showing(cluster, observer):
+            await cluster.apply(files.find("examples/00-queues"))
+            for wave in cases.WAVES:
+                for case in wave:
+                    self._say(f"kubectl apply -f examples/{case.folder}/   # {case.title}")
+                    await cluster.apply(files.find(f"examples/{case.folder}"))
+                await observer.until(
+                    lambda wave=wave: all(case.finished(observer.history) for case in wave),  # type: ignore[misc]
+                    timeout_s=WAVE_TIMEOUT_S,
+                )
+                for case in wave:
+                    if not case.finished(observer.history):
+                        failures.append(f"{case.folder}: not finished after {WAVE_TIMEOUT_S:.0f}s")
+                    failures += [
+                        f"{case.folder}: {text}" for text in case.failures(observer.history, observer.attributes)
+                    ]
+            history = observer.history
+            await observer.until(
+                lambda: not any(claim.allocated or claim.reserved for claim in history.claims.values()),
+                timeout_s=RELEASE_TIMEOUT_S,
+            )
+            failures += await self._given_back(cluster, observer)
+        failures += history.double_use
+        return failures
+
+    async def _given_back(self, cluster: Cluster, observer: Observer) -> list[str]:
+        """What is still held, in the API or on a node, after a while for the nodes to finish."""
+
+        def held() -> Iterator[str]:
+            for claim in observer.history.claims.values():
+                if claim.allocated or claim.reserved:
+                    yield f"claim {claim.namespace}/{claim.name}: still allocated after its pods ended"
+            for name, node in sorted(cluster.nodes.items()):
+                yield from (f"node {name}: {left}" for left in node.leftovers())
+
+        deadline_s = time.monotonic() + RELEASE_TIMEOUT_S
+        while (left := list(held())) and time.monotonic() < deadline_s:
+            await asyncio.sleep(REFRESH_S)
+        return left
+
+    @contextlib.asynccontextmanager
+    async def _showing(self, cluster: Cluster, observer: Observer):  # type: ignore[no-untyped-def]
+        """Refresh the view, and note what containers were given, for the length of the block."""
+        with contextlib.ExitStack() as stack:
+            live = None
+            if not self.plain:
+                live = stack.enter_context(Live(console=self.console, auto_refresh=False, transient=True))
+            task = asyncio.create_task(self._refresh(cluster, observer, live))
+            try:
+                yield
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                self._look(cluster, observer, live, told=set())
+
+    async def _refresh(self, cluster: Cluster, observer: Observer, live: Live | None) -> None:
+        told: set[str] = set()
+        while True:
+            self._look(cluster, observer, live, told=told)
+            await asyncio.sleep(REFRESH_S)
+
+    def _look(self, cluster: Cluster, observer: Observer, live: Live | None, *, told: set[str]) -> None:
+        for node in cluster.nodes.values():
+            for key, container in node.kubelet.containers.items():
+                self.injected[key] = tuple(container.device_nodes)
+        if live is not None:
+            live.update(
+                view.draw(observer.history, observer.slices(), now_s=observer.now_s(), title="Fairlead"), refresh=True
+            )
+        elif told is not None:
+            for line in view.lines(observer.history, told, start_s=self.start_s):
+                self.console.print(line)
+
+    def _verdict(self, failures: list[str], observer: Observer) -> None:
+        took_s = time.monotonic() - self.start_s
+        if failures:
+            for failure in failures:
+                self.console.print(f"[bold red]failed[/bold red] {failure}")
+            self.console.print(f"{len(failures)} expectations failed after {took_s:.0f}s")
+            return
+        claims = len(observer.history.claims)
+        self.console.print(
+            f"[bold green]ok[/bold green] {len(cases.CASES)} cases as promised; no device was ever in two of {claims} claims; "
+            f"all claims released, all hardware given back; {took_s:.0f}s"
+        )
+
+    async def _stay(self, cluster: Cluster) -> None:
+        self.console.print(
+            f"\nThe cluster stays until Ctrl-C. In another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
+        )
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    def _say(self, text: str) -> None:
+        self.console.print(f"{time.monotonic() - self.start_s:5.1f}s {text}")
+
+
+Check = Callable[[], Iterator[str]]

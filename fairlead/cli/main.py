@@ -1,0 +1,206 @@
+"""The `fairlead` command and its subcommands.
+
+Each subcommand's module is imported when it is called, so that `fairlead --help` and the small commands
+do not pay for grpc, the Kubernetes client or NVML.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead import __version__
+from fairlead.api import names
+
+app = typer.Typer(
+    name="fairlead",
+    help="GPUs of a shared Kubernetes cluster, given to whole jobs, fairly.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+check_app = typer.Typer(help="Say what a cluster would say, without one.", no_args_is_help=True)
+app.add_typer(check_app, name="check")
+
+Kubeconfig = Annotated[
+    Path | None,
+    typer.Option(
+        help="Cluster to talk to. Default: $KUBECONFIG, the pod's service account, ~/.kube/config.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+MetricsBind = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics here. Default: nowhere.")
+]
+ManagedDrivers = Annotated[
+    list[str] | None,
+    typer.Option("--managed-driver", help=f"DRA driver whose devices Fairlead allocates. Default: {names.DRIVER}."),
+]
+LogFormat = Annotated[str, typer.Option("--log-format", help="json or text.")]
+LogLevel = Annotated[str, typer.Option("--log-level", help="ERROR, WARNING, INFO or DEBUG.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"fairlead {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def driver(
+    node_name: Annotated[str, typer.Option(help="Name of the Node this runs on.", envvar="NODE_NAME")],
+    kubeconfig: Kubeconfig = None,
+    backend: Annotated[
+        str, typer.Option(help="nvml, or simulated:PROFILE (a profile's name or a YAML file).")
+    ] = "nvml",
+    plugins_dir: Annotated[Path, typer.Option(help="kubelet's directory of plugins.")] = Path(
+        "/var/lib/kubelet/plugins"
+    ),
+    registry_dir: Annotated[Path, typer.Option(help="The directory kubelet watches for registrations.")] = Path(
+        "/var/lib/kubelet/plugins_registry"
+    ),
+    cdi_dir: Annotated[Path, typer.Option(help="Where the container runtime reads CDI specs.")] = Path("/var/run/cdi"),
+    driver_root: Annotated[Path, typer.Option(help="Root of the NVIDIA driver's files on this host.")] = Path("/"),
+    pod_uid: Annotated[
+        str | None,
+        typer.Option(help="This pod's UID: sockets get names of their own for rolling updates.", envvar="POD_UID"),
+    ] = None,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the kubelet plugin of one node: publish its GPUs, prepare claims."""
+    from fairlead.cli import programs
+    from fairlead.driver.app import DriverOptions, run
+
+    options = DriverOptions(
+        node_name=node_name,
+        kubeconfig=kubeconfig,
+        backend=backend,
+        plugins_dir=plugins_dir,
+        registry_dir=registry_dir,
+        cdi_dir=cdi_dir,
+        driver_root=driver_root,
+        pod_uid=pod_uid,
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+@app.command()
+def webhook(
+    kubeconfig: Kubeconfig = None,
+    bind: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen (TLS).")] = "0.0.0.0:9443",
+    url: Annotated[
+        str | None, typer.Option(help="Register under this URL, as https://127.0.0.1:9443. Default: by Service.")
+    ] = None,
+    service: Annotated[
+        str, typer.Option(metavar="NAMESPACE/NAME", help="Register as this Service.")
+    ] = f"{names.NAMESPACE}/fairlead-webhook",
+    managed_driver: ManagedDrivers = None,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
+    from fairlead.cli import programs
+    from fairlead.webhook.app import WebhookOptions, run
+
+    options = WebhookOptions(
+        kubeconfig=kubeconfig,
+        bind=bind,
+        url=url,
+        service=service,
+        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+@app.command()
+def controller(
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the leader lease.")] = names.NAMESPACE,
+    identity: Annotated[
+        str | None, typer.Option(help="Name in the lease. Default: host name and a random part.")
+    ] = None,
+    managed_driver: ManagedDrivers = None,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the controller: decide which gangs get which GPUs, and give them."""
+    from fairlead.cli import programs
+    from fairlead.controller.app import ControllerOptions, run
+
+    options = ControllerOptions(
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        identity=identity,
+        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running and print its KUBECONFIG.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")] = False,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Keep sockets, specs, logs and the kubeconfig here. Default: a new directory.")
+    ] = None,
+) -> None:
+    """Start a cluster in this process, run the main job on it, and check what happened."""
+    from fairlead.cli.demo.run import run_demo
+
+    raise typer.Exit(run_demo(keep=keep, plain=plain or not sys.stdout.isatty(), workdir=workdir))
+
+
+@app.command()
+def crds(
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write one file per kind into this directory. Default: print all.", file_okay=False),
+    ] = None,
+) -> None:
+    """Generate the CustomResourceDefinitions of Queue, Flavor, TenancyPolicy and Gang."""
+    from fairlead.api import crds as generated
+
+    files = generated.render()
+    if output is None:
+        print("---\n".join(files[name] for name in sorted(files)), end="")
+        return
+    output.mkdir(parents=True, exist_ok=True)
+    for name, text in sorted(files.items()):
+        (output / name).write_text(text)
+        print(output / name)
+
+
+@check_app.command("cel")
+def check_cel(
+    expression: Annotated[str, typer.Argument(help="A DRA device selector.")],
+    device: Annotated[
+        Path | None,
+        typer.Option(help="A ResourceSlice (YAML or JSON): the verdict for each of its devices.", exists=True),
+    ] = None,
+) -> None:
+    """Compile a device selector as the apiserver would; show its type, cost, and what it reads."""
+    from fairlead.cli.check_cel import check
+
+    raise typer.Exit(check(expression, device=device))
+
+
+def main() -> None:
+    app()
