@@ -1,0 +1,129 @@
+"""The resources that Fairlead touches, each with its place in the URL space and the type it decodes to.
+
+Exists so that no group, version or plural is spelled twice. Holds constants; the client does the talking.
+`raw(resource)` gives the same resource typed as dict, for objects that go back whole.
+"""
+
+import dataclasses
+from typing import Any, Generic, TypeVar, cast
+from urllib.parse import quote
+
+from fairlead.api import names
+from fairlead.kube import batch, coordination, core, resource
+
+T = TypeVar("T")
+Raw = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resource(Generic[T]):
+    """One resource of the API. `type` is a struct, or dict for kinds that have none."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    type: type[T]
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def prefix(self) -> str:
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL path of the collection, the object, or a subresource of it.
+
+        A namespaced resource without namespace is the collection of all namespaces. Raises ValueError when the
+        arguments name nothing: a namespace on a cluster-scoped resource, a name without its namespace.
+        """
+        if namespace and not self.namespaced:
+            raise ValueError(f"{self.kind} is cluster-scoped; namespace {namespace!r} has no place in its path")
+        if name is not None and not name:
+            raise ValueError(f"{self.kind}: an empty name would address the whole collection")
+        if name and self.namespaced and not namespace:
+            raise ValueError(f"{self.kind} {name!r} is namespaced; say in which namespace it is")
+        parts = [self.prefix]
+        if namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        if name:
+            parts.append(quote(name, safe=""))
+        if subresource:
+            parts += [quote(part, safe="") for part in subresource.split("/")]
+        return "/".join(parts)
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+def raw(of: Resource[Any]) -> Resource[Raw]:
+    """The same resource, decoded to plain dicts with every field kept."""
+    return cast("Resource[Raw]", dataclasses.replace(of, type=dict))
+
+
+def _raw(group: str, version: str, plural: str, kind: str, *, namespaced: bool) -> Resource[Raw]:
+    return Resource(group=group, version=version, plural=plural, kind=kind, namespaced=namespaced, type=dict)
+
+
+def _typed(group: str, version: str, plural: str, kind: type[T], *, namespaced: bool) -> Resource[T]:
+    return Resource(group=group, version=version, plural=plural, kind=kind.__name__, namespaced=namespaced, type=kind)
+
+
+# core/v1
+PODS = _typed("", "v1", "pods", core.Pod, namespaced=True)
+NODES = _typed("", "v1", "nodes", core.Node, namespaced=False)
+NAMESPACES = _typed("", "v1", "namespaces", core.Namespace, namespaced=False)
+EVENTS = _typed("", "v1", "events", core.Event, namespaced=True)
+CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
+SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
+SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
+SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+
+# batch, apps, policy, scheduling, coordination
+JOBS = _typed("batch", "v1", "jobs", batch.Job, namespaced=True)
+DEPLOYMENTS = _raw("apps", "v1", "deployments", "Deployment", namespaced=True)
+DAEMON_SETS = _raw("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
+POD_DISRUPTION_BUDGETS = _raw("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
+PRIORITY_CLASSES = _typed("scheduling.k8s.io", "v1", "priorityclasses", core.PriorityClass, namespaced=False)
+LEASES = _typed("coordination.k8s.io", "v1", "leases", coordination.Lease, namespaced=True)
+
+# resource.k8s.io
+RESOURCE_SLICES = _typed("resource.k8s.io", "v1", "resourceslices", resource.ResourceSlice, namespaced=False)
+RESOURCE_CLAIMS = _typed("resource.k8s.io", "v1", "resourceclaims", resource.ResourceClaim, namespaced=True)
+RESOURCE_CLAIM_TEMPLATES = _typed(
+    "resource.k8s.io", "v1", "resourceclaimtemplates", resource.ResourceClaimTemplate, namespaced=True
+)
+DEVICE_CLASSES = _typed("resource.k8s.io", "v1", "deviceclasses", resource.DeviceClass, namespaced=False)
+DEVICE_TAINT_RULES = _typed("resource.k8s.io", "v1", "devicetaintrules", resource.DeviceTaintRule, namespaced=False)
+
+# fairlead.dev
+_OURS, _OUR_VERSION = names.API_VERSION.split("/")
+QUEUES = _raw(_OURS, _OUR_VERSION, "queues", "Queue", namespaced=False)
+FLAVORS = _raw(_OURS, _OUR_VERSION, "flavors", "Flavor", namespaced=False)
+TENANCY_POLICIES = _raw(_OURS, _OUR_VERSION, "tenancypolicies", "TenancyPolicy", namespaced=False)
+GANGS = _raw(_OURS, _OUR_VERSION, "gangs", "Gang", namespaced=True)
+
+# The apiserver's own machinery
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_WEBHOOKS = _raw(
+    _ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+)
+VALIDATING_WEBHOOKS = _raw(
+    _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
+)
+VALIDATING_POLICIES = _raw(
+    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
+)
+VALIDATING_POLICY_BINDINGS = _raw(
+    _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
+)
+CRDS = _raw("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
+_RBAC = "rbac.authorization.k8s.io"
+CLUSTER_ROLES = _raw(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
+CLUSTER_ROLE_BINDINGS = _raw(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
+ROLES = _raw(_RBAC, "v1", "roles", "Role", namespaced=True)
+ROLE_BINDINGS = _raw(_RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)

@@ -1,0 +1,21 @@
+"""Kubernetes' two forms of time: Time (seconds) and MicroTime.
+
+Exists so that every writer prints them alike. Reads no clock: callers pass in epoch seconds.
+"""
+
+from datetime import UTC, datetime
+
+
+def seconds(epoch_s: float) -> str:
+    """metav1.Time: `2026-11-21T01:50:31Z`."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro(epoch_s: float) -> str:
+    """metav1.MicroTime: `2026-11-21T01:50:31.123456Z`."""
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse(text: str) -> float:
+    """Epoch seconds of either form, or of any RFC 3339 time. Raises ValueError."""
+    return datetime.fromisoformat(text).timestamp()
