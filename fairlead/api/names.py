@@ -12,13 +12,20 @@ API_GROUP: Final = "fairlead.dev"
 API_VERSION: Final = "fairlead.dev/v1alpha1"
 CONFIG_API_VERSION: Final = "gpu.fairlead.dev/v1alpha1"
 NAMESPACE: Final = "fairlead-system"
+DRIVER_ACCOUNT: Final = "fairlead-driver"
+WEBHOOK_ACCOUNT: Final = "fairlead-webhook"
+CONTROLLER_ACCOUNT: Final = "fairlead-controller"
+DRIVER_USER: Final = f"system:serviceaccount:{NAMESPACE}:{DRIVER_ACCOUNT}"
+WEBHOOK_USER: Final = f"system:serviceaccount:{NAMESPACE}:{WEBHOOK_ACCOUNT}"
+CONTROLLER_USER: Final = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER_ACCOUNT}"
 FIELD_MANAGER: Final = "fairlead"
 
 # DeviceClasses that we ship.
 GPU_CLASS: Final = "gpu.fairlead.dev"
 MIG_CLASS: Final = "mig.gpu.fairlead.dev"
 
-# On pods.
+# On pods; the annotations also on pod templates of Jobs and the like.
+ANNOTATION_PREFIX: Final = f"{API_GROUP}/"
 ADMISSION_GATE: Final = "fairlead.dev/admission"
 GANG: Final = "fairlead.dev/gang"
 GANG_SIZE: Final = "fairlead.dev/gang-size"
@@ -37,6 +44,10 @@ ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"
 PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
+
+# On what Fairlead itself makes.
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY_VALUE: Final = "fairlead"
 
 # Extended resources of the device plugin that we turn into claims.
 LEGACY_GPU: Final = "nvidia.com/gpu"
