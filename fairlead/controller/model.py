@@ -1,0 +1,303 @@
+"""What the controller's core is told and what it answers: frozen values, no behaviour beyond small views.
+
+Exists so that the rim (watches, writes) and the core (allocation, placement, queues) meet in one place. The rim builds a
+`Snapshot`, calls `fairlead.controller.plan.decide(snapshot, now)` and carries out the `Plan`.
+Holds no policy. `Snapshot.inventory` and `Snapshot.nodes` are tables that the rim keeps up to date between decisions;
+`decide` reads them, never changes them, and must not run while they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Literal
+
+from fairlead.controller.reasons import Reason
+
+if TYPE_CHECKING:
+    from fairlead.controller.inventory import Inventory
+    from fairlead.controller.nodes import NodeTable, PodNeeds
+    from fairlead.kube import resource
+    from fairlead.kube.objects import LabelSelector
+
+# An exact amount in a flavor's measure: devices, bytes, shares of a GPU.
+Amount = int | Fraction
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DeviceRef:
+    """A device's full name. Its order is the inventory's order of pools; names of devices come last."""
+
+    driver: str
+    pool: str
+    device: str
+
+    def __str__(self) -> str:
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodRef:
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+# --------------------------------------------------------------------------------------------------- what is asked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """A claim of a gang: to be allocated, or already allocated (then its devices and nodes are taken as given).
+
+    `key` names the claim inside the snapshot and the plan; the claim's UID where it exists, else anything unique such as
+    "<pod uid>/<entry name>" (a template claim that nobody has made yet can be planned for).
+    """
+
+    key: str
+    namespace: str
+    name: str
+    spec: resource.ResourceClaimSpec
+    allocation: resource.AllocationResult | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them."""
+
+    pod: PodRef
+    needs: PodNeeds  # fairlead.controller.nodes.PodNeeds.of(pod)
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRequest:
+    """A gang with members that wait at the gate. All of `members` are placed, or none.
+
+    `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
+    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last, not never.
+    """
+
+    namespace: str
+    name: str
+    uid: str  # of the Gang object, else the smallest pod UID: the last word in every order
+    size: int  # least members that must run together
+    members: tuple[Member, ...]
+    claims: tuple[ClaimRequest, ...] = ()
+    queue: str | None = None  # as asked by annotation or label; None: by the namespace selectors of the queues
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
+    topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
+    placed_nodes: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningGang:
+    """A gang that holds devices: what its queue is charged for. `claims` are UIDs that the inventory knows."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str | None
+    claims: tuple[str, ...]
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created: float = 0.0
+    started: float = 0.0  # unix seconds
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+# ------------------------------------------------------------------------------------------------ queues and flavors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorQuota:
+    flavor: str
+    deserved: Amount = 0
+    limit: Amount | None = None  # None: no limit
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace."""
+
+    name: str
+    uid: str = ""
+    parent: str | None = None
+    quotas: tuple[FlavorQuota, ...] = ()
+    priority: int = 0
+    strategy: Literal["pack", "spread"] = "pack"
+    ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
+    namespace_selector: LabelSelector | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorSpec:
+    """A kind of resource: which devices (CEL) and how much of it a device is."""
+
+    name: str
+    device_selector: str
+    measure: Literal["Devices", "Share", "Capacity"] = "Devices"
+    capacity_name: str | None = None  # with measure Capacity
+
+
+# ------------------------------------------------------------------------------------------------------- in and out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a decision depends on. The same snapshot gives the same plan, to the byte.
+
+    `inventory` (fairlead.controller.inventory.Inventory) is kept current by `set_slice(slice)`, `drop_slice(name)`,
+    `set_claim(claim)` (any claim; without an allocation it holds nothing) and `drop_claim(uid)`. `nodes`
+    (fairlead.controller.nodes.NodeTable) by `set_node(node)`, `drop_node(name)`, `set_pod(pod, node=None)` (a pod that
+    is bound, or pinned by us, or in commit with `node` said; finished pods hold nothing) and `drop_pod(uid)`.
+    """
+
+    inventory: Inventory
+    nodes: NodeTable
+    classes: Mapping[str, resource.DeviceClass]  # by name
+    gangs: tuple[GangRequest, ...] = ()
+    running: tuple[RunningGang, ...] = ()
+    queues: tuple[QueueSpec, ...] = ()
+    flavors: tuple[FlavorSpec, ...] = ()
+    search_steps: int = 200_000  # how far one gang's search may go before it is answered "not proven"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceResult:
+    """One device of an allocation. `request` is "name" or "name/sub"."""
+
+    request: str
+    device: DeviceRef
+    admin_access: bool = False
+    share_id: str | None = None
+    consumed_capacity: tuple[tuple[str, str], ...] = ()  # name, canonical quantity; sorted
+    tolerations: tuple[Any, ...] = ()  # resource.DeviceToleration, copied from the request
+    binding_conditions: tuple[str, ...] = ()
+    binding_failure_conditions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceConfig:
+    source: Literal["FromClass", "FromClaim"]
+    requests: tuple[str, ...]
+    driver: str
+    parameters: Any  # JSON, as the user wrote it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation:
+    """A claim's answer. `node_selector` is a core/v1 NodeSelector as JSON; None means usable on every node."""
+
+    results: tuple[DeviceResult, ...]
+    config: tuple[DeviceConfig, ...] = ()
+    node_selector: Mapping[str, Any] | None = None
+
+    def to_json(self, *, timestamp: str | None = None) -> dict[str, Any]:
+        """`status.allocation` as the API wants it; the rim adds the time at which it writes (RFC 3339, whole seconds)."""
+        from fairlead.controller.model_json import allocation_json
+
+        return allocation_json(self, timestamp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    pod: PodRef
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimAllocation:
+    """A claim to write: its allocation, and the pods of this admission to put into `reservedFor`.
+
+    `already_allocated` claims keep what they have; only the reservations are to be added.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    allocation: Allocation
+    reserved_for: tuple[PodRef, ...]
+    already_allocated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """A gang to release: every member has a node, every claim an allocation. Carry it out whole or undo it."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str  # "" is the implicit queue of a cluster without Queue objects
+    assignments: tuple[Assignment, ...]
+    claims: tuple[ClaimAllocation, ...]
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A gang that stays. `position` counts from 1 in the order in which gangs were considered, admitted ones included."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str | None
+    position: int
+    reason: Reason
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorUse:
+    """One queue in one flavor, in the flavor's measure, the queues below it included."""
+
+    flavor: str
+    used: Amount
+    demand: Amount  # used, and what the waiting gangs ask for
+    fair_share: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUse:
+    """What a queue holds once the plan is carried out, for Queue status. Queues in name order."""
+
+    name: str
+    flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use
+    waiting: int  # gangs of this queue itself
+    admitted: int  # gangs of this queue itself, running and newly admitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now. `admissions` are in order of decision; `waiting` in order of position."""
+
+    admissions: tuple[Admission, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    queues: tuple[QueueUse, ...] = ()
+    problems: tuple[
+        str, ...
+    ] = ()  # about Queue and Flavor objects: cycles, unknown parents, selectors that don't compile

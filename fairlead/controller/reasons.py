@@ -1,0 +1,152 @@
+"""Why a gang waits, as facts: one structure that events, Gang status, `explain` and the web page all print.
+
+Exists so that no two places tell a different story about the same wait. It knows no cluster: the planner fills it in.
+Keeps: every Reason has a code, a sentence that names what is missing, and what would change it; `str()` is for people,
+the fields are for programs. Counts are of devices or nodes of the snapshot that was decided on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """Why, in one CamelCase word that fits a condition's `reason`."""
+
+    GATHERING = "Gathering"  # fewer members exist than the gang's size
+    INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
+    UNKNOWN_QUEUE = "UnknownQueue"
+    QUEUE_NOT_FOR_NAMESPACE = "QueueNotForNamespace"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    OVER_LIMIT = "OverQueueLimit"
+    BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
+    NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
+    NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now
+    NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
+    SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
+    POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole
+    SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
+
+
+class Filter(StrEnum):
+    """What removed a device from a request's candidates, in the order in which the filters apply."""
+
+    POOL = "pool incomplete or invalid"
+    CLASS = "class selector"
+    SELECTOR = "request selector"
+    SELECTOR_ERROR = "selector error"
+    TAINT = "untolerated taint"
+    CAPACITY = "too little capacity"
+    NODE = "on unsuitable nodes"
+    IN_USE = "in use"
+    COUNTERS = "parent's counters used up"
+    SHARED_FULL = "shared capacity used up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestShortage:
+    """One request of one claim: how the cluster's devices fell away, filter by filter."""
+
+    claim: str  # namespace/name
+    request: str  # "name" or "name/sub"
+    wanted: int  # devices per claim; for `All` the least it accepts
+    per_node_best: int  # most that one node has left for it
+    devices: int  # devices known to the inventory
+    removed: tuple[tuple[Filter, int], ...]  # devices removed by each filter, in filter order, zeros left out
+    nodes: int = 0  # nodes on which at least one device of this request is free
+    detail: str = ""  # the first selector error, the first untolerated taint, …
+
+    def __str__(self) -> str:
+        fell = ", ".join(f"{count} {why.value}" for why, count in self.removed)
+        text = f"request {self.request} of claim {self.claim} wants {self.wanted}; of {self.devices} devices {fell or 'none removed'}"
+        text += f"; best node has {self.per_node_best} left" if self.nodes else "; none left"
+        return f"{text} ({self.detail})" if self.detail else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShortage:
+    """How many nodes one non-device need removed, with an example."""
+
+    need: str  # "cpu", "memory", "untolerated taint", "node selector", "unschedulable", "host port", "pods", …
+    nodes: int
+    example: str = ""  # "node-3: 500m of cpu left, 2 wanted"
+
+    def __str__(self) -> str:
+        return f"{self.nodes} node{'s' if self.nodes != 1 else ''}: {self.need}" + (
+            f" ({self.example})" if self.example else ""
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A running gang whose devices this one could use."""
+
+    gang: str  # namespace/name, or "" for claims that belong to no gang we know
+    queue: str
+    devices: int
+
+    def __str__(self) -> str:
+        return f"{self.gang or 'claims outside any gang'}{f' (queue {self.queue})' if self.queue else ''} holds {self.devices}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitBlock:
+    """The quota that stands in the way, in the flavor's measure."""
+
+    queue: str
+    flavor: str
+    used: str
+    asked: str
+    limit: str
+
+    def __str__(self) -> str:
+        return f"queue {self.queue}: flavor {self.flavor}: {self.used} used + {self.asked} asked > limit {self.limit}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearMiss:
+    """The best that could be done: how many members fit, and where it stopped."""
+
+    members_placed: int
+    members_wanted: int
+    node: str = ""  # the node that came closest for the first member that did not fit
+    lacking: str = ""  # "2 of 4 devices for request gpu"
+
+    def __str__(self) -> str:
+        text = f"{self.members_placed} of {self.members_wanted} members would fit now"
+        if self.lacking:
+            text += f"; closest for the next one: {self.node}: {self.lacking}" if self.node else f"; {self.lacking}"
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Why one gang waits. `message` is one sentence; the rest is evidence, most telling first."""
+
+    code: Code
+    message: str
+    advice: str = ""  # what would change it
+    could_ever_fit: bool | None = None  # on this cluster with nothing running; None: not examined, or not proven
+    requests: tuple[RequestShortage, ...] = ()
+    nodes: tuple[NodeShortage, ...] = ()
+    near_miss: NearMiss | None = None
+    holders: tuple[Holder, ...] = ()
+    limit: LimitBlock | None = None
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.limit is not None and str(self.limit) not in self.message:
+            parts.append(str(self.limit))
+        if self.near_miss is not None:
+            parts.append(str(self.near_miss))
+        parts.extend(str(request) for request in self.requests)
+        if self.nodes:
+            parts.append("nodes ruled out: " + ", ".join(str(node) for node in self.nodes))
+        if self.holders:
+            shown = ", ".join(str(holder) for holder in self.holders[:3])
+            more = len(self.holders) - 3
+            parts.append(shown + (f" and {more} more" if more > 0 else ""))
+        if self.advice:
+            parts.append(self.advice)
+        return ". ".join(part.rstrip(".") for part in parts) + "."
