@@ -1,0 +1,1 @@
+"""The stock kube-scheduler as far as it touches Fairlead: gates, filters, Dynamic Resource Allocation, binding."""
