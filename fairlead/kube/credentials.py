@@ -1,0 +1,181 @@
+"""Where the apiserver is and who we are: kubeconfig or in-cluster, read by the official client's loaders.
+
+Exists so that `kubernetes.aio` (contexts, exec plugins, OIDC, client certificates) stays behind one small type, and so
+that nothing else imports it: it costs half a second and 50 MiB, and its REST layer is not used.
+Keeps: a token file that rotates is read again (at most every `REREAD_S`, and after a 401); an exec plugin runs again
+when its credential expires or was refused. Does no HTTP.
+"""
+
+import dataclasses
+import os
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REREAD_S = 30.0
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class CredentialsError(Exception):
+    """No usable way to reach an apiserver; the message says what was tried."""
+
+
+async def _no_token(*, force: bool = False) -> str | None:
+    return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Credentials:
+    """`authorization(force=…)` is the Authorization header's value, or None; force drops what is cached."""
+
+    url: str
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+    proxy: str | None = None
+    authorization: Callable[..., Awaitable[str | None]] = _no_token
+
+
+def fixed(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> Credentials:
+    """Credentials that never change: for tests and for programs that were handed a URL."""
+
+    async def authorization(*, force: bool = False) -> str | None:
+        return f"Bearer {token}" if token else None
+
+    return Credentials(url=url.rstrip("/"), tls=tls, authorization=authorization)
+
+
+class TokenFile:
+    """A bearer token in a file that somebody else rotates (projected service account tokens)."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._path = path
+        self._clock = clock
+        self._token = ""
+        self._read_at = float("-inf")
+
+    async def authorization(self, *, force: bool = False) -> str | None:
+        if force or self._clock() - self._read_at >= REREAD_S:
+            self._read()
+        return f"Bearer {self._token}"
+
+    def _read(self) -> None:
+        try:
+            token = self._path.read_text(encoding="utf-8").strip()
+        except OSError as error:
+            if not self._token:
+                raise CredentialsError(f"token file {self._path}: {error.strerror}; mount or create it") from error
+            token = self._token  # a rotation in progress: the old one is still the best we have
+        if not token:
+            raise CredentialsError(f"token file {self._path} is empty")
+        self._token = token
+        self._read_at = self._clock()
+
+
+async def load(
+    kubeconfig: Path | str | None = None, *, context: str | None = None, clock: Callable[[], float]
+) -> Credentials:
+    """An explicit file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+
+    Raises CredentialsError when none of them is there or the chosen one cannot be read.
+    """
+    if kubeconfig is not None:
+        return await _from_file(str(kubeconfig), context, clock)
+    if os.environ.get("KUBECONFIG"):
+        return await _from_file(os.environ["KUBECONFIG"], context, clock)
+    if os.environ.get("KUBERNETES_SERVICE_HOST") and (SERVICE_ACCOUNT / "token").exists():
+        return in_cluster(clock=clock)
+    home = Path.home() / ".kube" / "config"
+    if home.exists():
+        return await _from_file(str(home), context, clock)
+    raise CredentialsError(
+        f"no apiserver to talk to: no kubeconfig was given, $KUBECONFIG is not set, this is no pod "
+        f"({SERVICE_ACCOUNT} is absent) and {home} does not exist; pass --kubeconfig FILE"
+    )
+
+
+def in_cluster(
+    *, clock: Callable[[], float], directory: Path = SERVICE_ACCOUNT, environ: dict[str, str] | None = None
+) -> Credentials:
+    """The pod's own service account."""
+    variables = dict(os.environ) if environ is None else environ
+    try:
+        host, port = variables["KUBERNETES_SERVICE_HOST"], variables["KUBERNETES_SERVICE_PORT"]
+    except KeyError as missing:
+        raise CredentialsError(f"{missing} is not set; in-cluster credentials need a pod") from missing
+    host = f"[{host}]" if ":" in host else host
+    try:
+        tls = ssl.create_default_context(cafile=str(directory / "ca.crt"))
+    except (OSError, ssl.SSLError) as error:
+        raise CredentialsError(f"{directory / 'ca.crt'}: {error}") from error
+    return Credentials(
+        url=f"https://{host}:{port}", tls=tls, authorization=TokenFile(directory / "token", clock).authorization
+    )
+
+
+async def _from_file(paths: str, context: str | None, clock: Callable[[], float]) -> Credentials:
+    from kubernetes.aio import config
+    from kubernetes.aio.client import Configuration
+
+    if not _exists(paths):
+        raise CredentialsError(f"kubeconfig {paths}: no such file")
+    configuration = Configuration()
+    try:
+        loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=paths, context=context, client_configuration=configuration, persist_config=False
+        )
+        tls = _tls(configuration)
+    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError, AttributeError, TypeError) as error:
+        raise CredentialsError(f"kubeconfig {paths}: {error}") from error
+    return Credentials(
+        url=str(configuration.host).rstrip("/"),
+        tls=tls,
+        server_name=configuration.tls_server_name,
+        proxy=configuration.proxy,
+        authorization=_authorization(paths, loader, clock),
+    )
+
+
+def _exists(paths: str) -> bool:
+    return any(Path(path).expanduser().is_file() for path in paths.split(os.pathsep) if path)
+
+
+def _tls(configuration: Any) -> ssl.SSLContext | None:
+    if not str(configuration.host).startswith("https"):
+        return None
+    tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, keyfile=configuration.key_file)
+    if not configuration.verify_ssl:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return tls
+
+
+def _authorization(paths: str, loader: Any, clock: Callable[[], float]) -> Callable[..., Awaitable[str | None]]:
+    """What keeps the token of a kubeconfig's user fresh, by the kind of user it is."""
+    user = _user(loader)
+    if user.get("tokenFile") and not user.get("token"):
+        base = Path(paths.split(os.pathsep, maxsplit=1)[0]).expanduser().parent
+        return TokenFile(base / user["tokenFile"], clock).authorization
+
+    async def authorization(*, force: bool = False) -> str | None:
+        if "exec" in user:
+            if force and hasattr(loader, "exec_plugin_expiry"):
+                del loader.exec_plugin_expiry
+            if force or hasattr(loader, "exec_plugin_expiry"):
+                await loader.load_from_exec_plugin()  # runs the plugin only when what it gave has expired
+        elif force and loader.provider == "gcp":
+            await loader.load_gcp_token()
+        token = getattr(loader, "token", None)
+        return str(token) if token else None
+
+    return authorization
+
+
+def _user(loader: Any) -> dict[str, Any]:
+    node = loader._user  # noqa: SLF001 - the loader has no public view of the user's entry
+    value = getattr(node, "value", node)
+    return value if isinstance(value, dict) else {}

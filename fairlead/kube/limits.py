@@ -1,0 +1,46 @@
+"""Two limits on how hard we press the apiserver: a token bucket, and jittered exponential back-off.
+
+Exists so that client, informer and work queue share one arithmetic. Clock, sleep and randomness are arguments.
+"""
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from random import Random
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class TokenBucket:
+    """At most `burst` at once and `qps` a second in the long run; waiters are served in order of arrival."""
+
+    def __init__(self, *, qps: float, burst: int, clock: Clock, sleep: Sleep) -> None:
+        if qps <= 0 or burst < 1:
+            raise ValueError(f"a limit of qps={qps}, burst={burst} would let nothing through")
+        self._qps = qps
+        self._burst = burst
+        self._clock = clock
+        self._sleep = sleep
+        self._tokens = float(burst)
+        self._at = clock()
+
+    async def take(self) -> None:
+        now = self._clock()
+        self._tokens = min(float(self._burst), self._tokens + (now - self._at) * self._qps) - 1
+        self._at = now
+        if self._tokens < 0:  # reserved ahead; sleep until it is ours
+            await self._sleep(-self._tokens / self._qps)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Backoff:
+    """`delay(n)` for the n-th failure in a row (from 0): base * factor^n up to max, plus up to `jitter` of it."""
+
+    base_s: float = 0.2
+    factor: float = 2.0
+    max_s: float = 30.0
+    jitter: float = 0.5
+
+    def delay(self, failures: int, random: Random) -> float:
+        delay = min(self.max_s, self.base_s * self.factor ** min(failures, 32))
+        return delay * (1 + self.jitter * random.random())

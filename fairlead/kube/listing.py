@@ -1,0 +1,48 @@
+"""Decoding of objects and of pages of them, one decoder per type, made once.
+
+Exists so that client and tests decode alike. No I/O.
+"""
+
+import dataclasses
+import functools
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from fairlead.kube.objects import ListMeta
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Listing(Generic[T]):
+    """All objects of a resource as of `resource_version`, from where a watch goes on."""
+
+    items: list[T]
+    resource_version: str
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A list's answer; an empty list may come as null."""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] | None = None
+
+
+@functools.cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    hashable: Any = kind
+    return cast("msgspec.json.Decoder[T]", _decoder(hashable))
+
+
+def _page(kind: Any) -> Any:
+    return Page[kind]
+
+
+def decode(kind: type[T], body: bytes) -> Page[T]:
+    page: Page[T] = _decoder(_page(kind)).decode(body)
+    return page
