@@ -135,6 +135,8 @@ class SelectorRequirement(Part):
 class LabelSelector(Part):
     """Objects whose labels satisfy all of it; an empty selector means all objects."""
 
+    model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
     match_labels: dict[str, str] = Field(default_factory=dict)
     """Labels that must have exactly these values."""
     match_expressions: list[SelectorRequirement] = Field(default_factory=list, max_length=32)

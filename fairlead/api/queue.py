@@ -10,6 +10,9 @@ from pydantic import Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, LabelSelector, ObjectName, Part, Quantity, Resource
 
+FLAVORS_MAX = 16
+"""Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""
+
 
 class QueueFlavor(Part):
     """What a queue is owed and may use of one flavor, in the flavor's measure."""
@@ -39,7 +42,7 @@ class QueueSpec(Part):
     """Namespaces whose pods use this queue when they name none; absent means only pods that name it."""
     flavors: list[QueueFlavor] = Field(
         default_factory=list,
-        max_length=64,
+        max_length=FLAVORS_MAX,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
     )
     """Quota per flavor; a flavor that is not listed has deserved 0, no limit, weight 1."""
@@ -86,7 +89,7 @@ class QueueStatus(Part):
     """Gangs that hold devices."""
     usage: list[QueueUsage] = Field(
         default_factory=list,
-        max_length=64,
+        max_length=FLAVORS_MAX,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
     )
     """Per flavor."""

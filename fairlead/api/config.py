@@ -1,0 +1,123 @@
+"""GpuConfig and MigDeviceConfig: what a claim or class tells our driver about sharing a device.
+
+Exists so that webhook and driver share one validator: what is admitted is what can be prepared. The
+fields are the NVIDIA driver's (resource.nvidia.com/v1beta1), so that claims port by changing the domain.
+Applies nothing and knows no device.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from fairlead.api import names
+from fairlead.api.base import ManifestError, Part, Quantity, checked
+
+Interval = Literal["Default", "Short", "Medium", "Long"]
+Strategy = Literal["TimeSlicing", "MPS"]
+Percentage = Annotated[int, Field(ge=1, le=100)]
+
+
+def _mps_memory(limits: dict[str, Any]) -> dict[str, Any]:
+    for key in limits:
+        if not (key.isascii() and key.isdigit()) and not key.startswith(("GPU-", "MIG-")):
+            raise ValueError(f"{key!r} names no device: use an index within the claim, such as '0', or a UUID")
+    return limits
+
+
+class TimeSlicingConfig(Part):
+    """How long each process holds the GPU in turn."""
+
+    interval: Interval = "Default"
+    """Length of a time slice, as the driver's compute policy names it."""
+
+
+class MpsConfig(Part):
+    """Limits of the MPS daemon that the claim's containers share."""
+
+    default_active_thread_percentage: Percentage | None = None
+    """Largest part of the multiprocessors that one client may use."""
+    default_pinned_device_memory_limit: Quantity | None = None
+    """Device memory that one client may pin."""
+    default_per_device_pinned_memory_limit: Annotated[dict[str, Quantity], AfterValidator(_mps_memory)] = Field(
+        default_factory=dict, max_length=32
+    )
+    """The same for single devices, by index or UUID; goes before the general limit."""
+    multi_user: bool = False
+    """Whether clients of different users may share the daemon (compute capability 7.0 and later)."""
+
+
+class GpuSharing(Part):
+    """How the containers of a claim share its GPUs."""
+
+    strategy: Strategy
+    """TimeSlicing: in turn, each with the whole GPU. MPS: at once, each with a part."""
+    time_slicing_config: TimeSlicingConfig | None = None
+    """With strategy TimeSlicing only."""
+    mps_config: MpsConfig | None = None
+    """With strategy MPS only."""
+
+    @model_validator(mode="after")
+    def _config_fits_strategy(self) -> Self:
+        if self.strategy == "MPS" and self.time_slicing_config is not None:
+            raise ValueError("timeSlicingConfig: means nothing with strategy MPS: remove it")
+        if self.strategy == "TimeSlicing" and self.mps_config is not None:
+            raise ValueError("mpsConfig: means nothing with strategy TimeSlicing: remove it")
+        return self
+
+
+class MigSharing(Part):
+    """How the containers of a claim share its MIG devices."""
+
+    strategy: Strategy
+    """MPS; a MIG device has no time slices of its own."""
+    mps_config: MpsConfig | None = None
+    """Limits of the MPS daemon."""
+
+    @model_validator(mode="after")
+    def _no_time_slices(self) -> Self:
+        if self.strategy == "TimeSlicing":
+            raise ValueError("strategy: 'TimeSlicing' does nothing on MIG; remove it or ask for a whole GPU")
+        return self
+
+
+class GpuConfig(Part):
+    """Opaque parameters for whole GPUs."""
+
+    api_version: Literal["gpu.fairlead.dev/v1alpha1"]
+    kind: Literal["GpuConfig"]
+    sharing: GpuSharing | None = None
+    """Absent means that the claim's containers share without limits."""
+
+
+class MigDeviceConfig(Part):
+    """Opaque parameters for MIG devices."""
+
+    api_version: Literal["gpu.fairlead.dev/v1alpha1"]
+    kind: Literal["MigDeviceConfig"]
+    sharing: MigSharing | None = None
+    """Absent means that the claim's containers share without limits."""
+
+
+DeviceConfig = GpuConfig | MigDeviceConfig
+_KINDS: dict[str, type[GpuConfig] | type[MigDeviceConfig]] = {
+    "GpuConfig": GpuConfig,
+    "MigDeviceConfig": MigDeviceConfig,
+}
+
+
+def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceConfig:
+    """Opaque parameters of our driver; subject begins each message, such as `ResourceClaim ml/train: spec…parameters`.
+
+    Strict for what users write; not strict for what a checkpoint of a newer version may hold.
+    Raises ManifestError.
+    """
+    if not isinstance(parameters, Mapping):
+        raise ManifestError(subject, (f"{type(parameters).__name__} is no configuration: write an object",))
+    version, kind = parameters.get("apiVersion"), parameters.get("kind")
+    if version != names.CONFIG_API_VERSION:
+        raise ManifestError(subject, (f"apiVersion: {version!r} is unknown: write {names.CONFIG_API_VERSION}",))
+    model = _KINDS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise ManifestError(subject, (f"kind: {kind!r} is none of {', '.join(_KINDS)}",))
+    return checked(model, parameters, subject=subject, strict=strict)

@@ -1,0 +1,162 @@
+"""The CRDs are what the models say, in the form that a real apiserver takes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from fairlead.api import crds
+from fairlead.api.flavor import Flavor
+from fairlead.api.gang import Gang
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+
+CRDS = Path(__file__).parents[2] / "manifests" / "crds"
+MANIFESTS = {d.model.__name__: crds.manifest(d) for d in crds.DEFINITIONS}
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    (version,) = MANIFESTS[kind]["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield from nodes(schema[key], f"{path}[]")
+
+
+def test_the_files_are_current() -> None:
+    written = {path.name: path.read_text() for path in CRDS.glob("fairlead.dev_*.yaml")}
+    assert written == crds.render(), "run: fairlead crds --output manifests/crds"
+
+
+def test_kustomize_lists_every_file() -> None:
+    assert sorted(yaml.safe_load((CRDS / "kustomization.yaml").read_text())["resources"]) == sorted(crds.render())
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_every_property_has_a_description_and_a_type(kind: str) -> None:
+    for path, node in nodes(schema_of(kind)):
+        if path != ".metadata" and not path.endswith("[]"):
+            assert node.get("description"), f"{kind}{path}: no description"
+        assert "type" in node or node.get("x-kubernetes-int-or-string"), f"{kind}{path}: no type"
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_schemas_are_structural(kind: str) -> None:
+    for path, node in nodes(schema_of(kind)):
+        assert not {"$ref", "$defs", "anyOf", "oneOf", "allOf", "const", "nullable", "title"} & set(node), path
+        assert not ("properties" in node and "additionalProperties" in node), path
+        if node.get("type") == "array":
+            assert "items" in node, path
+            assert node["x-kubernetes-list-type"] in {"atomic", "map", "set"}, path
+            for key in node.get("x-kubernetes-list-map-keys", ()):
+                item = node["items"]
+                assert key in item["required"] or "default" in item["properties"][key], path
+        for name in node.get("required", ()):
+            assert name in node["properties"], path
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_lists_with_rules_inside_are_bounded(kind: str) -> None:
+    # The apiserver refuses a rule whose worst case it cannot bound.
+    for path, node in nodes(schema_of(kind)):
+        if node.get("type") == "array":
+            assert "maxItems" in node, path
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_kinds_have_columns_a_status_subresource_short_names_and_a_category(kind: str) -> None:
+    spec = MANIFESTS[kind]["spec"]
+    (version,) = spec["versions"]
+    assert version["subresources"] == {"status": {}}
+    assert spec["names"]["shortNames"]
+    assert spec["names"]["categories"] == ["fairlead"]
+    assert version["additionalPrinterColumns"][-1]["jsonPath"] == ".metadata.creationTimestamp"
+    paths = {path for path, _ in nodes(version["schema"]["openAPIV3Schema"])}
+    for column in version["additionalPrinterColumns"][:-1]:
+        assert column["jsonPath"] in paths, column["name"]
+        assert column["description"]
+
+
+def test_gangs_are_namespaced_and_the_rest_is_not() -> None:
+    assert {kind: m["spec"]["scope"] for kind, m in MANIFESTS.items()} == {
+        "Queue": "Cluster",
+        "Flavor": "Cluster",
+        "TenancyPolicy": "Cluster",
+        "Gang": "Namespaced",
+    }
+
+
+def test_rules_say_what_a_schema_cannot() -> None:
+    rules = {
+        kind: [r for _, n in nodes(schema_of(kind)) for r in n.get("x-kubernetes-validations", ())]
+        for kind in MANIFESTS
+    }
+    assert len(rules["Queue"]) == 2
+    assert len(rules["Flavor"]) == 3
+    assert all(rule["message"] for found in rules.values() for rule in found)
+
+
+def as_json_schema(node: dict[str, Any]) -> dict[str, Any]:
+    """The structural schema as plain JSON Schema, closed to unknown fields."""
+    plain = {k: v for k, v in node.items() if not k.startswith("x-") and k not in {"properties", "items"}}
+    if node.get("x-kubernetes-int-or-string"):
+        plain["type"] = ["integer", "string"]
+    if "properties" in node:
+        plain["properties"] = {k: as_json_schema(v) for k, v in node["properties"].items()}
+        plain["additionalProperties"] = False
+    if "items" in node:
+        plain["items"] = as_json_schema(node["items"])
+    return plain
+
+
+@pytest.mark.parametrize(
+    "object_",
+    [
+        Queue.model_validate(
+            {
+                "metadata": {"name": "ml"},
+                "spec": {
+                    "parent": "root",
+                    "namespaceSelector": {"matchLabels": {"a": "b"}},
+                    "flavors": [{"flavor": "h100", "deserved": "640Gi", "limit": 8, "weight": 2}],
+                },
+                "status": {"usage": [{"flavor": "h100", "allocated": 3}], "waiting": 1},
+            }
+        ),
+        Flavor.model_validate(
+            {"metadata": {"name": "f"}, "spec": {"deviceSelector": "true"}, "status": {"devices": 8}}
+        ),
+        TenancyPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"deviceClasses": ["a"]}}),
+        Gang.model_validate(
+            {
+                "metadata": {"name": "g", "namespace": "ml"},
+                "spec": {"size": 8, "topology": "required:rack", "minRuntime": "1h"},
+                "status": {
+                    "phase": "Waiting",
+                    "conditions": [{"type": "Admitted", "status": "False", "reason": "NoDevices"}],
+                },
+            }
+        ),
+    ],
+    ids=lambda o: type(o).__name__,
+)
+def test_what_the_models_write_the_schema_takes(object_: Any) -> None:
+    schema = as_json_schema(schema_of(type(object_).__name__))
+    schema["properties"]["metadata"] = {"type": "object"}
+    jsonschema.validate(object_.manifest(), schema)
+
+
+def test_rendering_is_repeatable() -> None:
+    assert crds.render() == crds.render()
+    for text in crds.render().values():
+        assert yaml.safe_load(text)["kind"] == "CustomResourceDefinition"

@@ -1,0 +1,77 @@
+"""Annotations are read with one function, and one set of messages."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlead.api import names
+from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
+
+
+def test_no_annotations_mean_a_gang_of_one() -> None:
+    assert read_intent({"other/annotation": "x"}).empty
+
+
+def test_every_annotation_is_read() -> None:
+    assert read_intent(
+        {
+            names.GANG: "llm",
+            names.GANG_SIZE: "8",
+            names.QUEUE: "ml",
+            names.TOPOLOGY: "preferred:rack",
+            names.MIN_RUNTIME: "30m",
+            names.CHECKPOINT_GRACE: "90s",
+        }
+    ) == Intent(gang="llm", size=8, queue="ml", topology="preferred:rack", min_runtime_s=1800, checkpoint_grace_s=90)
+
+
+def test_the_queue_may_be_a_label_too_but_not_another_one() -> None:
+    assert read_intent({}, {names.QUEUE: "ml"}).queue == "ml"
+    assert read_intent({names.QUEUE: "ml"}, {names.QUEUE: "ml"}).queue == "ml"
+    with pytest.raises(IntentError, match="label of that name says 'b'"):
+        read_intent({names.QUEUE: "a"}, {names.QUEUE: "b"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (names.GANG, "LLM", "'LLM' is no gang name"),
+        (names.GANG, "", "'' is no gang name"),
+        (names.GANG_SIZE, "eight", "'eight' is no gang size: write a whole number from 1"),
+        (names.GANG_SIZE, "0", "'0' is no gang size"),
+        (names.GANG_SIZE, "-1", "'-1' is no gang size"),
+        (names.GANG_SIZE, "1.5", "'1.5' is no gang size"),
+        (names.GANG_SIZE, "100001", "from 1 to 100000"),
+        (names.GANG_SIZE, "\u0668", "is no gang size"),
+        (names.QUEUE, "a b", "'a b' is no queue name"),
+        (names.TOPOLOGY, "rack", "'rack' is no topology"),
+        (names.MIN_RUNTIME, "soon", "'soon' is no duration"),
+        (names.CHECKPOINT_GRACE, "1", "'1' is no duration"),
+    ],
+)
+def test_nonsense_is_refused_with_the_annotations_path(key: str, value: str, message: str) -> None:
+    with pytest.raises(IntentError) as refused:
+        read_intent({key: value})
+    (fault,) = refused.value.faults
+    assert fault.startswith(f"metadata.annotations[{key}]: ")
+    assert message in fault
+
+
+def test_all_faults_come_at_once() -> None:
+    with pytest.raises(IntentError) as refused:
+        read_intent({names.GANG: "A", names.GANG_SIZE: "x", names.TOPOLOGY: "y"})
+    assert len(refused.value.faults) == 3
+
+
+def test_a_misspelt_annotation_is_pointed_out() -> None:
+    assert misspelt(
+        {"fairlead.dev/gangsize": "8", names.GANG: "x", "fairlead.dev/assigned": "y", "other/gang": "z"}
+    ) == ("metadata.annotations[fairlead.dev/gangsize]: nobody reads this; did you mean fairlead.dev/gang-size?",)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=20)))
+def test_any_annotations_are_read_or_refused(annotations: dict[str, str]) -> None:
+    try:
+        read_intent(annotations)
+    except IntentError as refused:
+        assert refused.faults  # noqa: PT017

@@ -1,0 +1,85 @@
+"""manifests/base agrees with the names in the code, and asks for no more than it says."""
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.api import names
+
+BASE = Path(__file__).parents[2] / "manifests" / "base"
+LISTED = [name for name in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"] if name != "../crds"]
+DOCUMENTS: list[dict[str, Any]] = [doc for name in LISTED for doc in yaml.safe_load_all((BASE / name).read_text())]
+
+
+def find(kind: str, name: str) -> dict[str, Any]:
+    (found,) = (doc for doc in DOCUMENTS if doc["kind"] == kind and doc["metadata"]["name"] == name)
+    return found
+
+
+def test_every_file_is_listed() -> None:
+    assert sorted(LISTED) == sorted(path.name for path in BASE.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
+def test_the_classes_are_those_of_the_code() -> None:
+    for name, type_ in ((names.GPU_CLASS, "gpu"), (names.MIG_CLASS, "mig")):
+        spec = find("DeviceClass", name)["spec"]
+        assert f"'{names.DRIVER}'" in spec["selectors"][0]["cel"]["expression"]
+        assert f".type == '{type_}'" in spec["selectors"][0]["cel"]["expression"]
+        assert "extendedResourceName" not in spec
+
+
+@pytest.mark.parametrize("account", [names.DRIVER_ACCOUNT, names.WEBHOOK_ACCOUNT, names.CONTROLLER_ACCOUNT])
+def test_each_program_has_an_account_with_its_role(account: str) -> None:
+    assert find("ServiceAccount", account)["metadata"]["namespace"] == names.NAMESPACE
+    binding = find("ClusterRoleBinding", account)
+    assert binding["roleRef"]["name"] == account
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": names.NAMESPACE}]
+
+
+def test_no_role_has_a_wildcard() -> None:
+    for doc in DOCUMENTS:
+        for rule in doc.get("rules", ()) if doc["kind"] in {"Role", "ClusterRole"} else ():
+            assert "*" not in [*rule["verbs"], *rule["resources"], *rule["apiGroups"]], doc["metadata"]["name"]
+
+
+def test_only_the_controller_may_allocate_and_only_the_webhook_may_read_its_secret() -> None:
+    holders = {
+        doc["metadata"]["name"]
+        for doc in DOCUMENTS
+        if doc["kind"] == "ClusterRole" and any("resourceclaims/binding" in rule["resources"] for rule in doc["rules"])
+    }
+    assert holders == {names.CONTROLLER_ACCOUNT}
+    for doc in DOCUMENTS:
+        if doc["kind"] == "ClusterRole":
+            assert not any("secrets" in rule["resources"] for rule in doc["rules"])
+
+
+def test_the_driver_may_write_device_states_of_its_own_node_only() -> None:
+    (rule,) = (
+        r for r in find("ClusterRole", names.DRIVER_ACCOUNT)["rules"] if "resourceclaims/driver" in r["resources"]
+    )
+    assert rule["resourceNames"] == [names.DRIVER]
+    assert all(verb.startswith("associated-node:") for verb in rule["verbs"])
+
+
+def test_every_policy_is_bound_and_fails_closed() -> None:
+    policies = {doc["metadata"]["name"] for doc in DOCUMENTS if doc["kind"] == "ValidatingAdmissionPolicy"}
+    bound = {doc["spec"]["policyName"] for doc in DOCUMENTS if doc["kind"] == "ValidatingAdmissionPolicyBinding"}
+    assert policies == bound == {"fairlead-allocation-fence", "fairlead-driver-slices"}
+    for name in policies:
+        assert find("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail"
+    slices = yaml.safe_dump(find("ValidatingAdmissionPolicy", "fairlead-driver-slices"))
+    assert names.DRIVER_USER in slices
+    assert names.DRIVER in slices
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kustomize_builds_it() -> None:
+    built = subprocess.run(["kubectl", "kustomize", BASE], capture_output=True, text=True, check=True)
+    kinds = [doc["kind"] for doc in yaml.safe_load_all(built.stdout)]
+    assert kinds.count("CustomResourceDefinition") == 4
+    assert len(kinds) == len(DOCUMENTS) + 4
