@@ -1,0 +1,52 @@
+"""Does a node satisfy a NodeSelector? Asked of pods (affinity), slices, devices and allocations alike.
+
+Exists so that the four askers agree. Terms are OR-ed, what is inside a term AND-ed; a term that asks nothing matches
+nothing. The only field is metadata.name.
+Source: component-helpers nodeaffinity.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.kube.labels import Requirement
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairlead.kube.core import NodeSelector, NodeSelectorTerm
+
+NODE_NAME = "metadata.name"
+
+
+def matches(selector: NodeSelector, name: str, labels: Mapping[str, str]) -> bool:
+    return any(term_matches(term, name, labels) for term in selector.node_selector_terms)
+
+
+def term_matches(term: NodeSelectorTerm, name: str, labels: Mapping[str, str]) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(
+        Requirement(rule.key, rule.operator, rule.values).matches(labels) for rule in term.match_expressions
+    ) and all(_field_matches(rule.key, rule.operator, rule.values, name) for rule in term.match_fields)
+
+
+def pinned_node(selector: NodeSelector | None) -> str | None:
+    """The one node that the selector allows by name, if it does so in every term."""
+    if selector is None or not selector.node_selector_terms:
+        return None
+    names = {_term_pin(term) for term in selector.node_selector_terms}
+    return names.pop() if len(names) == 1 else None
+
+
+def _term_pin(term: NodeSelectorTerm) -> str | None:
+    for rule in term.match_fields:
+        if rule.key == NODE_NAME and rule.operator == "In" and len(rule.values) == 1:
+            return rule.values[0]
+    return None
+
+
+def _field_matches(key: str, operator: str, values: tuple[str, ...], name: str) -> bool:
+    if key != NODE_NAME:
+        return False
+    return name in values if operator == "In" else operator == "NotIn" and name not in values
