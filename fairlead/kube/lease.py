@@ -1,0 +1,214 @@
+"""One leader at a time, by a coordination.k8s.io Lease.
+
+Exists so that a standby takes over within seconds and never beside the old leader. Differs from the official client's
+election: another's lease is judged by how long *we* saw it unchanged on our monotonic clock (wall clocks of two machines
+are never compared), every write carries a resourceVersion, and the lease is released on exit.
+Does no work itself: hold it, and stop when `lost` is set. `held` is for a last look before each write.
+Keeps: renew deadline < duration, so a leader that cannot renew stops before another may begin.
+Source: client-go leaderelection.go.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from random import Random
+from typing import Any, Self
+
+from fairlead.kube import errors, timestamps
+from fairlead.kube.client import Client
+from fairlead.kube.coordination import Lease
+from fairlead.kube.limits import Clock, Sleep
+from fairlead.kube.resources import LEASES
+
+log = logging.getLogger(__name__)
+
+
+class LeaderLease:
+    """`async with lease:` waits until we lead; on the way out the lease is given back."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        duration_s: float = 15.0,
+        renew_deadline_s: float = 10.0,
+        retry_s: float = 2.0,
+        clock: Clock = time.monotonic,
+        wall: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+        random: Random | None = None,
+    ) -> None:
+        if not retry_s < renew_deadline_s < duration_s:
+            raise ValueError(
+                f"lease {namespace}/{name}: retry {retry_s} s < renew deadline {renew_deadline_s} s "
+                f"< duration {duration_s} s must hold, else two could lead"
+            )
+        self.lost = asyncio.Event()
+        self.identity = identity
+        self.holder = ""  # whom we last saw holding it
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._duration_s = duration_s
+        self._renew_deadline_s = renew_deadline_s
+        self._retry_s = retry_s
+        self._clock = clock
+        self._wall = wall
+        self._sleep = sleep
+        self._random = random or Random()  # noqa: S311 - jitter
+        self._seen: tuple[str, float] | None = None  # resourceVersion, and since when on our clock
+        self._version = ""
+        self._renewed_at = float("-inf")
+        self._leading = False
+        self._renewal: asyncio.Task[None] | None = None
+
+    @property
+    def held(self) -> bool:
+        """True while a renewal is recent enough that no other can have begun."""
+        return self._leading and self._clock() - self._renewed_at < self._renew_deadline_s
+
+    async def __aenter__(self) -> Self:
+        await self.acquire()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.release()
+
+    async def acquire(self) -> None:
+        """Waits until we lead, for however long that takes; then keeps renewing in the background."""
+        waiting_for = None
+        while not await self._attempt():
+            if self.holder != waiting_for:
+                waiting_for = self.holder
+                log.info("lease %s/%s is held by %s; standing by", self._namespace, self._name, waiting_for)
+            await self._sleep(self._retry_s * (1 + 0.2 * self._random.random()))
+        self._leading = True
+        self.lost.clear()
+        self._renewal = asyncio.create_task(self._renew(), name=f"renew {self._name}")
+        log.info("lease %s/%s: %s leads", self._namespace, self._name, self.identity)
+
+    async def release(self) -> None:
+        """Stops renewing and gives the lease back, so that a standby need not wait for it to expire."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal
+            self._renewal = None
+        if not self._leading:
+            return
+        self._leading = False
+        spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": timestamps.micro(self._wall())}
+        try:
+            await self._write(spec)
+        except errors.ApiError as error:  # it expires by itself
+            log.info("lease %s/%s: not released: %s", self._namespace, self._name, error)
+        finally:
+            self.lost.set()
+
+    async def _renew(self) -> None:
+        while True:
+            await self._sleep(self._retry_s)
+            began = self._clock()
+            try:
+                async with asyncio.timeout(self._renew_deadline_s):
+                    await self._write({"renewTime": timestamps.micro(self._wall())})
+                self._renewed_at = began
+                continue
+            except errors.Conflict:
+                if await self._still_ours():
+                    continue
+                log.error("lease %s/%s: %s has taken it", self._namespace, self._name, self.holder)
+                break
+            except errors.NotFound:
+                log.error("lease %s/%s was deleted", self._namespace, self._name)
+                break
+            except (errors.ApiError, TimeoutError) as error:
+                log.warning("lease %s/%s: not renewed: %s", self._namespace, self._name, error)
+            if self._clock() - self._renewed_at >= self._renew_deadline_s:
+                log.error("lease %s/%s: not renewed for %.0f s", self._namespace, self._name, self._renew_deadline_s)
+                break
+        self._leading = False
+        self.lost.set()
+
+    async def _still_ours(self) -> bool:
+        """After a conflict: a write of ours whose answer was lost, or another holder?"""
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except errors.ApiError:
+            return self._clock() - self._renewed_at < self._renew_deadline_s
+        self._observe(lease)
+        if self.holder == self.identity:
+            self._version = lease.metadata.resource_version
+            return True
+        return False
+
+    async def _attempt(self) -> bool:
+        began = self._clock()
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except errors.NotFound:
+            return await self._create(began)
+        except errors.ApiError as error:
+            log.warning("lease %s/%s: cannot be read: %s", self._namespace, self._name, error)
+            return False
+        self._observe(lease)
+        if self.holder and self.holder != self.identity and not self._expired(lease):
+            return False
+        spec = self._spec()
+        if self.holder != self.identity:
+            spec["leaseTransitions"] = (lease.spec.lease_transitions or 0) + 1
+        self._version = lease.metadata.resource_version
+        try:
+            await self._write(spec)
+        except errors.ApiError as error:
+            log.debug("lease %s/%s: not taken: %s", self._namespace, self._name, error)
+            return False
+        self._renewed_at = began
+        self.holder = self.identity
+        return True
+
+    async def _create(self, began: float) -> bool:
+        metadata = {"name": self._name, "namespace": self._namespace}
+        try:
+            made = await self._client.create(
+                LEASES, {"metadata": metadata, "spec": self._spec() | {"leaseTransitions": 0}}
+            )
+        except errors.ApiError as error:
+            log.log(
+                logging.DEBUG if isinstance(error, errors.Conflict) else logging.WARNING,
+                "lease %s/%s: not created: %s", self._namespace, self._name, error,
+            )  # fmt: skip
+            return False
+        self._version = made.metadata.resource_version
+        self._renewed_at = began
+        self.holder = self.identity
+        return True
+
+    def _spec(self) -> dict[str, Any]:
+        now = timestamps.micro(self._wall())
+        return {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": max(1, round(self._duration_s)),
+            "acquireTime": now,
+            "renewTime": now,
+        }
+
+    def _observe(self, lease: Lease) -> None:
+        self.holder = lease.spec.holder_identity or ""
+        version = lease.metadata.resource_version
+        if self._seen is None or self._seen[0] != version:
+            self._seen = (version, self._clock())
+
+    def _expired(self, lease: Lease) -> bool:
+        assert self._seen is not None
+        duration_s = max(float(lease.spec.lease_duration_seconds or 0), self._duration_s)
+        return self._clock() - self._seen[1] >= duration_s
+
+    async def _write(self, spec: dict[str, Any]) -> None:
+        body = {"metadata": {"resourceVersion": self._version}, "spec": spec}
+        written = await self._client.patch(LEASES, self._name, body, namespace=self._namespace)
+        self._version = written.metadata.resource_version

@@ -1,0 +1,115 @@
+"""Log lines, as text or JSON, each with the id of the operation it belongs to.
+
+Exists so that all lines of one kubelet call, review or cycle are found by one 8-hex `op`. `operation` writes begin and
+end with the duration; everything logged inside, in any module, carries the same id.
+Levels: ERROR someone must act; WARNING degraded, going on; INFO decisions and lifecycle; DEBUG why inside a decision.
+"""
+
+import contextlib
+import contextvars
+import json
+import logging
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Literal, TextIO
+
+from fairlead.kube.limits import Clock
+
+current_op: contextvars.ContextVar[str] = contextvars.ContextVar("op", default="")
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "op", "taskName"}
+
+
+def _new_id() -> str:
+    return secrets.token_hex(4)
+
+
+def configure(
+    format: Literal["json", "text"] = "text",  # noqa: A002 - the flag's name
+    level: str | int = "INFO",
+    *,
+    stream: TextIO | None = None,
+) -> None:
+    """Sends all logging of the process to one stream (stderr) in one form. Call once, from main."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    handler.addFilter(_stamp)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper() if isinstance(level, str) else level)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+@contextlib.contextmanager
+def operation(
+    logger: logging.Logger,
+    name: str,
+    *,
+    level: int = logging.INFO,
+    clock: Clock = time.monotonic,
+    new_id: Callable[[], str] = _new_id,
+    **fields: object,
+) -> Iterator[str]:
+    """Gives everything logged inside one `op`; logs `name` at begin and end with `duration_ms`, and what it raised."""
+    op = new_id()
+    token = current_op.set(op)
+    began = clock()
+    logger.log(level, "%s: begin", name, extra=fields)
+    try:
+        yield op
+    except BaseException as error:
+        duration_ms = round((clock() - began) * 1000, 3)
+        ended = fields | {"duration_ms": duration_ms, "error": f"{type(error).__name__}: {error}"}
+        logger.log(level, "%s: failed", name, extra=ended)
+        raise
+    else:
+        duration_ms = round((clock() - began) * 1000, 3)
+        logger.log(level, "%s: end", name, extra=fields | {"duration_ms": duration_ms})
+    finally:
+        current_op.reset(token)
+
+
+def _stamp(record: logging.LogRecord) -> bool:
+    record.op = current_op.get()
+    return True
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: time, level, logger, message, op, then the fields given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if op := getattr(record, "op", ""):
+            line["op"] = op
+        line |= _fields(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """The same for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        op = getattr(record, "op", "")
+        fields = "".join(f" {key}={value}" for key, value in _fields(record).items())
+        line = f"{_time(record)} {record.levelname:<7} {op or '-':<8} {record.name}: {record.getMessage()}{fields}"
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line

@@ -1,0 +1,76 @@
+"""/healthz, /readyz and /metrics over plain HTTP, the same for every program.
+
+Exists so that kubelet, Prometheus and people find them alike. A check returns None when all is well, else why not;
+the answer is 200 or 503 with that reason as text. Serves nothing else.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, exposition
+
+Check = Callable[[], str | None]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def _well() -> str | None:
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    bind: str | None, *, health: Check = _well, ready: Check = _well, registry: CollectorRegistry | None = None
+) -> AsyncIterator[Served | None]:
+    """While the context lasts. `bind` is "host:port" or ":port"; port 0 takes a free one; None serves nothing."""
+    if bind is None:
+        yield None
+        return
+    host, port = parse_bind(bind)
+    app = web.Application()
+    app.router.add_get("/healthz", _answer(health))
+    app.router.add_get("/livez", _answer(health))
+    app.router.add_get("/readyz", _answer(ready))
+    app.router.add_get("/metrics", _metrics(registry or CollectorRegistry()))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        yield Served(host if host != "0.0.0.0" else "127.0.0.1", runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def parse_bind(bind: str) -> tuple[str, int]:
+    """("0.0.0.0", 8080) from ":8080". Raises ValueError with what would be right."""
+    host, colon, port = bind.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"bind address {bind!r}: use host:port, such as 0.0.0.0:8080 or 127.0.0.1:0")
+    return host.strip("[]") or "0.0.0.0", int(port)
+
+
+def _answer(check: Check) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        problem = check()
+        return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+    return handler
+
+
+def _metrics(registry: CollectorRegistry) -> Handler:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        encode, content_type = exposition.choose_encoder(request.headers.get("Accept", ""))
+        return web.Response(body=encode(registry), headers={"Content-Type": content_type})
+
+    return handler
