@@ -1,0 +1,85 @@
+"""Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
+
+Of kustomize it knows `resources` (files and directories, recursively) and `namespace`, which is all that
+`manifests/base` uses; a kustomization that asks for more is refused and not half-applied. Talks to nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+
+KUSTOMIZATION = "kustomization.yaml"
+_KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "metadata"}
+
+# Kinds that others need first, in the order in which they are applied; all others follow in the order they came.
+_FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding")
+
+
+class ManifestError(ValueError):
+    """A manifest that cannot be applied: names the file and what is wrong with it."""
+
+
+def load(path: Path) -> list[Manifest]:
+    """All objects of a file, a directory of YAML files, or a kustomization, in the order they are written."""
+    if path.is_file():
+        return list(_file(path))
+    if (path / KUSTOMIZATION).exists():
+        return list(_kustomization(path))
+    files = sorted(entry for entry in path.glob("*") if entry.suffix in {".yaml", ".yml", ".json"})
+    if not files:
+        raise ManifestError(f"{path}: no manifest; give a YAML file, a directory of them, or a kustomization")
+    return [manifest for file in files for manifest in _file(file)]
+
+
+def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
+    """What others need comes first: namespaces, CRDs, accounts and roles. Otherwise the order is kept."""
+    rank = {kind: index for index, kind in enumerate(_FIRST)}
+    return sorted(manifests, key=lambda manifest: rank.get(manifest["kind"], len(rank)))
+
+
+def _file(path: Path) -> Iterator[Manifest]:
+    try:
+        documents = list(yaml.safe_load_all(path.read_text()))
+    except yaml.YAMLError as error:
+        raise ManifestError(f"{path}: not YAML: {error}") from error
+    for index, document in enumerate(documents):
+        if document is None:
+            continue
+        yield from _flat(document, f"{path}[{index}]")
+
+
+def _flat(document: object, where: str) -> Iterator[Manifest]:
+    if not isinstance(document, dict):
+        raise ManifestError(f"{where}: {type(document).__name__} is no object; write apiVersion, kind and metadata")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(document.get(field), str) or not document[field]:
+            raise ManifestError(f"{where}: {field} is missing; every object needs one")
+    if document["kind"] == "List":
+        for index, item in enumerate(document.get("items") or ()):
+            yield from _flat(item, f"{where}.items[{index}]")
+        return
+    if not (document.get("metadata") or {}).get("name"):
+        raise ManifestError(f"{where}: metadata.name is missing; apply needs one")
+    yield document
+
+
+def _kustomization(folder: Path) -> Iterator[Manifest]:
+    where = folder / KUSTOMIZATION
+    wanted = yaml.safe_load(where.read_text()) or {}
+    unknown = sorted(set(wanted) - _KUSTOMIZE_KNOWN)
+    if unknown:
+        raise ManifestError(f"{where}: {', '.join(unknown)}: not understood here; use kubectl apply -k")
+    for entry in wanted.get("resources") or ():
+        target = (folder / entry).resolve()
+        if not target.exists():
+            raise ManifestError(f"{where}: resources: {entry!r} does not exist")
+        for manifest in load(target):
+            if wanted.get("namespace") and "namespace" in manifest["metadata"]:
+                manifest["metadata"]["namespace"] = wanted["namespace"]
+            yield manifest

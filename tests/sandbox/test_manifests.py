@@ -1,0 +1,71 @@
+"""Reading manifests: what kubectl would apply, in an order that works, or a complaint that names the file."""
+
+import pytest
+
+from fairlead.sandbox import files, manifests
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+
+
+def test_a_file_with_several_documents_and_a_list_gives_every_object(tmp_path):
+    (tmp_path / "a.yaml").write_text(
+        f"{POD}---\n---\napiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: Secret, metadata: {{name: s}}}}\n"
+    )
+    assert [m["kind"] for m in manifests.load(tmp_path / "a.yaml")] == ["Pod", "Secret"]
+
+
+def test_a_directory_is_read_in_the_order_of_its_file_names(tmp_path):
+    (tmp_path / "2.yaml").write_text(POD)
+    (tmp_path / "1.yaml").write_text(POD.replace("Pod", "Secret"))
+    (tmp_path / "README.md").write_text("not a manifest")
+    assert [m["kind"] for m in manifests.load(tmp_path)] == ["Secret", "Pod"]
+
+
+def test_a_kustomization_brings_in_its_resources_and_sets_their_namespace(tmp_path):
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "kustomization.yaml").write_text("resources: [../pod.yaml]\nnamespace: there\n")
+    (tmp_path / "pod.yaml").write_text(POD.replace("name: p", "name: p, namespace: here"))
+    (pod,) = manifests.load(tmp_path / "base")
+    assert pod["metadata"]["namespace"] == "there"
+
+
+def test_a_kustomization_that_asks_for_more_is_refused_whole(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text("resources: []\nimages: []\n")
+    with pytest.raises(manifests.ManifestError, match="images: not understood"):
+        manifests.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("kind: Pod", "apiVersion is missing"),
+        ("apiVersion: v1", "kind is missing"),
+        ("- 1", "list is no object"),
+        ("apiVersion: v1\nkind: Pod", "metadata.name is missing"),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_a_broken_manifest_is_named_with_what_it_lacks(tmp_path, text, complaint):
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(manifests.ManifestError, match=complaint) as caught:
+        manifests.load(tmp_path / "x.yaml")
+    assert "x.yaml" in str(caught.value)
+
+
+def test_an_empty_directory_is_said_to_have_no_manifest(tmp_path):
+    with pytest.raises(manifests.ManifestError, match="no manifest"):
+        manifests.load(tmp_path)
+
+
+def test_what_others_need_is_applied_first():
+    kinds = ["Pod", "ClusterRole", "CustomResourceDefinition", "DeviceClass", "Namespace"]
+    found = manifests.in_order([{"kind": kind} for kind in kinds])
+    assert [m["kind"] for m in found] == ["Namespace", "CustomResourceDefinition", "ClusterRole", "Pod", "DeviceClass"]
+
+
+def test_every_example_can_be_read():
+    folders = sorted(path for path in files.find("examples").iterdir() if path.is_dir())
+    assert len(folders) >= 7
+    for folder in folders:
+        assert manifests.load(folder)
+        assert (folder / "README.md").exists()
