@@ -1,0 +1,230 @@
+"""A node's GPUs without the GPUs: a profile brought to life, with MIG placements that fill up and faults on demand.
+
+Exists so that driver, demo and tests run the real prepare path on any machine. Behaves as NVML does where that hurts:
+a taken placement is refused, instance IDs are used again, a lost GPU fails every call, MIG mode on Ampere is not ours to
+switch. Its device nodes stand on /dev/null, which every host has and every container may open, so a real containerd
+starts a container with a simulated GPU. Keeps its instances in `state_file`, as hardware would, across driver restarts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.driver import geometry, profile
+from fairlead.driver.backend import (
+    BackendError,
+    DeviceGone,
+    DeviceNode,
+    Gpu,
+    Health,
+    InUse,
+    Inventory,
+    MigDevice,
+    MigProfile,
+    PlacementTaken,
+)
+
+_UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
+_NULL_MAJOR, _NULL_MINOR = 1, 3
+_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+@dataclasses.dataclass(slots=True)
+class Faults:
+    """What is wrong with the hardware now. Tests and `fairlead fault` set it; the backend only reads it.
+
+    `lost` holds minors; `xids` the last Xid code by minor; `busy` the (minor, start) of instances with clients.
+    `before` is called with operation and minor before each mutation: it may sleep, block, or raise.
+    """
+
+    lost: set[int] = dataclasses.field(default_factory=set)
+    xids: dict[int, int] = dataclasses.field(default_factory=dict)
+    busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
+    before: Callable[[str, int], None] | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Instance:
+    profile_id: int
+    start: int
+    gi_id: int
+    ci_id: int
+    uuid: str
+
+
+class SimulatedBackend:
+    """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit."""
+
+    def __init__(self, node_profile: profile.NodeProfile, *, node: str, state_file: Path | None = None) -> None:
+        self.faults = Faults()
+        self._profile = node_profile
+        self._state_file = state_file
+        self._lock = threading.Lock()
+        self._made = 0
+        self._gpus: dict[str, Gpu] = {}
+        self._instances: dict[str, list[_Instance]] = {}
+        for gpu, placed in profile.gpus(node_profile, node=node):
+            self._gpus[gpu.uuid] = gpu
+            self._instances[gpu.uuid] = []
+            for mig_profile, start in placed:
+                self._add(gpu, mig_profile, start)
+        self._remember()
+
+    def inventory(self) -> Inventory:
+        with self._lock:
+            lost = [gpu for gpu in self._gpus.values() if gpu.minor in self.faults.lost]
+            return Inventory(
+                driver_version=self._profile.driver_version,
+                cuda_driver_version=self._profile.cuda_driver_version,
+                gpus=tuple(self._now(gpu) for gpu in self._gpus.values() if gpu.minor not in self.faults.lost),
+                warnings=tuple(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset" for gpu in lost),
+            )
+
+    def control_nodes(self) -> tuple[DeviceNode, ...]:
+        return tuple(_node(path) for path in _CONTROL)
+
+    def device_nodes(self, gpu: Gpu, mig: MigDevice | None = None) -> tuple[DeviceNode, ...]:
+        nodes = [_node(f"/dev/nvidia{gpu.minor}")]
+        if mig is not None:
+            # nvidia-caps numbers 1 + 8 nodes for each of 15 GPU instances of each GPU, from 3 on.
+            gi_cap = 3 + gpu.minor * 135 + mig.gi_id * 9
+            nodes += [_node(f"/dev/nvidia-caps/nvidia-cap{cap}") for cap in (gi_cap, gi_cap + 1 + mig.ci_id)]
+        return tuple(nodes)
+
+    def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
+        gpu = self._reach("create_mig", gpu_uuid)
+        wanted = next((p for p in gpu.mig_profiles if p.id == profile_id), None)
+        if wanted is None:
+            raise BackendError(f"gpu-{gpu.minor}: no MIG profile has ID {profile_id}", permanent=True)
+        with self._lock:
+            if not gpu.mig_enabled and not gpu.mig_mutable:
+                raise BackendError(
+                    f"gpu-{gpu.minor}: MIG mode is off and {gpu.architecture or 'this GPU'} needs a reset to switch it; "
+                    "run `nvidia-smi -mig 1` and reset the GPU",
+                    permanent=True,
+                )
+            if start not in wanted.starts:
+                raise BackendError(f"gpu-{gpu.minor}: {wanted.name} cannot start at slice {start}", permanent=True)
+            placed = [(_profile(gpu, instance), instance.start) for instance in self._instances[gpu_uuid]]
+            if not geometry.fits(gpu.mig_profiles, placed, (wanted, start)):
+                raise PlacementTaken(
+                    f"gpu-{gpu.minor}: {wanted.name} at slice {start} overlaps "
+                    + ", ".join(f"{other.name}@{at}" for other, at in placed)
+                )
+            instance = self._add(gpu, wanted, start)
+            self._persist()
+            return _mig_device(gpu, instance)
+
+    def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
+        gpu = self._reach("destroy_mig", gpu_uuid)
+        with self._lock:
+            for instance in self._instances[gpu_uuid]:
+                if (instance.profile_id, instance.start) == (profile_id, start):
+                    if (gpu.minor, start) in self.faults.busy:
+                        raise InUse(f"gpu-{gpu.minor}: the MIG device at slice {start} is in use by another client")
+                    self._instances[gpu_uuid].remove(instance)
+                    self._persist()
+                    return True
+        return False
+
+    def health(self) -> tuple[Health, ...]:
+        return tuple(self._health(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+
+    def close(self) -> None:
+        pass
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _reach(self, operation: str, gpu_uuid: str) -> Gpu:
+        gpu = self._gpus.get(gpu_uuid)
+        if gpu is None:
+            raise DeviceGone(f"no GPU {gpu_uuid} on this node")
+        if self.faults.before is not None:
+            self.faults.before(operation, gpu.minor)
+        if gpu.minor in self.faults.lost:
+            raise DeviceGone(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset")
+        return gpu
+
+    def _now(self, gpu: Gpu) -> Gpu:
+        devices = [_mig_device(gpu, instance) for instance in self._instances[gpu.uuid]]
+        return dataclasses.replace(
+            gpu,
+            # A mutable GPU is in MIG mode while it holds instances, as the NVML backend leaves it.
+            mig_enabled=gpu.mig_enabled or bool(devices) if gpu.mig_profiles else None,
+            mig_devices=tuple(sorted(devices, key=lambda device: device.start)),
+        )
+
+    def _add(self, gpu: Gpu, mig_profile: MigProfile, start: int) -> _Instance:
+        taken = {instance.gi_id for instance in self._instances[gpu.uuid]}
+        gi_id = next(number for number in range(1, 16) if number not in taken)
+        self._made += 1
+        made = uuid.uuid5(_UUID_SPACE, f"{gpu.uuid}/{self._made}")
+        instance = _Instance(profile_id=mig_profile.id, start=start, gi_id=gi_id, ci_id=0, uuid=f"MIG-{made}")
+        self._instances[gpu.uuid].append(instance)
+        return instance
+
+    def _health(self, gpu: Gpu) -> Health:
+        if gpu.minor in self.faults.lost:
+            return Health(
+                uuid=gpu.uuid, state="unhealthy", reason="gpu-lost", severe=True, message="the GPU answers no query"
+            )
+        if (code := self.faults.xids.get(gpu.minor)) is not None:
+            return Health(
+                uuid=gpu.uuid,
+                state="unhealthy",
+                reason="xid",
+                value=str(code),
+                severe=True,
+                message=f"the driver reported Xid {code}",
+            )
+        return Health(uuid=gpu.uuid, state="healthy")
+
+    def _persist(self) -> None:
+        if self._state_file is None:
+            return
+        state = {
+            "made": self._made,
+            "instances": {gpu: [dataclasses.asdict(i) for i in held] for gpu, held in self._instances.items()},
+        }
+        temporary = self._state_file.with_name(self._state_file.name + ".tmp")
+        temporary.write_text(json.dumps(state))
+        temporary.replace(self._state_file)
+
+    def _remember(self) -> None:
+        """Take up the instances of an earlier process; a file of another profile, or a broken one, is no memory."""
+        if self._state_file is None:
+            return
+        try:
+            state: dict[str, Any] = json.loads(self._state_file.read_text())
+            held = {gpu: [_Instance(**instance) for instance in found] for gpu, found in state["instances"].items()}
+            made = int(state["made"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return
+        if held.keys() == self._instances.keys():
+            self._instances, self._made = held, made
+
+
+def _node(path: str) -> DeviceNode:
+    return DeviceNode(path=path, host_path="/dev/null", major=_NULL_MAJOR, minor=_NULL_MINOR, mode=0o666)
+
+
+def _profile(gpu: Gpu, instance: _Instance) -> MigProfile:
+    return next(p for p in gpu.mig_profiles if p.id == instance.profile_id)
+
+
+def _mig_device(gpu: Gpu, instance: _Instance) -> MigDevice:
+    return MigDevice(
+        uuid=instance.uuid,
+        parent_uuid=gpu.uuid,
+        parent_minor=gpu.minor,
+        profile=_profile(gpu, instance),
+        start=instance.start,
+        gi_id=instance.gi_id,
+        ci_id=instance.ci_id,
+    )
