@@ -63,12 +63,12 @@ class CapacityRequestPolicy(Struct, frozen=True, kw_only=True):
 
 
 class DeviceCapacity(Struct, frozen=True, kw_only=True):
-    value: Amount = "0"
+    value: Amount
     request_policy: CapacityRequestPolicy | None = None
 
 
 class Counter(Struct, frozen=True, kw_only=True):
-    value: Amount = "0"
+    value: Amount
 
 
 class CounterSet(Struct, frozen=True, kw_only=True):
