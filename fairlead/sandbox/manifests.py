@@ -1,7 +1,7 @@
 """Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
 
-Of kustomize it knows `resources` (files and directories, recursively) and `namespace`, which is all that
-`manifests/base` uses; a kustomization that asks for more is refused and not half-applied. Talks to nobody.
+Of kustomize it knows `resources` (files and directories, recursively), `namespace` and `labels` (of metadata only),
+which is all that `manifests/base` uses; a kustomization that asks for more is refused and not half-applied. Talks to nobody.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import yaml
 Manifest = dict[str, Any]
 
 KUSTOMIZATION = "kustomization.yaml"
-_KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "metadata"}
+_KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "labels", "metadata"}
 
 # Kinds that others need first, in the order in which they are applied; all others follow in the order they came.
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding")
@@ -75,11 +75,20 @@ def _kustomization(folder: Path) -> Iterator[Manifest]:
     unknown = sorted(set(wanted) - _KUSTOMIZE_KNOWN)
     if unknown:
         raise ManifestError(f"{where}: {', '.join(unknown)}: not understood here; use kubectl apply -k")
+    labels: dict[str, str] = {}
+    for entry in wanted.get("labels") or ():
+        if set(entry) != {"pairs"}:
+            raise ManifestError(
+                f"{where}: labels: {', '.join(sorted(set(entry) - {'pairs'}))}: only pairs are understood here"
+            )
+        labels |= entry["pairs"]
     for entry in wanted.get("resources") or ():
         target = (folder / entry).resolve()
         if not target.exists():
             raise ManifestError(f"{where}: resources: {entry!r} does not exist")
         for manifest in load(target):
+            if labels:
+                manifest["metadata"]["labels"] = (manifest["metadata"].get("labels") or {}) | labels
             if wanted.get("namespace") and "namespace" in manifest["metadata"]:
                 manifest["metadata"]["namespace"] = wanted["namespace"]
             yield manifest

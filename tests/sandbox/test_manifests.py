@@ -29,6 +29,19 @@ def test_a_kustomization_brings_in_its_resources_and_sets_their_namespace(tmp_pa
     assert pod["metadata"]["namespace"] == "there"
 
 
+def test_a_kustomization_labels_its_resources(tmp_path):
+    (tmp_path / "kustomization.yaml").write_text("resources: [pod.yaml]\nlabels:\n- pairs: {part-of: us}\n")
+    (tmp_path / "pod.yaml").write_text(POD.replace("name: p", "name: p, labels: {own: x}"))
+    (pod,) = manifests.load(tmp_path)
+    assert pod["metadata"]["labels"] == {"own": "x", "part-of": "us"}
+
+
+def test_what_we_ship_can_be_read():
+    kinds = [manifest["kind"] for manifest in manifests.load(files.find("manifests/base"))]
+    assert kinds.count("CustomResourceDefinition") == 4
+    assert "ValidatingAdmissionPolicy" in kinds
+
+
 def test_a_kustomization_that_asks_for_more_is_refused_whole(tmp_path):
     (tmp_path / "kustomization.yaml").write_text("resources: []\nimages: []\n")
     with pytest.raises(manifests.ManifestError, match="images: not understood"):
