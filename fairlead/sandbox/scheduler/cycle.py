@@ -1,0 +1,133 @@
+"""One scheduling cycle: one pod against a snapshot of the cluster, as a pure function.
+
+Exists so that what the stock scheduler would do is a table test. Phases in kube-scheduler's order: PreEnqueue,
+PreFilter, Filter per node (devices last), PostFilter, Score. Writes nothing.
+Keeps: total order (score, then node name); the snapshot is not changed.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fairlead.sandbox.objects import Obj, allocation_of, is_reserved_for, key_of, pod_claims, spec_of
+from fairlead.sandbox.scheduler import claims as dra
+from fairlead.sandbox.scheduler import devices
+from fairlead.sandbox.scheduler.fit import NodeInfo, pod_requests, refusals, score
+from fairlead.sandbox.scheduler.pools import DeviceKey
+
+# As kube-scheduler: all nodes of a small cluster are scored, of a larger one only so many that fit.
+FEASIBLE_MAX = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot:
+    nodes: Mapping[str, NodeInfo]
+    slices: Callable[[], Iterable[Obj]]
+    claim: Callable[[str, str], Obj | None]
+    device_class: Callable[[str], Obj | None]
+    taken: Collection[DeviceKey]
+    selects: devices.Selects
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gated:
+    """Not in the queue: its gates are not off, or a claim is missing."""
+
+    message: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unschedulable:
+    message: str
+    deallocate: Obj | None = None
+    reason: str = "Unschedulable"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """The node, and per claim of the pod what PreBind writes: an allocation of ours, or None for one it came with."""
+
+    node: str
+    claims: tuple[tuple[Obj, Obj | None], ...]
+
+
+Outcome = Gated | Unschedulable | Placed
+
+
+def decide(pod: Obj, snapshot: Snapshot, *, pick: Callable[[Sequence[Obj]], Obj]) -> Outcome:
+    """Where the pod goes. `pick` chooses among claims that may be deallocated (kube-scheduler: at random)."""
+    if spec_of(pod).get("schedulingGates"):
+        return Gated(message="Scheduling is blocked due to non-empty scheduling gates")
+    missing = dra.waits_for(pod, snapshot.claim)
+    if missing:
+        return Gated(message=missing)
+    namespace = pod["metadata"]["namespace"]
+    found = [snapshot.claim(namespace, name) for _, name in pod_claims(pod) if name]
+    mine = [claim for claim in found if claim is not None]
+    refused = dra.refused(pod, mine)
+    if refused:
+        return Unschedulable(message=_summary(snapshot, Counter({refused: len(snapshot.nodes)})))
+    try:
+        return _place(pod, mine, snapshot, pick)
+    except devices.AllocationError as error:
+        return Unschedulable(message=f'running "DynamicResources" filter plugin: {error}', reason="SchedulerError")
+
+
+def _place(pod: Obj, mine: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Sequence[Obj]], Obj]) -> Outcome:
+    requests = pod_requests(pod)
+    allocated = [claim for claim in mine if allocation_of(claim) is not None]
+    wanting = [claim for claim in mine if allocation_of(claim) is None]
+    slices = list(snapshot.slices()) if wanting else []
+    reasons: Counter[str] = Counter()
+    unavailable: dict[str, Obj] = {}
+    feasible: list[tuple[float, str, list[Obj]]] = []
+    for name, info in sorted(snapshot.nodes.items()):
+        refusal = refusals(pod, requests, info)
+        if refusal:
+            reasons.update(refusal)
+            continue
+        elsewhere = [claim for claim in allocated if not dra.is_available(claim, info.node)]
+        if elsewhere:
+            unavailable |= {key_of(claim): claim for claim in elsewhere}
+            reasons[dra.NOT_HERE] += 1
+            continue
+        chosen = _devices(wanting, info, slices, snapshot)
+        if chosen is None:
+            reasons[dra.CANNOT_ALLOCATE] += 1
+            continue
+        allocations, preference = chosen
+        feasible.append((score(pod, requests, info) + 2.0 * preference, name, allocations))
+        if len(feasible) >= FEASIBLE_MAX:
+            break
+    if not feasible:
+        dropped = dra.to_deallocate(pod, list(unavailable.values()), pick=pick)
+        note = " deallocation of ResourceClaim completed" if dropped is not None else ""
+        return Unschedulable(message=_summary(snapshot, reasons) + note, deallocate=dropped)
+    _, node, allocations = min(feasible, key=lambda each: (-each[0], each[1]))
+    ours = list(zip(wanting, allocations, strict=True))
+    theirs: list[tuple[Obj, Obj | None]] = [(claim, None) for claim in allocated if not is_reserved_for(claim, pod)]
+    return Placed(node=node, claims=(*ours, *theirs))
+
+
+def _devices(
+    wanting: Sequence[Obj], info: NodeInfo, slices: Sequence[Obj], snapshot: Snapshot
+) -> tuple[list[Obj], int] | None:
+    if not wanting:
+        return [], 0
+    return devices.allocate(
+        wanting,
+        node=info.node,
+        slices=slices,
+        device_class=snapshot.device_class,
+        taken=snapshot.taken,
+        selects=snapshot.selects,
+    )
+
+
+def _summary(snapshot: Snapshot, reasons: Counter[str]) -> str:
+    """`0/4 nodes are available: 3 Insufficient cpu, 1 node(s) had untolerated taint(s).`"""
+    total = len(snapshot.nodes)
+    if not total:
+        return "no nodes available to schedule pods"
+    text = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    return f"0/{total} nodes are available: {text}."

@@ -1,0 +1,256 @@
+"""Stock allocation of devices on one node: first fit, request by request, as kube-scheduler does for one pod.
+
+Exists because the sandbox's scheduler must compete as the stock one: it allocates claims of drivers that nobody
+fences off, pod by pod. It is deliberately not Fairlead's allocator and shares no code with it. Complete for exact
+counts, All, firstAvailable, selectors, matchAttribute and distinctAttribute, taints, counters and admin access.
+Does not hand out devices that allow multiple allocations, nor wait for binding conditions.
+Keeps: what it returns never overdraws a counter and never takes a device of `taken`; same input, same answer.
+Source: k8s.io/dynamic-resource-allocation/structured, 1.36 (semantics of `Allocate` on one node).
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.objects import Obj, name_of, spec_of
+from fairlead.sandbox.scheduler import pools
+from fairlead.sandbox.scheduler.fit import untolerated
+from fairlead.sandbox.scheduler.pools import Candidate, DeviceKey, Pool
+
+STEPS_MAX: Final = 200_000
+RESULTS_MAX: Final = 32
+
+# Does the CEL expression select the device? Raises AllocationError when it cannot be evaluated.
+Selects = Callable[[str, Candidate], bool]
+
+
+class AllocationError(Exception):
+    """The pod cannot be scheduled at all until something changes: a selector fails, a class is missing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ask:
+    """One request (or alternative of a request) of one claim, resolved."""
+
+    claim: int
+    label: str  # "main" or "main/sub"
+    main: str
+    expressions: tuple[str, ...]
+    count: int
+    every: bool
+    admin: bool
+    tolerations: tuple[Mapping[str, Any], ...]
+    device_class: Obj
+
+
+@dataclass(kw_only=True)
+class _Search:
+    pools: Sequence[Pool]
+    taken: Collection[DeviceKey]
+    selects: Selects
+    constraints: list[list["_Constraint"]]
+    free: dict[tuple[str, str, str, str], Quantity]
+    chosen: list[tuple[_Ask, Candidate]] = field(default_factory=list)
+    held: set[DeviceKey] = field(default_factory=set)
+    steps: int = 0
+
+    def run(self, requests: Sequence[Sequence[_Ask]]) -> bool:
+        """Satisfy all requests; each is a sequence of alternatives in order of preference."""
+        if not requests:
+            return True
+        return any(self._request(ask, requests[1:]) for ask in requests[0])
+
+    def _request(self, ask: _Ask, rest: Sequence[Sequence[_Ask]]) -> bool:
+        matching = [each for pool in self.pools for each in pool.candidates if self._selected(ask, each)]
+        if ask.every:
+            if not matching or len(matching) > RESULTS_MAX or any(not pool.complete for pool in self.pools):
+                return False
+            return self._pick(ask, matching, len(matching), rest, exact=True)
+        usable = [each for each in matching if ask.admin or each.key not in self.taken]
+        return self._pick(ask, usable, ask.count, rest, exact=False)
+
+    def _pick(
+        self, ask: _Ask, from_: Sequence[Candidate], left: int, rest: Sequence[Sequence[_Ask]], *, exact: bool
+    ) -> bool:
+        """Combinations, not permutations: what was passed over for this request is not looked at again."""
+        if left == 0:
+            return self.run(rest)
+        last = 1 if exact else len(from_) - left + 1
+        for place in range(max(0, last)):
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise AllocationError(f"timed out trying to allocate devices: gave up after {STEPS_MAX} steps")
+            candidate = from_[place]
+            if not self._take(ask, candidate):
+                continue
+            if self._pick(ask, from_[place + 1 :], left - 1, rest, exact=exact):
+                return True
+            self._give_back(ask, candidate)
+        return False
+
+    def _selected(self, ask: _Ask, candidate: Candidate) -> bool:
+        return not candidate.shared and all(self.selects(each, candidate) for each in ask.expressions)
+
+    def _take(self, ask: _Ask, candidate: Candidate) -> bool:
+        if candidate.key in self.held or (not ask.admin and candidate.key in self.taken):
+            return False
+        if any(untolerated(candidate.device.get("taints") or (), ask.tolerations)):
+            return False
+        if not ask.admin and any(self.free.get(key, _ZERO) < used for key, used in candidate.consumes):
+            return False
+        accepted: list[_Constraint] = []
+        for constraint in self.constraints[ask.claim]:
+            if not constraint.add(ask, candidate):
+                for each in accepted:
+                    each.remove(ask, candidate)
+                return False
+            accepted.append(constraint)
+        if not ask.admin:
+            for key, used in candidate.consumes:
+                self.free[key] -= used
+        self.held.add(candidate.key)
+        self.chosen.append((ask, candidate))
+        return True
+
+    def _give_back(self, ask: _Ask, candidate: Candidate) -> None:
+        self.chosen.pop()
+        self.held.discard(candidate.key)
+        if not ask.admin:
+            for key, used in candidate.consumes:
+                self.free[key] += used
+        for constraint in self.constraints[ask.claim]:
+            constraint.remove(ask, candidate)
+
+
+_ZERO: Final = Quantity.of(0)
+
+
+@dataclass(kw_only=True)
+class _Constraint:
+    """matchAttribute (all values equal) or distinctAttribute (all values different) over some requests of a claim."""
+
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+    values: list[Any] = field(default_factory=list)
+
+    def _covers(self, ask: _Ask) -> bool:
+        return not self.requests or ask.main in self.requests or ask.label in self.requests
+
+    def add(self, ask: _Ask, candidate: Candidate) -> bool:
+        if not self._covers(ask):
+            return True
+        value = candidate.attribute(self.attribute)
+        if value is None or (self.values and (value in self.values) == self.distinct):
+            return False
+        self.values.append(value)
+        return True
+
+    def remove(self, ask: _Ask, candidate: Candidate) -> None:
+        if self._covers(ask):
+            self.values.remove(candidate.attribute(self.attribute))
+
+
+def allocate(
+    claims: Sequence[Obj],
+    *,
+    node: Obj,
+    slices: Iterable[Obj],
+    device_class: Callable[[str], Obj | None],
+    taken: Collection[DeviceKey],
+    selects: Selects,
+) -> tuple[list[Obj], int] | None:
+    """One `status.allocation` per claim for this node and the preference score of their alternatives, or None.
+
+    Raises AllocationError when the pod as a whole cannot be tried.
+    """
+    gathered = pools.gather(slices, node)
+    asks = [each for place, claim in enumerate(claims) for each in _asks(place, claim, device_class)]
+    search = _Search(
+        pools=gathered,
+        taken=taken,
+        selects=selects,
+        constraints=[list(_constraints(claim)) for claim in claims],
+        free=pools.free_counters(gathered, taken),
+    )
+    if not search.run(asks):
+        return None
+    ranks = {id(ask): rank for alternatives in asks for rank, ask in enumerate(alternatives) if len(alternatives) > 1}
+    preference = sum(8 - ranks[key] for key in {id(ask) for ask, _ in search.chosen} if key in ranks)
+    return [_allocation(place, claim, search.chosen, node) for place, claim in enumerate(claims)], preference
+
+
+def _asks(place: int, claim: Obj, device_class: Callable[[str], Obj | None]) -> Iterator[list[_Ask]]:
+    for request in (spec_of(claim).get("devices") or {}).get("requests") or ():
+        main = str(request["name"])
+        if request.get("exactly") is not None:
+            yield [_ask(place, claim, main, main, request["exactly"], device_class)]
+        else:
+            yield [
+                _ask(place, claim, main, f"{main}/{each['name']}", each, device_class)
+                for each in request.get("firstAvailable") or ()
+            ]
+
+
+def _ask(
+    place: int, claim: Obj, main: str, label: str, wanted: Mapping[str, Any], device_class: Callable[[str], Obj | None]
+) -> _Ask:
+    class_name = str(wanted.get("deviceClassName"))
+    found = device_class(class_name)
+    if found is None:
+        raise AllocationError(f"claim {name_of(claim)}, request {label}: device class {class_name} does not exist")
+    selectors = [*(spec_of(found).get("selectors") or ()), *(wanted.get("selectors") or ())]
+    return _Ask(
+        claim=place,
+        label=label,
+        main=main,
+        expressions=tuple(str(each["cel"]["expression"]) for each in selectors if each.get("cel")),
+        count=int(wanted.get("count") or 1),
+        every=wanted.get("allocationMode") == "All",
+        admin=bool(wanted.get("adminAccess")),
+        tolerations=tuple(wanted.get("tolerations") or ()),
+        device_class=found,
+    )
+
+
+def _constraints(claim: Obj) -> Iterator[_Constraint]:
+    for each in (spec_of(claim).get("devices") or {}).get("constraints") or ():
+        requests = frozenset(each.get("requests") or ())
+        if each.get("matchAttribute"):
+            yield _Constraint(attribute=each["matchAttribute"], distinct=False, requests=requests)
+        if each.get("distinctAttribute"):
+            yield _Constraint(attribute=each["distinctAttribute"], distinct=True, requests=requests)
+
+
+def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Ask, Candidate]], node: Obj) -> Obj:
+    mine = [(ask, candidate) for ask, candidate in chosen if ask.claim == place]
+    results = [_result(ask, candidate) for ask, candidate in mine]
+    config: list[Obj] = []
+    for ask in {id(ask): ask for ask, _ in mine}.values():
+        config += [
+            {"source": "FromClass", "requests": [ask.label], **each}
+            for each in spec_of(ask.device_class).get("config") or ()
+        ]
+    config += [{"source": "FromClaim", **each} for each in (spec_of(claim).get("devices") or {}).get("config") or ()]
+    devices: Obj = {"results": results}
+    if config:
+        devices["config"] = config
+    allocation: Obj = {"devices": devices}
+    selector = pools.node_selector([candidate for _, candidate in mine], name_of(node))
+    if selector is not None:
+        allocation["nodeSelector"] = selector
+    return allocation
+
+
+def _result(ask: _Ask, candidate: Candidate) -> Obj:
+    driver, pool, device = candidate.key
+    result: Obj = {"request": ask.label, "driver": driver, "pool": pool, "device": device}
+    if ask.admin:
+        result["adminAccess"] = True
+    if ask.tolerations:
+        result["tolerations"] = [dict(each) for each in ask.tolerations]
+    for field_ in ("bindingConditions", "bindingFailureConditions"):
+        if candidate.device.get(field_):
+            result[field_] = list(candidate.device[field_])
+    return result

@@ -1,0 +1,209 @@
+"""Does a pod fit a node, apart from devices? The default filters of kube-scheduler, in their order.
+
+Exists so that a pod in the sandbox is refused by the node for the same reason, in the same words, as in a real
+cluster. Knows nodes, taints, node affinity (with matchFields) and resources. Does not know inter-pod affinity,
+topology spread, host ports, volumes and preemption. Source: pkg/scheduler/framework/plugins, 1.36.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.objects import Obj, containers_of, labels_of, name_of, node_name_of, spec_of, status_of
+
+# What a pod without requests is taken to use when nodes are scored (not when they are filtered).
+NONZERO: Final = {"cpu": 100, "memory": 200 * 1024 * 1024}
+
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+WRONG_NAME: Final = "node(s) didn't match the requested node name"
+TAINTED: Final = "node(s) had untolerated taint(s)"
+NO_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
+TOO_MANY_PODS: Final = "Too many pods"
+
+
+@lru_cache(maxsize=4096)
+def amount(resource: str, text: str) -> int:
+    """A quantity as an integer: thousandths for cpu, whole units for everything else."""
+    quantity = Quantity.of(text)
+    return quantity.scaled(-3) if resource == "cpu" else int(quantity)
+
+
+def amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
+    return {resource: amount(resource, str(value)) for resource, value in quantities.items()}
+
+
+def pod_requests(pod: Obj) -> dict[str, int]:
+    """What a pod asks of its node: all containers together, or its largest init container, plus overhead."""
+    total: dict[str, int] = {}
+    for container in containers_of(pod):
+        _add(total, _requests(container))
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec_of(pod).get("initContainers") or ():
+        wanted = _requests(container)
+        if container.get("restartPolicy") == "Always":
+            _add(sidecars, wanted)
+            wanted = {}
+        for resource in {*wanted, *sidecars}:
+            together = wanted.get(resource, 0) + sidecars.get(resource, 0)
+            peak[resource] = max(peak.get(resource, 0), together)
+    _add(total, sidecars)
+    for resource, value in peak.items():
+        total[resource] = max(total.get(resource, 0), value)
+    _add(total, amounts(spec_of(pod).get("overhead") or {}))
+    return total
+
+
+def _requests(container: Mapping[str, Any]) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    # A limit without a request is a request (the apiserver defaults it; a bare manifest may not have been there).
+    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for resource, value in more.items():
+        total[resource] = total.get(resource, 0) + value
+
+
+@dataclass(kw_only=True)
+class NodeInfo:
+    """A node and what its pods have asked of it."""
+
+    node: Obj
+    requested: dict[str, int] = field(default_factory=dict)
+    pods: int = 0
+
+    @property
+    def name(self) -> str:
+        return name_of(self.node)
+
+    def add(self, requests: Mapping[str, int], sign: int = 1) -> None:
+        self.pods += sign
+        _add(self.requested, {resource: sign * value for resource, value in requests.items()})
+
+
+def refusals(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> list[str]:
+    """Why the node does not take the pod: the reasons of the first filter that refuses, empty when all accept."""
+    spec = spec_of(info.node)
+    tolerations = spec_of(pod).get("tolerations") or ()
+    if spec.get("unschedulable") and not any(
+        tolerates(each, {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}) for each in tolerations
+    ):
+        return [UNSCHEDULABLE]
+    wanted_name = node_name_of(pod)
+    if wanted_name and wanted_name != info.name:
+        return [WRONG_NAME]
+    if any(untolerated(spec.get("taints") or (), tolerations)):
+        return [TAINTED]
+    if not matches_affinity(pod, info.node):
+        return [NO_AFFINITY]
+    return list(_insufficient(requests, info))
+
+
+def _insufficient(requests: Mapping[str, int], info: NodeInfo) -> Iterator[str]:
+    allocatable = amounts(status_of(info.node).get("allocatable") or {})
+    if info.pods + 1 > allocatable.get("pods", 0):
+        yield TOO_MANY_PODS
+    for resource, wanted in sorted(requests.items()):
+        free = allocatable.get(resource, 0) - info.requested.get(resource, 0)
+        if wanted > 0 and wanted > free:
+            yield f"Insufficient {resource}"
+
+
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """One toleration against one taint, of nodes as of devices."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("key") and toleration["key"] != taint.get("key"):
+        return False
+    operator = toleration.get("operator") or "Equal"
+    if operator == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def untolerated(
+    taints: Iterable[Mapping[str, Any]],
+    tolerations: Iterable[Mapping[str, Any]],
+    *,
+    effects: tuple[str, ...] = ("NoSchedule", "NoExecute"),
+) -> Iterator[Mapping[str, Any]]:
+    known = list(tolerations)
+    for taint in taints:
+        if str(taint.get("effect")) in effects and not any(tolerates(each, taint) for each in known):
+            yield taint
+
+
+def matches_affinity(pod: Obj, node: Obj) -> bool:
+    """Whether the pod's nodeSelector and required node affinity take the node."""
+    labels = labels_of(node)
+    if any(labels.get(key) != value for key, value in (spec_of(pod).get("nodeSelector") or {}).items()):
+        return False
+    affinity = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+    return required is None or matches_selector(required, node)
+
+
+def matches_selector(selector: Mapping[str, Any], node: Obj) -> bool:
+    """A core/v1 NodeSelector: its terms are alternatives; an empty term matches nothing."""
+    return any(matches_term(term, node) for term in selector.get("nodeSelectorTerms") or ())
+
+
+def matches_term(term: Mapping[str, Any], node: Obj) -> bool:
+    expressions = term.get("matchExpressions") or ()
+    fields = term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False
+    labels = labels_of(node)
+    return all(_requirement(each, labels) for each in expressions) and all(
+        _requirement(each, {"metadata.name": name_of(node)}) for each in fields
+    )
+
+
+def _requirement(requirement: Mapping[str, Any], values: Mapping[str, str]) -> bool:
+    key, operator = str(requirement.get("key")), requirement.get("operator")
+    wanted = list(requirement.get("values") or ())
+    has = key in values
+    match operator:
+        case "In":
+            return has and values[key] in wanted
+        case "NotIn":
+            return not has or values[key] not in wanted
+        case "Exists":
+            return has
+        case "DoesNotExist":
+            return not has
+        case "Gt" | "Lt":
+            try:
+                left, right = int(values[key]), int(wanted[0])
+            except (KeyError, ValueError, IndexError):
+                return False
+            return left > right if operator == "Gt" else left < right
+    return False
+
+
+def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
+    """0 to 100 for free cpu and memory (least allocated), and on top what the pod's preferences say."""
+    allocatable = amounts(status_of(info.node).get("allocatable") or {})
+    parts = []
+    for resource, least in NONZERO.items():
+        capacity = allocatable.get(resource, 0)
+        used = info.requested.get(resource, 0) + max(requests.get(resource, 0), least)
+        parts.append(max(0, capacity - used) * 100 / capacity if capacity else 0.0)
+    affinity = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
+    preferred = sum(
+        int(each.get("weight", 0))
+        for each in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        if matches_term(each.get("preference") or {}, info.node)
+    )
+    shunned = sum(
+        1
+        for _ in untolerated(
+            spec_of(info.node).get("taints") or (),
+            spec_of(pod).get("tolerations") or (),
+            effects=("PreferNoSchedule",),
+        )
+    )
+    return sum(parts) / len(parts) + preferred - 100 * shunned
