@@ -1,0 +1,52 @@
+"""The cluster that e2e runs on: the one of --kubeconfig, else a sandbox that is started for the module.
+
+On a cluster of yours the three programs must run already; the suite applies `examples/`, watches, checks and deletes.
+"""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.run import NODES
+from fairlead.kube.client import Client
+from fairlead.sandbox import files, manifests
+from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.cluster import Cluster, ClusterOptions
+
+
+class Site:
+    """One cluster under test, and what is seen of it."""
+
+    def __init__(self, client: Client, observer: Observer) -> None:
+        self.client = client
+        self.observer = observer
+        self._applier = Applier(client)
+
+    async def apply(self, folder: str) -> None:
+        await self._applier.apply(manifests.load(files.find(f"examples/{folder}")))
+
+    async def delete(self, folder: str) -> None:
+        await self._applier.delete(manifests.load(files.find(f"examples/{folder}")))
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    kubeconfig: Path | None = request.config.getoption("--kubeconfig")
+    if kubeconfig is not None:
+        async with Client.connect(kubeconfig) as client, Observer(client).running() as observer:
+            found = Site(client, observer)
+            await found.apply("00-queues")
+            yield found
+            return
+    workdir = tmp_path_factory.mktemp("e2e")
+    async with (
+        Cluster(ClusterOptions(workdir=workdir, nodes=NODES)) as cluster,
+        cluster.client() as client,
+        Observer(client).running() as observer,
+    ):
+        found = Site(client, observer)
+        await found.apply("00-queues")
+        yield found

@@ -1,0 +1,40 @@
+"""Each example, as a user applies it, keeps its promises; afterwards nothing is left behind."""
+
+import pytest
+
+from fairlead.cli.demo import cases
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+FINISH_TIMEOUT_S = 90.0
+RELEASE_TIMEOUT_S = 60.0
+
+
+@pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.folder)
+async def test_an_example_keeps_its_promises(site, case):
+    observer = site.observer
+    await site.apply(case.folder)
+    try:
+        finished = await observer.until(lambda: case.finished(observer.history), timeout_s=FINISH_TIMEOUT_S)
+        assert finished, f"{case.folder}: not finished after {FINISH_TIMEOUT_S:.0f}s: {_standing(observer.history)}"
+        assert case.failures(observer.history, observer.attributes) == []
+        assert observer.history.double_use == []
+    finally:
+        await site.delete(case.folder)
+    released = await observer.until(lambda: not _held(observer.history), timeout_s=RELEASE_TIMEOUT_S)
+    assert released, f"still allocated: {_held(observer.history)}"
+
+
+def _held(history):
+    return [
+        f"{claim.namespace}/{claim.name}"
+        for claim in history.claims.values()
+        if (claim.allocated or claim.reserved) and claim.namespace in cases.NAMESPACES
+    ]
+
+
+def _standing(history):
+    return {
+        f"{gang.key.namespace}/{gang.key.name}": ([pod.phase for pod in gang.pods], gang.reasons[-1:])
+        for gang in history.gangs(cases.NAMESPACES)
+    }
