@@ -1,0 +1,125 @@
+"""Empties a namespace that is being deleted, then lets it go; and gives each new one what pods expect to find in it.
+
+The first as kube-controller-manager's namespace controller does: every deletable namespaced kind that discovery lists,
+round after round until nothing is left, then /finalize. The second stands for the service account and root CA
+controllers: account `default` and config map `kube-root-ca.crt`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Raw, Resource, raw
+from fairlead.kube.workqueue import WorkQueue
+from fairlead.sandbox.objects import is_deleting, name_of, spec_of
+
+log = logging.getLogger(__name__)
+
+FINALIZER: Final = "kubernetes"
+ROUND_S: Final = 0.25  # between two looks at what is still terminating
+ROOT_CA: Final = "kube-root-ca.crt"
+
+
+class NamespaceController:
+    """`run()` never returns; cancel it."""
+
+    def __init__(self, client: Client, *, ca_pem: str) -> None:
+        self._client = client
+        self._ca_pem = ca_pem
+        self._namespaces = Informer(client, raw(NAMESPACES))
+        self._queue: WorkQueue[str] = WorkQueue()
+        self._namespaces.subscribe(self._note)
+
+    def _note(self, change: Change[Raw]) -> None:
+        if change.new is not None:
+            self._queue.add(change.key)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._namespaces.run())
+            while True:
+                name = await self._queue.get()
+                try:
+                    await self._work(name)
+                    self._queue.forget(name)
+                except errors.ApiError as error:
+                    log.debug("namespace %s: %s", name, error)
+                    self._queue.retry(name)
+                finally:
+                    self._queue.done(name)
+
+    async def _work(self, name: str) -> None:
+        namespace = self._namespaces.get(name)
+        if namespace is None:
+            return
+        if not is_deleting(namespace):
+            await self._furnish(name)
+        elif await self._empty(name):
+            await self._finalize(namespace)
+        else:
+            self._queue.add_after(name, ROUND_S)
+
+    async def _furnish(self, name: str) -> None:
+        wanted: tuple[tuple[Resource[Raw], Raw], ...] = (
+            (SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}),
+            (CONFIG_MAPS, {"metadata": {"name": ROOT_CA}, "data": {"ca.crt": self._ca_pem}}),
+        )
+        for resource, obj in wanted:
+            try:
+                await self._client.create(resource, obj, name)
+            except errors.AlreadyExists:
+                continue
+
+    async def _empty(self, name: str) -> bool:
+        """Ask for the deletion of everything that is in it; true when nothing was left."""
+        left = 0
+        for kind in await self._kinds():
+            try:
+                items = (await self._client.list(kind, name)).items
+                if items:
+                    left += len(items)
+                    await self._client.request("DELETE", kind.path(name), body={"propagationPolicy": "Background"})
+            except (errors.NotFound, errors.Conflict):
+                continue  # a kind that is no longer served, or an object that somebody changed: the next round tells
+        return left == 0
+
+    async def _finalize(self, namespace: Raw) -> None:
+        kept = [name for name in spec_of(namespace).get("finalizers") or () if name != FINALIZER]
+        if len(kept) == len(spec_of(namespace).get("finalizers") or ()):
+            return
+        body = {**namespace, "spec": {**spec_of(namespace), "finalizers": kept}}
+        path = f"{NAMESPACES.path(None, name_of(namespace))}/finalize"
+        await self._client.request("PUT", path, body={"apiVersion": "v1", "kind": "Namespace", **body})
+
+    async def _kinds(self) -> list[Resource[Raw]]:
+        """Every namespaced kind that can be listed and deleted, each once."""
+        found: dict[tuple[str, str], Resource[Raw]] = {}
+        groups = msgspec.json.decode(await self._client.request("GET", "/apis"))["groups"]
+        versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
+        for api_version in versions:
+            group, _, version = api_version.rpartition("/")
+            prefix = f"/apis/{api_version}" if group else f"/api/{version}"
+            listing: dict[str, Any] = msgspec.json.decode(await self._client.request("GET", prefix))
+            for entry in listing["resources"]:
+                verbs = set(entry["verbs"])
+                if "/" in entry["name"] or not entry["namespaced"] or not {"list", "deletecollection"} <= verbs:
+                    continue
+                found.setdefault(
+                    (group, entry["name"]),
+                    Resource(
+                        group=group,
+                        version=version,
+                        plural=entry["name"],
+                        kind=entry["kind"],
+                        namespaced=True,
+                        type=dict,
+                    ),
+                )
+        return list(found.values())
