@@ -1,0 +1,137 @@
+"""Kubeconfigs and service accounts. Not here: exec plugins' own protocol, which is the official client's."""
+
+import base64
+import datetime as dt
+import json
+import ssl
+import stat
+
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from fairlead.kube import credentials
+from fairlead.kube.testing import VirtualTime
+
+
+def certificate(name: str = "x") -> tuple[bytes, bytes]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now)
+        .not_valid_after(now + dt.timedelta(days=3650))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return made.public_bytes(serialization.Encoding.PEM), pem
+
+
+def kubeconfig(path, user, **cluster):
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:6443"} | cluster}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+async def load(path, clock=None):
+    return await credentials.load(path, clock=clock or VirtualTime().clock)
+
+
+async def test_a_kubeconfig_with_a_token_and_a_ca(tmp_path):
+    ca, _ = certificate("ca")
+    data = {"certificate-authority-data": base64.b64encode(ca).decode()}
+    access = await load(kubeconfig(tmp_path / "config", {"token": "secret"}, **data))
+    assert access.url == "https://127.0.0.1:6443"
+    assert await access.authorization() == "Bearer secret"
+    assert access.tls is not None
+    assert access.tls.verify_mode == ssl.CERT_REQUIRED
+    assert len(access.tls.get_ca_certs()) == 1
+
+
+async def test_a_kubeconfig_with_a_client_certificate(tmp_path):
+    ca, _ = certificate("ca")
+    cert, key = certificate("me")
+    (tmp_path / "ca.crt").write_bytes(ca)
+    (tmp_path / "me.crt").write_bytes(cert)
+    (tmp_path / "me.key").write_bytes(key)
+    user = {"client-certificate": "me.crt", "client-key": "me.key"}
+    access = await load(kubeconfig(tmp_path / "config", user, **{"certificate-authority": "ca.crt"}))
+    assert access.tls is not None
+    assert await access.authorization() is None
+
+
+async def test_skipping_verification_must_be_asked_for(tmp_path):
+    access = await load(kubeconfig(tmp_path / "config", {"token": "x"}, **{"insecure-skip-tls-verify": True}))
+    assert access.tls is not None
+    assert access.tls.verify_mode == ssl.CERT_NONE
+
+
+async def test_a_token_file_that_rotates_is_read_again(tmp_path):
+    time = VirtualTime()
+    (tmp_path / "token").write_text("one\n")
+    access = await load(kubeconfig(tmp_path / "config", {"tokenFile": "token"}), time.clock)
+    assert await access.authorization() == "Bearer one"
+    (tmp_path / "token").write_text("two")
+    assert await access.authorization() == "Bearer one"
+    assert await access.authorization(force=True) == "Bearer two"
+    (tmp_path / "token").write_text("three")
+    time.now += credentials.REREAD_S
+    assert await access.authorization() == "Bearer three"
+    (tmp_path / "token").unlink()  # in the middle of a rotation
+    time.now += credentials.REREAD_S
+    assert await access.authorization() == "Bearer three"
+
+
+async def test_an_exec_plugin_runs_again_when_its_token_has_expired(tmp_path):
+    plugin = tmp_path / "plugin"
+    count = tmp_path / "count"
+    status = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "t@"}}
+    status["status"]["expirationTimestamp"] = "2020-01-01T00:00:00Z"  # type: ignore[index]
+    plugin.write_text(f"#!/bin/sh\necho x >> {count}\necho '{json.dumps(status)}' | sed s/@/$(wc -l < {count})/\n")
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    user = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}}
+    access = await load(kubeconfig(tmp_path / "config", user))
+    assert await access.authorization() == "Bearer t2"  # loading ran it once; that credential had expired
+    assert await access.authorization() == "Bearer t3"
+
+
+def test_a_pod_uses_its_service_account(tmp_path):
+    (tmp_path / "ca.crt").write_bytes(certificate()[0])
+    (tmp_path / "token").write_text("pod-token")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    access = credentials.in_cluster(clock=VirtualTime().clock, directory=tmp_path, environ=environ)
+    assert access.url == "https://[fd00::1]:443"
+
+
+@pytest.mark.parametrize("content", ["", "just text", "apiVersion: v1\nkind: Config\n", "a: [1,\n"])
+async def test_a_kubeconfig_that_makes_no_sense_is_named(tmp_path, content):
+    path = tmp_path / "config"
+    path.write_text(content)
+    with pytest.raises(credentials.CredentialsError, match=str(path)):
+        await load(path)
+
+
+async def test_with_nothing_to_go_by_the_error_says_what_was_tried(tmp_path, monkeypatch):
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(credentials.CredentialsError, match="--kubeconfig"):
+        await load(None)
+    with pytest.raises(credentials.CredentialsError, match="no such file"):
+        await load(tmp_path / "absent")

@@ -1,0 +1,65 @@
+"""Events reach `kubectl describe`, and never flood or block."""
+
+import asyncio
+
+from fairlead.kube.events import PER_OBJECT_BURST, EventRecorder, Regarding
+
+
+def about(name: str = "a") -> Regarding:
+    return Regarding(api_version="v1", kind="Pod", name=name, namespace="ml", uid=f"uid-{name}")
+
+
+async def written(recorder: EventRecorder) -> None:
+    task = asyncio.create_task(recorder.run())
+    await recorder.drain()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_event_names_object_reason_and_component(client, server, time):
+    server.answer({"metadata": {"name": "e"}}, 201)
+    recorder = EventRecorder(client, "fairlead-controller", clock=time.clock, wall=time.clock)
+    recorder.record(about(), "Waiting", "no 8 free GPUs on one node", type="Warning")
+    await written(recorder)
+    method, path, _, body, _ = server.seen[0]
+    assert (method, path) == ("POST", "/api/v1/namespaces/ml/events")
+    assert body["involvedObject"] == {"apiVersion": "v1", "kind": "Pod", "name": "a", "namespace": "ml", "uid": "uid-a"}
+    assert (body["type"], body["reason"], body["count"]) == ("Warning", "Waiting", 1)
+    assert body["source"] == {"component": "fairlead-controller"}
+
+
+async def test_the_same_event_again_raises_its_count(client, server, time):
+    server.answer({"metadata": {"name": "e"}})
+    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
+    for _ in range(3):
+        recorder.record(about(), "Waiting", "still")
+    await written(recorder)
+    assert [(method, body["count"]) for method, _, _, body, _ in server.seen] == [
+        ("POST", 1),
+        ("PATCH", 2),
+        ("PATCH", 3),
+    ]
+    time.now += 3600
+    recorder.record(about(), "Waiting", "still")
+    await written(recorder)
+    assert server.seen[-1][0] == "POST"
+
+
+async def test_an_object_that_talks_too_much_is_cut_off_and_others_are_not(client, server, time):
+    server.answer({"metadata": {"name": "e"}}, 201)
+    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
+    for number in range(100):
+        recorder.record(about(), "Waiting", f"message {number}")
+    recorder.record(about("b"), "Waiting", "mine")
+    await written(recorder)
+    assert recorder.dropped == 100 - PER_OBJECT_BURST
+    assert len(server.seen) == PER_OBJECT_BURST + 1
+
+
+async def test_an_event_that_cannot_be_written_is_dropped(client, server, time):
+    server.refuse(403, "Forbidden")
+    recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
+    recorder.record(about(), "Waiting", "x" * 5000)
+    await written(recorder)
+    assert recorder.dropped == 1
+    assert len(server.seen[0][3]["message"]) == 1024

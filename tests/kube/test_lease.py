@@ -1,0 +1,198 @@
+"""One leader at a time: over a fake that keeps one lease with resourceVersions, in virtual time."""
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.coordination import Lease
+from fairlead.kube.lease import LeaderLease
+from fairlead.kube.testing import VirtualTime, settle
+
+
+class FakeLeases:
+    """get, create and merge patch of one lease; refuses a stale resourceVersion; `down` makes it unreachable."""
+
+    def __init__(self) -> None:
+        self.lease: dict[str, Any] | None = None
+        self.version = 0
+        self.down: set[str] = set()  # identities that cannot reach it
+
+    def as_seen_by(self, identity: str) -> Client:
+        return cast("Client", _View(self, identity))
+
+    @property
+    def holder(self) -> str:
+        assert self.lease is not None
+        return str(self.lease["spec"]["holderIdentity"])
+
+
+class _View:
+    def __init__(self, leases: FakeLeases, identity: str) -> None:
+        self.leases = leases
+        self.identity = identity
+
+    def _check(self) -> None:
+        if self.identity in self.leases.down:
+            raise errors.Unreachable("no route")
+
+    def _read(self) -> Lease:
+        return msgspec.convert(self.leases.lease, Lease)
+
+    async def get(self, resource, name, namespace=None) -> Lease:
+        self._check()
+        if self.leases.lease is None:
+            raise errors.NotFound("no lease", status=404)
+        return self._read()
+
+    async def create(self, resource, obj, namespace=None) -> Lease:
+        self._check()
+        if self.leases.lease is not None:
+            raise errors.AlreadyExists("there is one", status=409)
+        self.leases.version += 1
+        metadata = obj["metadata"] | {"resourceVersion": str(self.leases.version)}
+        self.leases.lease = {"metadata": metadata, "spec": dict(obj["spec"])}
+        return self._read()
+
+    async def patch(self, resource, name, body, *, namespace=None) -> Lease:
+        self._check()
+        if self.leases.lease is None:
+            raise errors.NotFound("no lease", status=404)
+        if body["metadata"]["resourceVersion"] != self.leases.lease["metadata"]["resourceVersion"]:
+            raise errors.Conflict("stale", status=409)
+        self.leases.version += 1
+        self.leases.lease["metadata"]["resourceVersion"] = str(self.leases.version)
+        self.leases.lease["spec"] |= body["spec"]
+        return self._read()
+
+
+@pytest.fixture
+def time() -> VirtualTime:
+    return VirtualTime()
+
+
+@pytest.fixture
+def leases() -> FakeLeases:
+    return FakeLeases()
+
+
+@pytest.fixture
+def candidate(leases: FakeLeases, time: VirtualTime):
+    def make(identity: str, *, clock_offset: float = 0.0) -> LeaderLease:
+        return LeaderLease(
+            leases.as_seen_by(identity),
+            namespace="fairlead-system",
+            name="controller",
+            identity=identity,
+            clock=time.clock,
+            wall=lambda: time.now + clock_offset,
+            sleep=time.sleep,
+        )
+
+    return make
+
+
+async def test_the_first_leads_and_the_second_waits_until_it_is_released(leases, time, candidate):
+    first, second = candidate("one"), candidate("two")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await time.advance(120)
+    assert first.held
+    assert not waiting.done()
+    await first.release()
+    assert not first.held
+    await time.advance(5)
+    await waiting
+    assert (leases.holder, second.held) == ("two", True)
+    await second.release()
+    assert leases.holder == ""
+
+
+async def test_a_leader_that_dies_is_replaced_after_its_duration_whatever_the_wall_clocks_say(leases, time, candidate):
+    first, second = candidate("one"), candidate("two", clock_offset=-86_400)
+    await first.acquire()
+    first._renewal.cancel()  # killed: renews no more, releases nothing
+    await settle()
+    waiting = asyncio.create_task(second.acquire())
+    await time.advance(14)
+    assert not waiting.done()
+    await time.advance(5)
+    await waiting
+    assert leases.holder == "two"
+    assert leases.lease["spec"]["leaseTransitions"] == 1
+    await second.release()
+
+
+async def test_a_leader_that_is_cut_off_stops_before_another_may_begin(leases, time, candidate):
+    first, second = candidate("one"), candidate("two")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await time.advance(3)
+    leases.down.add("one")
+    for _ in range(200):
+        await time.advance(0.1)
+        assert not (first.held and second.held)
+    assert first.lost.is_set()
+    assert waiting.done()
+    await first.release()
+    assert leases.holder == "two"
+    await second.release()
+
+
+async def test_a_lease_taken_by_another_is_lost_at_once(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    leases.lease["spec"]["holderIdentity"] = "usurper"
+    leases.lease["metadata"]["resourceVersion"] = "99"
+    await time.advance(3)
+    assert first.lost.is_set()
+    assert not first.held
+    await first.release()
+    assert leases.holder == "usurper"
+
+
+async def test_a_deleted_lease_is_lost(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    leases.lease = None
+    await time.advance(3)
+    assert first.lost.is_set()
+    await first.release()
+
+
+async def test_a_short_silence_of_the_apiserver_does_not_cost_the_lease(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    leases.down.add("one")
+    await time.advance(6)
+    leases.down.clear()
+    await time.advance(60)
+    assert first.held
+    assert not first.lost.is_set()
+    await first.release()
+
+
+async def test_a_write_whose_answer_was_lost_is_recognised_as_our_own(leases, time, candidate):
+    first = candidate("one")
+    await first.acquire()
+    leases.lease["metadata"]["resourceVersion"] = "50"  # our renewal arrived; we never heard
+    await time.advance(30)
+    assert first.held
+    await first.release()
+
+
+async def test_a_restart_under_the_same_identity_takes_over_at_once(leases, time, candidate):
+    await candidate("one").acquire()
+    again = candidate("one")
+    await again.acquire()
+    assert again.held
+    await again.release()
+    await settle()
+
+
+def test_times_that_could_let_two_lead_are_refused(leases):
+    with pytest.raises(ValueError, match="two could lead"):
+        LeaderLease(leases.as_seen_by("x"), namespace="n", name="l", identity="x", duration_s=5, renew_deadline_s=10)
