@@ -57,6 +57,7 @@ class Device:
         "shared",
         "spec",
         "taints",
+        "totals",
         "use",
         "view",
     )
@@ -73,6 +74,9 @@ class Device:
         self.local = bool(self.node) or bool(spec.binds_to_node)
         self.shared = bool(spec.allow_multiple_allocations)
         self.taints = tuple(taint for taint in spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
+        self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
+        if self.shared:
+            self.totals = {qualified(name, pool.driver): amount(entry.value) for name, entry in spec.capacity.items()}
         self.draws: Draw = ()
         self.use: Use | None = None
         self.order = 0
@@ -142,15 +146,21 @@ class Pool:
         current = [
             self.slices[name] for name in sorted(self.slices) if self.slices[name].spec.pool.generation == newest
         ]
-        built = [Device(self, spec, slice_.spec) for slice_ in current for spec in slice_.spec.devices]
+        built: list[Device] = []
+        self.problem, self.waits = None, False
+        for slice_ in current:
+            for spec in slice_.spec.devices:
+                try:
+                    built.append(Device(self, spec, slice_.spec))
+                except QuantityError as error:
+                    self.problem = f"pool {self.id} is invalid: device {spec.name}: {error}"
         self.binding = any(device.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
-        self.problem, self.waits = None, False
         expected = {slice_.spec.pool.resource_slice_count for slice_ in current}
         if expected and expected != {len(current)}:
             self.waits = True
             self.problem = f"pool {self.id} is incomplete: {len(current)} of {max(expected)} slices"
-        elif len(self.devices) != len(built):
+        elif self.problem is None and len(self.devices) != len(built):
             self.problem = f"pool {self.id} is invalid: two devices have the same name"
         try:
             self.counters = published(current)
