@@ -1,0 +1,55 @@
+"""Puts an apiserver together: the kinds, admission, authorization, and the objects that every cluster starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from random import Random
+
+from fairlead.sandbox.apiserver import bootstrap
+from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
+from fairlead.sandbox.apiserver.rbac import Rbac
+from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.store import Store
+
+
+def _kinds() -> list[Kind]:
+    try:
+        from fairlead.sandbox.apiserver.kinds import catalogue
+    except ImportError:  # the kinds half has not landed
+        from fairlead.sandbox.apiserver.testing import open_kinds
+
+        return open_kinds()
+    return catalogue.kinds()
+
+
+def assemble(
+    clock: Callable[[], datetime],
+    random: Random,
+    *,
+    authorize: bool,
+    bookmark_interval_s: float,
+    history_limit: int,
+) -> State:
+    """A state whose history starts now: nothing older can be watched, as after a real one's start."""
+    state = State(
+        Store(history_limit=history_limit),
+        Registry(_kinds()),
+        clock,
+        random,
+        bookmark_interval_s=bookmark_interval_s,
+    )
+    if authorize:
+        state.authorizer = Rbac(state)
+    bootstrap.populate(state)
+    _admit(state)
+    state.store.compact()
+    return state
+
+
+def _admit(state: State) -> None:
+    try:
+        from fairlead.sandbox.apiserver import admission
+    except ImportError:  # the kinds half has not landed
+        return
+    state.admission = admission.chain(state)

@@ -1,0 +1,61 @@
+"""Who asks: bearer tokens that the sandbox handed out, each for one user.
+
+Exists so that every program talks under its own identity, as in a cluster. There are no client certificates and no
+anonymous access but to the health endpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from fairlead.sandbox.apiserver.kinds.base import UserInfo
+
+AUTHENTICATED = "system:authenticated"
+_SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")
+ANONYMOUS = UserInfo("system:anonymous", ("system:unauthenticated",))
+
+
+class Tokens:
+    """Tokens and their users. The same user and groups get the same token again."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._users: dict[str, UserInfo] = {}
+        self._tokens: dict[tuple[object, ...], str] = {}
+
+    def issue(
+        self, user: str, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None, uid: str = ""
+    ) -> str:
+        """A token for `user`. Service accounts get their groups, everybody `system:authenticated`."""
+        info = identity(user, groups, extra or {}, uid)
+        key = (info.name, info.groups, info.uid, tuple(sorted(info.extra.items())))
+        if key not in self._tokens:
+            token = f"fairlead-{self._random.getrandbits(160):040x}"
+            self._tokens[key] = token
+            self._users[token] = info
+        return self._tokens[key]
+
+    def user_of(self, authorization: str) -> UserInfo | None:
+        """The user of an Authorization header; anonymous without one; None for a token that is not known."""
+        if not authorization:
+            return ANONYMOUS
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            return None
+        return self.user_of_token(token.strip())
+
+    def user_of_token(self, token: str) -> UserInfo | None:
+        return self._users.get(token)
+
+
+def identity(user: str, groups: Sequence[str], extra: Mapping[str, Sequence[str]], uid: str = "") -> UserInfo:
+    found = list(groups)
+    account = _SERVICE_ACCOUNT.fullmatch(user)
+    if account:
+        found += ["system:serviceaccounts", f"system:serviceaccounts:{account.group(1)}"]
+    if user.startswith("system:node:"):
+        found.append("system:nodes")
+    found.append(AUTHENTICATED)
+    return UserInfo(user, tuple(dict.fromkeys(found)), uid, {k: tuple(v) for k, v in extra.items()})

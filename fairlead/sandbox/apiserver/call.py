@@ -1,0 +1,77 @@
+"""One request on one resource: what handlers get, after authentication, authorization and routing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver.exchange import Request
+from fairlead.sandbox.apiserver.kinds.base import Context, Json, Kind, UserInfo
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported
+from fairlead.sandbox.apiserver.routing import Target
+from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.store import Key
+
+STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
+
+
+@dataclass
+class Call:
+    """The request, its target's kind, who asks, and the context that strategies see."""
+
+    state: State
+    request: Request
+    target: Target
+    kind: Kind
+    user: UserInfo
+    context: Context
+
+    @property
+    def namespace(self) -> str:
+        return self.target.namespace if self.kind.namespaced else ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.target.name
+
+    @property
+    def field_manager(self) -> str:
+        """`fieldManager`, else the first word of the User-Agent, as the real one does."""
+        given = self.request.param("fieldManager")
+        return given or self.request.headers.get("user-agent", "unknown").partition("/")[0][:128] or "unknown"
+
+    @property
+    def field_validation(self) -> str:
+        return self.request.param("fieldValidation") or WARN
+
+
+def check_write_options(request: Request, options_kind: str) -> bool:
+    """Whether this is a dry run. Raises 422 for values that no write knows."""
+    errors: list[FieldError] = []
+    dry_run = request.query.get("dryRun", ())
+    errors += [not_supported("dryRun", one, ["All"]) for one in dry_run if one not in {"All", ""}]
+    validation = request.param("fieldValidation")
+    if options_kind != "DeleteOptions" and validation not in {"", STRICT, WARN, IGNORE}:
+        errors.append(not_supported("fieldValidation", validation, [IGNORE, STRICT, WARN]))
+    if len(request.param("fieldManager")) > 128:
+        from fairlead.sandbox.apiserver.kinds.errors import too_long
+
+        errors.append(too_long("fieldManager", 128))
+    if errors:
+        raise statuses.invalid_kind("meta.k8s.io", options_kind, "", errors)
+    return "All" in dry_run
+
+
+def options_of(call: Call, options_kind: str, extra: Json | None = None) -> Json:
+    """The options as admission shows them to webhooks and policies."""
+    options: Json = {"kind": options_kind, "apiVersion": "meta.k8s.io/v1", **(extra or {})}
+    if call.context.dry_run:
+        options["dryRun"] = ["All"]
+    if options_kind != "DeleteOptions":
+        if call.request.param("fieldManager"):
+            options["fieldManager"] = call.request.param("fieldManager")
+        if call.request.param("fieldValidation"):
+            options["fieldValidation"] = call.request.param("fieldValidation")
+        if call.request.flag("force") and options_kind == "PatchOptions":
+            options["force"] = True
+    return options

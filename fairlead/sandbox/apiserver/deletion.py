@@ -1,0 +1,230 @@
+"""DELETE: at once, after a grace period, or when the last finalizer goes.
+
+Exists so that a single deletion, a collection's and an eviction follow one rule. What happens to dependents is told to
+the garbage collector by the finalizers `orphan` and `foregroundDeletion`; the apiserver itself deletes nothing else.
+Source: k8s.io/apiserver/pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go (1.36).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fairlead.sandbox.apiserver import namespaces, rendering, statuses
+from fairlead.sandbox.apiserver.bodies import ParseError, parse
+from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
+from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.kinds.base import Json, timestamp
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported
+from fairlead.sandbox.apiserver.negotiation import negotiate
+from fairlead.sandbox.apiserver.reading import selection
+from fairlead.sandbox.apiserver.store import Moved, Stored
+from fairlead.sandbox.apiserver.writing import ATTEMPTS, attributes_of, clone, releasable
+
+_POLICIES = ("Foreground", "Background", "Orphan")
+_GC_FINALIZERS = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
+
+
+@dataclass(frozen=True)
+class DeleteOptions:
+    grace_period_s: int | None = None
+    propagation: str = ""  # "" = the kind's default
+    uid: str = ""
+    resource_version: str = ""
+
+    def as_json(self) -> Json:
+        """As admission shows it."""
+        shown: Json = {}
+        if self.grace_period_s is not None:
+            shown["gracePeriodSeconds"] = self.grace_period_s
+        preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
+        if any(preconditions.values()):
+            shown["preconditions"] = {k: v for k, v in preconditions.items() if v}
+        if self.propagation:
+            shown["propagationPolicy"] = self.propagation
+        return shown
+
+
+def read_options(call: Call) -> DeleteOptions:
+    """From the body (DeleteOptions), or from the query where there is none. Sets dry-run."""
+    request = call.request
+    call.context.dry_run = check_write_options(request, "DeleteOptions")
+    given: Json = {}
+    if request.body.strip():
+        try:
+            value = parse(request.body, request.content_type).value
+        except ParseError as error:
+            raise statuses.bad_request(str(error)) from error
+        if not isinstance(value, dict) or value.get("kind", "DeleteOptions") != "DeleteOptions":
+            raise statuses.bad_request("decoded object cannot be converted to DeleteOptions")
+        given = value
+    else:
+        if request.param("propagationPolicy"):
+            given["propagationPolicy"] = request.param("propagationPolicy")
+        if request.param("gracePeriodSeconds"):
+            given["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
+        if "orphanDependents" in request.query:
+            given["orphanDependents"] = request.flag("orphanDependents")
+    if "All" in (given.get("dryRun") or []):
+        call.context.dry_run = True
+    return parse_options(given)
+
+
+def parse_options(given: Json) -> DeleteOptions:
+    """Raises 422 for values that make no sense."""
+    errors: list[FieldError] = []
+    propagation, orphan = given.get("propagationPolicy") or "", given.get("orphanDependents")
+    if propagation and orphan is not None:
+        message = "orphanDependents and deletionPropagation cannot be both set"
+        errors.append(invalid("propagationPolicy", propagation, message))
+    if propagation and propagation not in _POLICIES:
+        errors.append(not_supported("propagationPolicy", propagation, [*_POLICIES, "nil"]))
+    grace: Any = given.get("gracePeriodSeconds")
+    if grace is not None and (isinstance(grace, bool) or not isinstance(grace, int)):
+        raise statuses.bad_request(
+            "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
+        )
+    if grace is not None and grace < 0:
+        grace = 1  # as the real one: negative means "as short as can be"
+    if errors:
+        raise statuses.invalid_kind("meta.k8s.io", "DeleteOptions", "", errors)
+    if orphan is not None:
+        propagation = "Orphan" if orphan else "Background"
+    preconditions = given.get("preconditions") or {}
+    return DeleteOptions(grace, propagation, preconditions.get("uid") or "", preconditions.get("resourceVersion") or "")
+
+
+async def delete(call: Call) -> Response:
+    """DELETE of one object: a Status when it is gone, the object while something holds it (or where the kind says so)."""
+    wanted = negotiate(call.request.accept)
+    options = read_options(call)
+    stored, gone = await delete_object(call, options)
+    if gone and call.kind.strategy.short_status_on_delete:
+        return rendering.respond(statuses.success(call.kind, call.target.name, stored.obj["metadata"]["uid"]), wanted)
+    return rendering.one(call.kind, stored, wanted, call.state.now(), include="Metadata")
+
+
+async def delete_collection(call: Call) -> Response:
+    """DELETE of all that the selectors leave; answers the list of what was there."""
+    wanted = negotiate(call.request.accept)
+    options = read_options(call)
+    selects, _ = selection(call.request, call.kind)
+    found = [one for one in call.state.store.entries(call.kind.storage, call.namespace) if selects(one.obj)]
+    for stored in found:
+        namespace, name = stored.key
+        target = call.target.__class__(
+            call.target.verb,
+            call.target.path,
+            call.target.group,
+            call.target.version,
+            namespace,
+            call.target.resource,
+            name,
+        )
+        each = Call(call.state, call.request, target, call.kind, call.user, call.context)
+        try:
+            await delete_object(each, options)
+        except statuses.ApiError as error:
+            if error.code != 404:
+                raise
+    metadata = {"resourceVersion": str(call.state.store.revision)}
+    return rendering.many(call.kind, found, metadata, wanted, call.state.now(), include="Metadata")
+
+
+async def delete_object(call: Call, options: DeleteOptions) -> tuple[Stored, bool]:
+    """What is left (or was), and whether it is gone. Raises 404, 409, 403."""
+    namespaces.check_mortal(call)
+    for attempt in range(ATTEMPTS):
+        stored = call.state.store.get(call.kind.storage, call.key)
+        if stored is None:
+            raise statuses.not_found(call.kind, call.target.name)
+        _check_preconditions(call, stored, options)
+        old = rendering.shown(call.kind, stored.obj)
+        attributes = attributes_of(call, "DELETE", None, old, options_of(call, "DeleteOptions", options.as_json()))
+        attributes.operation = "DELETE"
+        await call.state.admission.mutate(attributes)
+        await call.state.admission.validate(attributes)
+        try:
+            return _delete(call, stored, options)
+        except Moved as error:
+            if attempt == ATTEMPTS - 1:
+                raise statuses.modified(call.kind, call.target.name) from error
+    raise AssertionError("unreachable")
+
+
+def _check_preconditions(call: Call, stored: Stored, options: DeleteOptions) -> None:
+    metadata = stored.obj["metadata"]
+    for field, wanted, have, verb in (
+        ("UID", options.uid, metadata["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, str(stored.revision), "modified"),
+    ):
+        if wanted and wanted != have:
+            why = (
+                f"the {field} in the precondition ({wanted}) does not match the {field} in record ({have}). "
+                f"The object might have been {verb}"
+            )
+            raise statuses.conflict(call.kind, call.target.name, why, by_kind=True)
+
+
+def _delete(call: Call, stored: Stored, options: DeleteOptions) -> tuple[Stored, bool]:
+    kind, store = call.kind, call.state.store
+    new = clone(stored.obj)
+    metadata = new["metadata"]
+    marked = bool(metadata.get("deletionTimestamp"))
+    if options.propagation or not set(_GC_FINALIZERS.values()) & set(metadata.get("finalizers", [])):
+        _set_finalizers(metadata, options.propagation or kind.strategy.default_propagation(stored.obj))
+    namespace = kind.plural == "namespaces" and not kind.group
+    held = bool(metadata.get("finalizers")) or (namespace and bool(new.get("spec", {}).get("finalizers")))
+    if namespace and marked and held:
+        why = (
+            "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will "
+            "automatically be purged by the system."
+        )
+        raise statuses.conflict(kind, call.target.name, why)
+    grace = kind.strategy.grace_period_s(stored.obj, options.grace_period_s)
+    if marked:
+        _shorten(metadata, options.grace_period_s)
+    elif grace is not None or held:
+        _mark(metadata, call.state.now(), grace or 0)
+        if namespace:
+            new.setdefault("status", {})["phase"] = "Terminating"
+    if releasable(kind, new) or not metadata.get("deletionTimestamp"):
+        if call.context.dry_run:
+            return stored, True
+        last = store.remove(kind.storage, stored.key, expect=stored.revision, final=new)
+        kind.strategy.committed(stored.obj, None, call.context)
+        return last, True
+    if new == stored.obj or call.context.dry_run:
+        return Stored(stored.key, new, stored.revision), False
+    result = store.put(kind.storage, stored.key, new, expect=stored.revision)
+    kind.strategy.committed(stored.obj, result.obj, call.context)
+    return result, False
+
+
+def _set_finalizers(metadata: Json, propagation: str) -> None:
+    """`orphan` and `foregroundDeletion` as the propagation policy wants them."""
+    wanted = _GC_FINALIZERS.get(propagation)
+    kept = [one for one in metadata.get("finalizers", []) if one not in _GC_FINALIZERS.values() or one == wanted]
+    if wanted and wanted not in kept:
+        kept.append(wanted)
+    metadata.pop("finalizers", None)
+    if kept:
+        metadata["finalizers"] = kept
+
+
+def _mark(metadata: Json, now: datetime, grace_s: int) -> None:
+    metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace_s))
+    metadata["deletionGracePeriodSeconds"] = grace_s
+    if metadata.get("generation"):
+        metadata["generation"] += 1
+
+
+def _shorten(metadata: Json, asked_s: int | None) -> None:
+    """A second deletion may only make the grace period shorter."""
+    have_s = metadata.get("deletionGracePeriodSeconds") or 0
+    if asked_s is None or asked_s >= have_s:
+        return
+    due = datetime.strptime(metadata["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    metadata["deletionTimestamp"] = timestamp(due - timedelta(seconds=have_s - asked_s))
+    metadata["deletionGracePeriodSeconds"] = asked_s

@@ -1,0 +1,175 @@
+"""One request from bytes to answer: who asks, about what, may they, and which handler does it.
+
+Exists so that the whole apiserver but its socket is one function, `Dispatcher.handle`, that tests can call.
+Errors end here, as Status bodies.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fairlead.sandbox.apiserver import (
+    deletion,
+    faults,
+    negotiation,
+    patching,
+    paths,
+    reading,
+    statuses,
+    watching,
+    writing,
+)
+from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
+from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, text_response
+from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
+from fairlead.sandbox.apiserver.routing import Target, target_of
+from fairlead.sandbox.apiserver.state import State
+from fairlead.sandbox.apiserver.subresources import SUBRESOURCES
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[[Call], Awaitable[Response | Stream]]
+
+
+async def _get(call: Call) -> Response:
+    return reading.get(call)
+
+
+async def _list(call: Call) -> Response:
+    return reading.list_objects(call)
+
+
+async def _watch(call: Call) -> Stream:
+    return watching.watch(call)
+
+
+_HANDLERS: dict[str, Handler] = {
+    "get": _get,
+    "list": _list,
+    "watch": _watch,
+    "create": writing.create,
+    "update": writing.update,
+    "patch": patching.patch,
+    "delete": deletion.delete,
+    "deletecollection": deletion.delete_collection,
+}
+
+
+class Dispatcher:
+    """`address` is the host:port that discovery shows."""
+
+    def __init__(
+        self, state: State, tokens: Tokens, injected: faults.Faults, *, address: str = "127.0.0.1:443"
+    ) -> None:
+        self.state = state
+        self.address = address
+        self._tokens = tokens
+        self._faults = injected
+
+    async def handle(self, request: Request) -> Response | Stream | None:
+        """The answer. None: drop the connection (an injected fault)."""
+        warnings: list[str] = []
+        try:
+            return await self._handle(request, warnings)
+        except Rejected as error:
+            return _refusal(error, request, warnings)
+        except Exception as error:
+            log.exception("apiserver: %s %s failed", request.method, request.path)
+            return _refusal(statuses.internal(f"{type(error).__name__}: {error}"), request, warnings)
+
+    async def _handle(self, request: Request, warnings: list[str]) -> Response | Stream | None:
+        target = target_of(request)
+        user = self._tokens.user_of(request.headers.get("authorization", ""))
+        if user is None:
+            raise statuses.unauthorized()
+        if user is ANONYMOUS and target.path not in paths.PUBLIC:
+            raise statuses.unauthorized()
+        fault = await self._faults.strike(target, user)
+        if fault is not None and not fault.after:
+            if fault.drop:
+                return None
+            if fault.code:
+                raise faults.error_of(fault)
+        answer = await self._answer(request, target, user, warnings)
+        if fault is not None and fault.after:
+            if fault.drop:
+                return None
+            raise faults.error_of(fault)
+        return answer
+
+    async def _answer(self, request: Request, target: Target, user: UserInfo, warnings: list[str]) -> Response | Stream:
+        self._authorize(target, user)
+        if not target.is_resource:
+            return paths.answer(request, target, self.state, self.address)
+        kind = self.state.registry.find(target.group, target.version, target.resource)
+        if kind is None:
+            if target.version in self.state.registry.groups().get(target.group, ()):
+                raise statuses.no_such_resource()
+            return text_response("404 page not found\n", 404)
+        if target.namespace and not kind.namespaced and kind.plural != "namespaces":
+            raise statuses.no_such_resource()
+        if kind.deprecation_warning:
+            warnings.append(kind.deprecation_warning)
+        context = Context(user, self.state, target.verb, target.subresource, warnings=warnings)
+        call = Call(self.state, request, target, kind, user, context)
+        answer = await self._handler(call, kind)(call)
+        answer.warnings = warnings
+        return answer
+
+    def _authorize(self, target: Target, user: UserInfo) -> None:
+        if not target.is_resource:
+            if target.path not in paths.PUBLIC and not self.state.allows(user, Access(target.verb, path=target.path)):
+                raise statuses.forbidden_path(user, target.verb, target.path)
+            return
+        namespace = target.namespace
+        access = Access(target.verb, target.group, target.resource, target.subresource, namespace, target.name)
+        if not self.state.allows(user, access):
+            raise statuses.forbidden_access(
+                user, target.verb, target.group, target.resource, target.subresource, namespace, target.name
+            )
+
+    def _handler(self, call: Call, kind: Kind) -> Handler:
+        target = call.target
+        if target.subresource:
+            sub = kind.subresource(target.subresource)
+            if sub is None:
+                raise statuses.no_such_resource()
+            handler = SUBRESOURCES.get((target.subresource, target.verb)) or _HANDLERS.get(target.verb)
+            if target.verb not in sub.verbs or handler is None:
+                raise statuses.generic(405, "")
+            return handler
+        virtual = SUBRESOURCES.get((f"{target.group}/{target.resource}", target.verb))
+        if virtual is not None:
+            return virtual
+        by_name = bool(call.request.segments) and call.request.segments[-1] == target.name
+        if target.verb not in kind.verbs or (target.verb in {"create", "update", "patch"} and not self._placed(call)):
+            raise statuses.generic(405, "")
+        if target.verb == "create" and target.name and by_name:
+            raise statuses.generic(405, "")
+        return _HANDLERS[target.verb]
+
+    @staticmethod
+    def _placed(call: Call) -> bool:
+        """Writes of namespaced objects need a namespace; PUT and PATCH need a name."""
+        if call.kind.namespaced and not call.target.namespace:
+            return False
+        return call.target.verb == "create" or bool(call.target.name)
+
+
+def _refusal(error: Rejected, request: Request, warnings: list[str]) -> Response:
+    status = statuses.status_of(error)
+    try:
+        wanted = negotiation.negotiate(request.accept)
+    except statuses.ApiError:
+        wanted = negotiation.Wanted()
+    headers = dict(getattr(error, "headers", {}))
+    if wanted.yaml:
+        from fairlead.sandbox.apiserver.rendering import respond
+
+        response = respond(status, wanted, error.code)
+        response.headers.update(headers)
+        response.warnings = warnings
+        return response
+    return Response(error.code, encode(status), headers=headers, warnings=warnings)

@@ -1,0 +1,124 @@
+"""PATCH: the four kinds of patch, each a function from the stored object to the wanted one.
+
+The rest of the way is an update's (writing.py), so admission and validation see no difference.
+"""
+
+from __future__ import annotations
+
+import json
+
+from fairlead.sandbox.apiserver import applying, jsonpatch, managed, mergepatch, meta, rendering, statuses, strategic
+from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, parse_yaml
+from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
+from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.errors import required
+from fairlead.sandbox.apiserver.negotiation import negotiate
+from fairlead.sandbox.apiserver.store import Stored
+from fairlead.sandbox.apiserver.writing import Transform, clone, decode, modify
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+_CUSTOM = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
+_BUILT_IN = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
+
+
+async def patch(call: Call) -> Response:
+    request = call.request
+    content_type = request.content_type
+    if call.kind.strategy.custom_resource:
+        if content_type not in _CUSTOM:
+            raise statuses.unsupported_media_type(_CUSTOM)
+    elif content_type not in _BUILT_IN:
+        raise statuses.generic(415, "")
+    wanted = negotiate(request.accept)
+    call.context.dry_run = check_write_options(request, "PatchOptions")
+    transform = _transform(call, content_type)
+    track = content_type != APPLY_PATCH
+    stored, created = await modify(call, transform, options_of(call, "PatchOptions"), track=track)
+    include = request.param("includeObject") or "Metadata"
+    return rendering.one(call.kind, stored, wanted, call.state.now(), include=include, status=201 if created else 200)
+
+
+def _transform(call: Call, content_type: str) -> Transform:
+    if content_type == APPLY_PATCH:
+        return _apply(call)
+    if call.request.flag("force"):
+        from fairlead.sandbox.apiserver.kinds.errors import forbidden
+
+        error = forbidden("force", "may not be specified for non-apply patch")
+        raise statuses.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
+    try:
+        body = parse_json(call.request.body)
+    except ParseError as error:
+        raise statuses.bad_request(f"error decoding patch: {error}") from error
+    given = body.value
+    if content_type != JSON_PATCH and not isinstance(given, dict):
+        raise statuses.bad_request(f"error decoding patch: {_not_an_object(given)}")
+
+    def transform(stored: Stored | None) -> Json:
+        if stored is None:
+            raise statuses.not_found(call.kind, call.target.name)
+        current = rendering.shown(call.kind, stored.obj)
+        try:
+            if content_type == JSON_PATCH:
+                patched = jsonpatch.apply(current, given)
+            elif content_type == MERGE_PATCH:
+                patched = mergepatch.apply(current, given)
+            else:
+                patched = strategic.apply(current, given, call.kind.strategy.schema)
+        except jsonpatch.MalformedPatch as error:
+            raise statuses.bad_request(f"error decoding patch: {error}") from error
+        except jsonpatch.PatchError as error:
+            raise statuses.generic(422, str(error)) from error
+        except strategic.StrategicPatchError as error:
+            raise statuses.bad_request(str(error)) from error
+        return _fit(call, patched, stored, body.duplicates)
+
+    return transform
+
+
+def _not_an_object(given: object) -> str:
+    return f"json: cannot unmarshal {meta.go_type(given)} into Go value of type map[string]interface {{}}"
+
+
+def _fit(call: Call, patched: object, stored: Stored, duplicates: list[str]) -> Json:
+    """A patched document as an object of its kind (a copy: what patches share with the store is not touched)."""
+    if not isinstance(patched, dict):
+        raise statuses.bad_request(_not_an_object(patched))
+    obj = clone(patched)
+    if obj.get("kind") != call.kind.kind or obj.get("apiVersion") != call.kind.api_version:
+        shown = json.dumps({"kind": obj.get("kind"), "apiVersion": obj.get("apiVersion")})
+        raise statuses.bad_request(f"a patch may not change kind or apiVersion: {shown}")
+    decode(call, obj, duplicates)
+    return obj
+
+
+def _apply(call: Call) -> Transform:
+    """Server-side apply."""
+    manager = call.request.param("fieldManager")
+    if not manager:
+        error = required("fieldManager", "is required for apply patch")
+        raise statuses.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
+    try:
+        body = parse_yaml(call.request.body)
+    except ParseError as error:
+        raise statuses.bad_request(f"error decoding YAML: {error}") from error
+    config = body.value
+    applying.check_config(call, config)
+    decode_config = applying.decoder(call, body)
+    force = call.request.flag("force")
+
+    def transform(stored: Stored | None) -> Json:
+        applied = decode_config()
+        if stored is None:
+            if call.target.subresource:
+                raise statuses.not_found(call.kind, call.target.name)
+            managed.apply_new(call, applied, manager)
+            return applied
+        live = rendering.shown(call.kind, stored.obj)
+        return managed.apply(call, live, applied, manager, force=force)
+
+    return transform

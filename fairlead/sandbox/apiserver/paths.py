@@ -1,0 +1,80 @@
+"""Non-resource paths: health, version, discovery, OpenAPI."""
+
+from __future__ import annotations
+
+from fairlead.sandbox.apiserver import discovery, rendering, statuses
+from fairlead.sandbox.apiserver.exchange import JSON, Request, Response, json_response, text_response
+from fairlead.sandbox.apiserver.negotiation import aggregated_discovery, negotiate
+from fairlead.sandbox.apiserver.routing import Target
+from fairlead.sandbox.apiserver.state import State
+
+PUBLIC = frozenset({"/healthz", "/livez", "/readyz", "/version"})
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+def answer(request: Request, target: Target, state: State, address: str) -> Response:
+    """What stands at a path; 404 in plain text where nothing does, as in the real one."""
+    if target.verb not in {"get", "head"}:
+        raise statuses.generic(405, "") if target.path.startswith(("/api", "/version")) else _missing()
+    path, parts = target.path, request.segments
+    if path in _HEALTH or path.startswith(tuple(f"{one}/" for one in _HEALTH)):
+        return text_response("ok")
+    if path == "/version":
+        return json_response(discovery.VERSION)
+    if path == "/":
+        return json_response({"paths": sorted(_known(state))})
+    if parts[:1] == ("openapi",):
+        return _openapi(parts, state)
+    if path in {"/api", "/apis"}:
+        return _groups(request, path, state, address)
+    body = None
+    if parts[0] == "api" and len(parts) == 2:
+        body = discovery.resources(state.registry, "", parts[1])
+    elif parts[0] == "apis" and len(parts) == 2:
+        body = discovery.group(state.registry, parts[1])
+    elif parts[0] == "apis" and len(parts) == 3:
+        body = discovery.resources(state.registry, parts[1], parts[2])
+    if body is None:
+        return text_response("404 page not found\n", 404)
+    return rendering.respond(body, negotiate(request.accept))
+
+
+def _missing() -> statuses.ApiError:
+    return statuses.no_such_resource()
+
+
+def _groups(request: Request, path: str, state: State, address: str) -> Response:
+    wanted = aggregated_discovery(request.accept)
+    if wanted is not None:
+        body = discovery.aggregated(state.registry, core=path == "/api", version=wanted.version)
+        response = rendering.respond(body, wanted)
+        response.content_type = (
+            f"{wanted.content_type};g=apidiscovery.k8s.io;v={wanted.version};as=APIGroupDiscoveryList"
+        )
+        return response
+    body = discovery.core_versions(address) if path == "/api" else discovery.group_list(state.registry)
+    return rendering.respond(body, negotiate(request.accept))
+
+
+def _known(state: State) -> list[str]:
+    found = ["/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+    for group, versions in state.registry.groups().items():
+        if group:
+            found += [f"/apis/{group}", *(f"/apis/{group}/{version}" for version in versions)]
+    return found
+
+
+def _openapi(parts: tuple[str, ...], state: State) -> Response:
+    try:
+        from fairlead.sandbox.apiserver import openapi
+    except ImportError:  # the kinds half has not landed
+        return text_response("404 page not found\n", 404)
+    if parts == ("openapi", "v2"):
+        return Response(200, openapi.v2(state.registry), JSON)
+    if parts[1:2] != ("v3",):
+        return text_response("404 page not found\n", 404)
+    path = "/".join(parts[2:])
+    document = openapi.document(path, state.registry)
+    if document is None:
+        return text_response("404 page not found\n", 404)
+    return Response(200, document, JSON if path else "text/plain; charset=utf-8")

@@ -1,0 +1,168 @@
+"""GET and LIST: one object, or those that selectors and pages leave.
+
+Does not watch (watching.py). Chunked lists show one revision throughout; `resourceVersion=0` ignores the limit, as the
+real one does when its cache answers.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+from fairlead.sandbox.apiserver import paging, rendering, statuses
+from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver.exchange import Request, Response
+from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, not_supported
+from fairlead.sandbox.apiserver.negotiation import negotiate
+from fairlead.sandbox.apiserver.selectors import FieldSelector, LabelSelector, SelectorError, parse_fields, parse_labels
+from fairlead.sandbox.apiserver.store import Compacted, Stored
+
+Predicate = Callable[[Json], bool]
+
+EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+
+
+def get(call: Call) -> Response:
+    stored = call.state.store.get(call.kind.storage, call.key)
+    if stored is None:
+        raise statuses.not_found(call.kind, call.target.name)
+    wanted = negotiate(call.request.accept)
+    revision = parse_revision(call.request)
+    if revision is not None and revision > call.state.store.revision:
+        raise statuses.too_large_revision(revision, call.state.store.revision)
+    return rendering.one(
+        call.kind, stored, wanted, call.state.now(), include=call.request.param("includeObject") or "Metadata"
+    )
+
+
+def list_objects(call: Call) -> Response:
+    request, store = call.request, call.state.store
+    wanted = negotiate(request.accept)
+    selects, selected = selection(request, call.kind)
+    check_list_options(request)
+    revision = parse_revision(request)
+    token = request.param("continue")
+    limit = request.number("limit") or 0
+    after = None
+    at = store.revision
+    if token:
+        if revision:
+            raise statuses.bad_request("specifying resource version is not allowed when using continue")
+        after, asked = paging.decode(token, call.namespace, namespaced=call.kind.namespaced)
+        at = store.revision if asked == paging.LATEST else asked
+    elif revision is not None:
+        if revision > store.revision:
+            raise statuses.too_large_revision(revision, store.revision)
+        if request.param("resourceVersionMatch") == EXACT:
+            at = revision
+        elif revision == 0:
+            limit = 0  # answered from the watch cache, which does not page
+    try:
+        entries = store.entries(call.kind.storage, call.namespace, at=at)
+    except Compacted as error:
+        if after is None:
+            raise statuses.expired(paging.TOO_OLD) from error
+        fresh = paging.encode(after, paging.LATEST, namespaced_list=bool(call.namespace))
+        raise statuses.expired(paging.EXPIRED, continue_token=fresh) from error
+    if after is not None:
+        entries = entries[bisect_right(entries, after, key=lambda stored: stored.key) :]
+    page, remaining = _page(entries, selects, limit)
+    metadata: Json = {"resourceVersion": str(at)}
+    if remaining:
+        metadata["continue"] = paging.encode(page[-1].key, at, namespaced_list=bool(call.namespace))
+        if not selected:
+            metadata["remainingItemCount"] = remaining
+    include = request.param("includeObject") or "Metadata"
+    return rendering.many(call.kind, page, metadata, wanted, call.state.now(), include=include)
+
+
+def _page(entries: list[Stored], selects: Predicate, limit: int) -> tuple[list[Stored], int]:
+    """The first `limit` matches, and how many entries (matching or not) come after the last of them."""
+    if not limit:
+        return [stored for stored in entries if selects(stored.obj)], 0
+    page: list[Stored] = []
+    for index, stored in enumerate(entries):
+        if selects(stored.obj):
+            page.append(stored)
+            if len(page) == limit:
+                return page, len(entries) - index - 1
+    return page, 0
+
+
+def parse_revision(request: Request) -> int | None:
+    """`resourceVersion`, None when not given. Raises 400."""
+    text = request.param("resourceVersion")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise statuses.bad_request(
+            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+    return int(text)
+
+
+def check_list_options(request: Request) -> None:
+    """Raises 422 for options that do not go together."""
+    errors: list[FieldError] = []
+    match = request.param("resourceVersionMatch")
+    if request.param("sendInitialEvents"):
+        errors.append(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if match:
+        field = "resourceVersionMatch"
+        if not request.param("resourceVersion"):
+            errors.append(forbidden(field, "resourceVersionMatch is forbidden unless resourceVersion is provided"))
+        if request.param("continue"):
+            errors.append(forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+        if match not in {EXACT, NOT_OLDER}:
+            errors.append(not_supported(field, match, [EXACT, NOT_OLDER, ""]))
+        if match == EXACT and request.param("resourceVersion") == "0":
+            errors.append(forbidden(field, 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'))
+    if errors:
+        raise statuses.invalid_kind("meta.k8s.io", "ListOptions", "", errors)
+
+
+def selection(request: Request, kind: Kind) -> tuple[Predicate, bool]:
+    """What the request's selectors leave, and whether there are any. Raises 400."""
+    try:
+        labels = parse_labels(request.param("labelSelector"))
+        fields = parse_fields(request.param("fieldSelector"))
+    except SelectorError as error:
+        raise statuses.bad_request(str(error)) from error
+    known = list(_fields_of(kind, {"metadata": {}}))
+    for field, _, _ in fields.terms:
+        if field not in known:
+            raise statuses.bad_request(_unknown_field(kind, field, known))
+    if not labels.requirements and not fields.terms:
+        return _everything, False
+    return _predicate(kind, labels, fields), True
+
+
+def _everything(_: Json) -> bool:
+    return True
+
+
+def _predicate(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Predicate:
+    def selects(obj: Json) -> bool:
+        if labels.requirements and not labels.matches(obj["metadata"].get("labels") or {}):
+            return False
+        return not fields.terms or fields.matches(_fields_of(kind, obj))
+
+    return selects
+
+
+def _fields_of(kind: Kind, obj: Json) -> dict[str, str]:
+    metadata = obj["metadata"]
+    fields = {"metadata.name": metadata.get("name", "")}
+    if kind.namespaced:
+        fields["metadata.namespace"] = metadata.get("namespace", "")
+    return {**fields, **kind.strategy.selectable_fields(obj)}
+
+
+def _unknown_field(kind: Kind, field: str, known: list[str]) -> str:
+    """Kinds with fields of their own have their own words for it in the real one."""
+    if kind.strategy.custom_resource:
+        return f"field label not supported: {field}"
+    if len(known) <= 2:
+        return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
+    return f"field label not supported: {field}"

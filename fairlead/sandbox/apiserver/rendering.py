@@ -1,0 +1,127 @@
+"""Stored objects as answers: one object, a list, a table, metadata only; JSON joined from what is encoded already.
+
+Exists so that get, list and watch show an object the same way and encode it once. Does not decide who sees what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import yaml
+
+from fairlead.sandbox.apiserver.exchange import Response, encode
+from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Strategy
+from fairlead.sandbox.apiserver.negotiation import METADATA, OBJECT, TABLE, Wanted
+from fairlead.sandbox.apiserver.store import Stored
+
+_META = "meta.k8s.io"
+
+
+def converts(kind: Kind) -> bool:
+    """Whether this version shows objects otherwise than they are stored."""
+    return type(kind.strategy).from_storage is not Strategy.from_storage
+
+
+def body_of(kind: Kind, stored: Stored) -> bytes:
+    """JSON of the object without apiVersion and kind."""
+    if not converts(kind):
+        return stored.body
+    shown = kind.strategy.from_storage(stored.obj)
+    return encode({k: v for k, v in shown.items() if k not in ("apiVersion", "kind")})
+
+
+def _head(kind: str, api_version: str) -> bytes:
+    return f'{{"kind":"{kind}","apiVersion":"{api_version}",'.encode()
+
+
+def object_json(kind: Kind, stored: Stored) -> bytes:
+    """The whole object as JSON."""
+    return _head(kind.kind, kind.api_version) + body_of(kind, stored)[1:]
+
+
+def shown(kind: Kind, obj: Json) -> Json:
+    """An object as this version shows it."""
+    return {**kind.strategy.from_storage(obj), "kind": kind.kind, "apiVersion": kind.api_version}
+
+
+def partial(obj: Json, version: str = "v1") -> Json:
+    return {"kind": "PartialObjectMetadata", "apiVersion": f"{_META}/{version}", "metadata": obj.get("metadata", {})}
+
+
+def table(
+    kind: Kind,
+    objects: Sequence[Json],
+    metadata: Json,
+    now: datetime,
+    *,
+    version: str,
+    include: str,
+    header: bool = True,
+) -> Json:
+    """meta.k8s.io Table. `include` says what each row carries: None, Metadata, Object."""
+    strategy = kind.strategy
+    rows = []
+    for stored_obj in objects:
+        obj = strategy.from_storage(stored_obj)
+        row: Json = {"cells": strategy.cells(obj, now)}
+        if include == "Object":
+            row["object"] = {**obj, "kind": kind.kind, "apiVersion": kind.api_version}
+        elif include != "None":
+            row["object"] = partial(obj, version)
+        rows.append(row)
+    body: Json = {"kind": "Table", "apiVersion": f"{_META}/{version}", "metadata": metadata}
+    if header:
+        body["columnDefinitions"] = [
+            {"name": c.name, "type": c.type, "format": c.format, "description": c.description, "priority": c.priority}
+            for c in strategy.columns()
+        ]
+    else:
+        body["columnDefinitions"] = None
+    body["rows"] = rows
+    return body
+
+
+def respond(value: Json | bytes, wanted: Wanted, status: int = 200) -> Response:
+    """A body, in the encoding that is wanted."""
+    if not wanted.yaml:
+        return Response(status, value if isinstance(value, bytes) else encode(value), wanted.content_type)
+    plain = _decode(value) if isinstance(value, bytes) else value
+    return Response(status, yaml.safe_dump(plain, sort_keys=False).encode(), wanted.content_type)
+
+
+def _decode(value: bytes) -> Any:
+    import msgspec
+
+    return msgspec.json.decode(value)
+
+
+def one(kind: Kind, stored: Stored, wanted: Wanted, now: datetime, *, include: str = "", status: int = 200) -> Response:
+    """One object in the wanted form."""
+    if wanted.form == TABLE:
+        metadata = {"resourceVersion": stored.obj["metadata"].get("resourceVersion", "")}
+        body = table(kind, [stored.obj], metadata, now, version=wanted.version, include=include)
+        return respond(body, wanted, status)
+    if wanted.form == METADATA:
+        return respond(partial(stored.obj, wanted.version), wanted, status)
+    return respond(object_json(kind, stored), wanted, status)
+
+
+def many(
+    kind: Kind, found: Sequence[Stored], metadata: Json, wanted: Wanted, now: datetime, *, include: str
+) -> Response:
+    """A list in the wanted form. Items of built-in kinds do not repeat apiVersion and kind; custom resources do."""
+    if wanted.form == TABLE:
+        objects = [stored.obj for stored in found]
+        return respond(table(kind, objects, metadata, now, version=wanted.version, include=include), wanted)
+    if wanted.form == METADATA:
+        items = [partial(stored.obj, wanted.version) for stored in found]
+        api_version = f"{_META}/{wanted.version}"
+        body = {"kind": "PartialObjectMetadataList", "apiVersion": api_version, "metadata": metadata, "items": items}
+        return respond(body, wanted)
+    assert wanted.form == OBJECT
+    render = object_json if kind.strategy.custom_resource else body_of
+    joined = b",".join(render(kind, stored) for stored in found)
+    head = _head(kind.list_kind, kind.api_version)
+    return respond(head + b'"metadata":' + encode(metadata) + b',"items":[' + joined + b"]}", wanted)

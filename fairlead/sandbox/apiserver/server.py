@@ -1,0 +1,198 @@
+"""The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API that a 1.36 apiserver shows.
+
+Exists so that the three programs, kubectl and the tests meet the real protocol in one process. This file is the rim:
+sockets, TLS, start and stop. What an answer is, `Dispatcher` knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Self
+
+import yaml
+from aiohttp import web
+
+from fairlead.sandbox.apiserver import assembly, tls
+from fairlead.sandbox.apiserver.authn import Tokens
+from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
+from fairlead.sandbox.apiserver.dispatch import Dispatcher
+from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
+from fairlead.sandbox.apiserver.faults import Faults
+from fairlead.sandbox.apiserver.state import State
+
+ADMIN, ADMIN_GROUP = "admin", "system:masters"
+_STOP_GRACE_S = 2.0
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class ApiServer:
+    """One apiserver. `clock` gives the time of timestamps, `random` names, uids and tokens; TLS goes to `workdir`."""
+
+    def __init__(
+        self,
+        *,
+        workdir: Path,
+        clock: Callable[[], datetime] = utc_now,
+        random: Random | None = None,
+        authorize: bool = True,
+        bookmark_interval_s: float = 60.0,
+        history_limit: int = 10_000,
+    ) -> None:
+        self._workdir = workdir
+        self._clock = clock
+        self._random = random or Random()  # noqa: S311 (a sandbox: no secret outlives it)
+        self.state: State = assembly.assemble(
+            clock,
+            self._random,
+            authorize=authorize,
+            bookmark_interval_s=bookmark_interval_s,
+            history_limit=history_limit,
+        )
+        self.faults = Faults(self._close_watches)
+        self._tokens = Tokens(self._random)
+        self._dispatcher = Dispatcher(self.state, self._tokens, self.faults)
+        self._authority = tls.make_authority(utc_now())
+        self._runner: web.ServerRunner | None = None
+        self._watches: dict[asyncio.Task[object], str] = {}
+        self._host, self._port = "", 0
+
+    # -- life
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Serve. A port of 0 takes a free one; see `url`."""
+        server = web.Server(self._serve, handler_cancellation=True)
+        self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_GRACE_S, keepalive_timeout=600)
+        await self._runner.setup()
+        context = tls.server_context(self._authority, host, self._workdir, utc_now())
+        site = web.TCPSite(self._runner, host, port, ssl_context=context)
+        await site.start()
+        self._host, self._port = host, self._runner.addresses[0][1]
+        self._dispatcher.address = f"{host}:{self._port}"
+
+    async def stop(self) -> None:
+        """End open watches, answer what is under way, close."""
+        self.state.stop()
+        if self._watches:
+            _, late = await asyncio.wait(list(self._watches), timeout=_STOP_GRACE_S)
+            for task in late:
+                task.cancel()
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # -- what clients need
+    @property
+    def url(self) -> str:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"https://{host}:{self._port}"
+
+    @property
+    def ca_pem(self) -> bytes:
+        return self._authority.pem
+
+    def token(
+        self, user: str = ADMIN, *, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None
+    ) -> str:
+        """A bearer token for `user`; "admin" is in system:masters."""
+        if user == ADMIN and not groups:
+            groups = (ADMIN_GROUP,)
+        return self._tokens.issue(user, groups, extra)
+
+    def kubeconfig(
+        self, user: str = ADMIN, *, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None
+    ) -> str:
+        """A kubeconfig (YAML) with which any client, kubectl too, talks to this server as `user`."""
+        import base64
+
+        name = "fairlead-sandbox"
+        cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca_pem).decode()}
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": name, "cluster": cluster}],
+            "users": [{"name": user, "user": {"token": self.token(user, groups=groups, extra=extra)}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": user}}],
+            "current-context": name,
+        }
+        return yaml.safe_dump(config, sort_keys=False)
+
+    # -- the rim
+    async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:
+        body = await _read(raw)
+        headers = {name.lower(): value for name, value in raw.headers.items()}
+        answer = (
+            Response(413, b"Request entity too large\n", "text/plain")
+            if body is None
+            else await self._dispatcher.handle(Request.of(raw.method, raw.raw_path, headers, body))
+        )
+        if answer is None:
+            if raw.transport is not None:
+                raw.transport.abort()
+            return web.Response(status=500)
+        if isinstance(answer, Stream):
+            return await self._stream(raw, answer)
+        return web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
+
+    async def _stream(self, raw: web.BaseRequest, answer: Stream) -> web.StreamResponse:
+        """Write a watch until it ends or the client goes."""
+        response = web.StreamResponse(status=answer.status, headers=_headers(answer))
+        response.enable_chunked_encoding()
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches[task] = raw.path
+        try:
+            await response.prepare(raw)
+            async with contextlib.aclosing(answer.chunks) as chunks:  # type: ignore[type-var]
+                async for chunk in chunks:
+                    await response.write(chunk)
+            await response.write_eof()
+        except (ConnectionError, asyncio.CancelledError):
+            if raw.transport is not None:
+                raw.transport.close()
+            if task.cancelling() and self._runner is not None and not self.state.stopping:
+                raise
+        finally:
+            self._watches.pop(task, None)
+        return response
+
+    def _close_watches(self, resource: str) -> int:
+        """End open watches; those of one resource if named."""
+        closing = [task for task, path in self._watches.items() if not resource or f"/{resource}" in path]
+        for task in closing:
+            task.cancel()
+        return len(closing)
+
+
+async def _read(raw: web.BaseRequest) -> bytes | None:
+    """The body; None when it is too large."""
+    chunks, size = [], 0
+    async for chunk in raw.content.iter_any():
+        size += len(chunk)
+        if size > BODY_LIMIT_BYTES:
+            return None
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _headers(answer: Response | Stream) -> list[tuple[str, str]]:
+    headers = [("Content-Type", answer.content_type), ("Cache-Control", "no-cache, private")]
+    if isinstance(answer, Response):
+        headers += list(answer.headers.items())
+    for text in dict.fromkeys(answer.warnings):
+        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        headers.append(("Warning", f'299 - "{quoted}"'))
+    return headers

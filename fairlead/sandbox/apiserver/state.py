@@ -1,0 +1,80 @@
+"""What all handlers share: store, kinds, admission, authorizer, clock, randomness.
+
+Exists so that no handler has globals. Implements `Services`, the view that kinds and admission have of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from random import Random
+from typing import Protocol
+from uuid import UUID
+
+from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, NoAdmission, Registry, UserInfo
+from fairlead.sandbox.apiserver.store import Store
+
+_SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
+
+
+class Authorizer(Protocol):
+    def allows(self, user: UserInfo, access: Access) -> bool: ...
+
+
+class AllowAll:
+    def allows(self, user: UserInfo, access: Access) -> bool:
+        return True
+
+
+@dataclass
+class State:
+    """One apiserver's inside. `stopping` tells open watches to end."""
+
+    store: Store
+    registry: Registry
+    clock: Callable[[], datetime]
+    random: Random
+    admission: Admission = field(default_factory=NoAdmission)
+    authorizer: Authorizer = field(default_factory=AllowAll)
+    stopping: bool = False
+    watchers: set[asyncio.Event] = field(default_factory=set)  # set one to have its watch look around
+    bookmark_interval_s: float = 60.0
+    watch_queue_limit: int = 10_000
+
+    def __post_init__(self) -> None:
+        self.registry.subscribe(lambda _kind, _served: self.wake_watchers())
+
+    def stop(self) -> None:
+        """End all open watches."""
+        self.stopping = True
+        self.wake_watchers()
+
+    def wake_watchers(self) -> None:
+        for watcher in self.watchers:
+            watcher.set()
+
+    def now(self) -> datetime:
+        return self.clock()
+
+    def get(self, group: str, plural: str, name: str, namespace: str = "") -> Json | None:
+        stored = self.store.get(self._storage(group, plural), (namespace, name))
+        return stored.obj if stored else None
+
+    def list(self, group: str, plural: str, namespace: str = "") -> Sequence[Json]:
+        return [stored.obj for stored in self.store.entries(self._storage(group, plural), namespace)]
+
+    def allows(self, user: UserInfo, access: Access) -> bool:
+        return self.authorizer.allows(user, access)
+
+    def _storage(self, group: str, plural: str) -> str:
+        kinds = self.registry.of_resource(group, plural)
+        return kinds[0].storage if kinds else f"{group}/{plural}"
+
+    def new_uid(self) -> str:
+        return str(UUID(int=self.random.getrandbits(128), version=4))
+
+    def new_name(self, prefix: str) -> str:
+        """generateName: at most 58 characters of the prefix and five random ones."""
+        return prefix[:58] + "".join(self.random.choices(_SUFFIX_ALPHABET, k=5))

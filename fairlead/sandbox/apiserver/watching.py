@@ -1,0 +1,236 @@
+"""WATCH: the past since a revision (or the present as ADDED events), then every change as it comes.
+
+Exists so that informers behave as against the real one: synthetic ADDED and DELETED when an object starts or stops
+matching, bookmarks, `sendInitialEvents`, 410 for a compacted revision, an end after `timeoutSeconds`.
+A change is encoded once for all watchers of the same form. A watcher that reads too slowly has its watch ended, as the
+real cache does; it resumes from its last revision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from fairlead.sandbox.apiserver import rendering, statuses
+from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver.exchange import Stream, encode
+from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden
+from fairlead.sandbox.apiserver.negotiation import METADATA, TABLE, Wanted, negotiate
+from fairlead.sandbox.apiserver.reading import NOT_OLDER, Predicate, parse_revision, selection
+from fairlead.sandbox.apiserver.store import Change, Compacted, Stored
+
+_DEFAULT_TIMEOUT_S = 1800  # to twice that, by chance, as the real one spreads reconnects
+_LAST_BOOKMARK_S = 2.0  # before the end
+_INITIAL_END = "k8s.io/initial-events-end"
+
+
+def watch(call: Call) -> Stream:
+    """Checks the request, then answers 200; a revision that is too old is told as an ERROR event, as in the real one."""
+    _check_options(call)
+    wanted = negotiate(call.request.accept)
+    selects, _ = selection(call.request, call.kind)
+    return Stream(_Watch(call, wanted, selects).frames(), wanted.content_type)
+
+
+def _check_options(call: Call) -> None:
+    request = call.request
+    match, initial = request.param("resourceVersionMatch"), "sendInitialEvents" in request.query
+    errors: list[FieldError] = []
+    if initial and match != NOT_OLDER:
+        message = f"sendInitialEvents requires setting resourceVersionMatch to {NOT_OLDER}"
+        errors.append(forbidden("resourceVersionMatch", message))
+    if match and not initial:
+        message = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        errors.append(forbidden("resourceVersionMatch", message))
+    if errors:
+        raise statuses.invalid_kind("meta.k8s.io", "ListOptions", "", errors)
+
+
+class _Watch:
+    """One open watch."""
+
+    def __init__(self, call: Call, wanted: Wanted, selects: Predicate) -> None:
+        self._state = call.state
+        self._kind = call.kind
+        self._namespace = call.namespace
+        self._name = call.target.name if call.target.verb == "watch" else ""
+        self._wanted = wanted
+        self._selects = selects
+        self._include = call.request.param("includeObject") or "Metadata"
+        self._header_sent = False
+        self._queue: deque[Change] = deque()
+        self._wake = asyncio.Event()
+        self._overflow = False
+        self._revision = call.state.store.revision  # of the last change seen: what bookmarks tell
+        request = call.request
+        self._from = parse_revision(request)
+        self._initial_events = request.flag("sendInitialEvents")
+        self._only_new = "sendInitialEvents" in request.query and not self._initial_events
+        self._bookmarks = request.flag("allowWatchBookmarks")
+        asked = request.number("timeoutSeconds") or 0
+        self._timeout_s = asked if asked > 0 else _DEFAULT_TIMEOUT_S * (1 + call.state.random.random())
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        store, storage = self._state.store, self._kind.storage
+        unsubscribe = store.subscribe(storage, self._on_change)
+        self._state.watchers.add(self._wake)
+        ended = _Served(self._state.registry.find, self._kind)
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        try:
+            for frame in self._initial():
+                yield frame
+            async for frame in self._live(deadline, ended):
+                yield frame
+        except Compacted as error:
+            gone = statuses.expired(f"too old resource version: {error.wanted} ({error.oldest})")
+            yield _frame("ERROR", encode(statuses.status_of(gone)))
+        finally:
+            unsubscribe()
+            self._state.watchers.discard(self._wake)
+
+    def _initial(self) -> list[bytes]:
+        """The past (from a revision), or the present as ADDED."""
+        store, storage = self._state.store, self._kind.storage
+        start = self._from
+        self._queue.clear()
+        self._revision = store.revision
+        if self._initial_events or not start:
+            if self._only_new:
+                return []
+            frames = [
+                self._encode("ADDED", stored, None)
+                for stored in store.entries(storage, self._namespace)
+                if self._concerns(stored) and self._selects(stored.obj)
+            ]
+            if self._initial_events and self._bookmarks:
+                frames.append(self._bookmark(initial_end=True))
+            return frames
+        if start > store.revision:
+            self._revision = start  # the future: everything up to it is not told
+            return []
+        return [frame for change in store.since(storage, start) if (frame := self._event(change)) is not None]
+
+    async def _live(self, deadline: float, served: _Served) -> AsyncIterator[bytes]:
+        loop = asyncio.get_running_loop()
+        next_bookmark = loop.time() + self._state.bookmark_interval_s
+        last_bookmark_due = self._bookmarks and self._timeout_s > 2 * _LAST_BOOKMARK_S
+        while not self._state.stopping and not self._overflow and served():
+            while self._queue:
+                change = self._queue.popleft()
+                if change.revision <= self._revision:
+                    continue
+                self._revision = change.revision
+                frame = self._event(change)
+                if frame is not None:
+                    yield frame
+            now = loop.time()
+            if now >= deadline:
+                return
+            if self._bookmarks and now >= next_bookmark:
+                self._revision = max(self._revision, self._state.store.revision)
+                yield self._bookmark()
+                next_bookmark = now + self._state.bookmark_interval_s
+            if last_bookmark_due and now >= deadline - _LAST_BOOKMARK_S:
+                last_bookmark_due = False
+                self._revision = max(self._revision, self._state.store.revision)
+                yield self._bookmark()
+            wake_at = min(deadline, next_bookmark) if self._bookmarks else deadline
+            if last_bookmark_due:
+                wake_at = min(wake_at, deadline - _LAST_BOOKMARK_S)
+            if self._queue:
+                continue
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(max(0.0, wake_at - now)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _on_change(self, change: Change) -> None:
+        if self._namespace and change.key[0] != self._namespace:
+            return
+        if len(self._queue) >= self._state.watch_queue_limit:
+            self._overflow = True
+        else:
+            self._queue.append(change)
+        self._wake.set()
+
+    def _concerns(self, stored: Stored) -> bool:
+        return not self._name or stored.key[1] == self._name
+
+    def _event(self, change: Change) -> bytes | None:
+        """The event that this watcher sees of a change, if any."""
+        if self._namespace and change.key[0] != self._namespace:
+            return None
+        if self._name and change.key[1] != self._name:
+            return None
+        before = change.old is not None and self._selects(change.old.obj)
+        after = change.new is not None and self._selects(change.new.obj)
+        if after:
+            assert change.new is not None
+            return self._encode("MODIFIED" if before else "ADDED", change.new, change)
+        return self._encode("DELETED", change.last, change) if before else None
+
+    def _encode(self, event: str, stored: Stored, change: Change | None) -> bytes:
+        if self._wanted.form == TABLE:
+            return self._row(event, stored)
+        cache_key = (event, self._kind.api_version, self._wanted.form, self._wanted.version)
+        if change is not None and cache_key in change.frames:
+            return change.frames[cache_key]
+        if self._wanted.form == METADATA:
+            frame = _frame(event, encode(rendering.partial(stored.obj, self._wanted.version)))
+        else:
+            frame = _frame(event, rendering.object_json(self._kind, stored))
+        if change is not None:
+            change.frames[cache_key] = frame
+        return frame
+
+    def _row(self, event: str, stored: Stored) -> bytes:
+        """A table of one row; only the first carries the columns."""
+        metadata = {"resourceVersion": stored.obj["metadata"].get("resourceVersion", "")}
+        body = rendering.table(
+            self._kind,
+            [stored.obj],
+            metadata,
+            self._state.now(),
+            version=self._wanted.version,
+            include=self._include,
+            header=not self._header_sent,
+        )
+        self._header_sent = True
+        return _frame(event, encode(body))
+
+    def _bookmark(self, *, initial_end: bool = False) -> bytes:
+        metadata: Json = {"resourceVersion": str(self._revision)}
+        if initial_end:
+            metadata["annotations"] = {_INITIAL_END: "true"}
+        if self._wanted.form == TABLE:
+            body = rendering.table(
+                self._kind, [], metadata, self._state.now(), version=self._wanted.version, include="None", header=False
+            )
+            body["rows"] = [{"cells": [], "object": {**self._empty(), "metadata": metadata}}]
+        elif self._wanted.form == METADATA:
+            body = rendering.partial({"metadata": metadata}, self._wanted.version)
+        else:
+            body = {**self._empty(), "metadata": metadata}
+        return _frame("BOOKMARK", encode(body))
+
+    def _empty(self) -> Json:
+        return {"kind": self._kind.kind, "apiVersion": self._kind.api_version}
+
+
+class _Served:
+    """Whether the watched kind is still served: a CRD that goes ends its watches."""
+
+    def __init__(self, find: Callable[[str, str, str], Kind | None], kind: Kind) -> None:
+        self._find = find
+        self._kind = kind
+
+    def __call__(self) -> bool:
+        return self._find(self._kind.group, self._kind.version, self._kind.plural) is not None
+
+
+def _frame(event: str, obj: bytes) -> bytes:
+    return b'{"type":"' + event.encode() + b'","object":' + obj + b"}\n"

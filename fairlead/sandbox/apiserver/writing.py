@@ -1,0 +1,279 @@
+"""POST, PUT and PATCH: from a body to a stored object, in the real one's order.
+
+decode → default → managed fields → mutating admission → the kind's preparation → validation → validating admission →
+store. An update is a function from the stored object to the wanted one; where a client named no resourceVersion, it is
+tried again when another writer came between (admission may wait for webhooks).
+Source: k8s.io/apiserver/pkg/registry/generic/registry/store.go, pkg/endpoints/handlers (1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from fairlead.sandbox.apiserver import managed, meta, namespaces, rendering, statuses
+from fairlead.sandbox.apiserver.bodies import read_object
+from fairlead.sandbox.apiserver.call import IGNORE, STRICT, Call, check_write_options, options_of
+from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, DecodeError, Json, Kind
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
+from fairlead.sandbox.apiserver.negotiation import negotiate
+from fairlead.sandbox.apiserver.store import Moved, Stored
+
+ATTEMPTS = 5  # of an update that other writers overtake
+_NAME_ATTEMPTS = 8  # of generateName
+Transform = Callable[[Stored | None], Json]
+
+
+def clone(obj: Json) -> Json:
+    """A deep copy, made by way of JSON (faster than copy.deepcopy)."""
+    copied: Json = msgspec.json.decode(msgspec.json.encode(obj))
+    return copied
+
+
+def decode(call: Call, obj: Json, duplicates: list[str] | None = None, *, tell: bool = True) -> None:
+    """Fit the object to its kind, in place: types, unknown fields (told as fieldValidation says), defaults."""
+    try:
+        problems = [f'duplicate field "{path}"' for path in duplicates or ()]
+        problems += meta.decode(obj, call.kind.kind)
+        problems += call.kind.strategy.decode(obj)
+    except DecodeError as error:
+        raise statuses.cannot_decode(call.kind, str(error)) from error
+    if tell and problems and call.field_validation == STRICT:
+        raise statuses.cannot_decode(call.kind, "strict decoding error: " + ", ".join(problems))
+    if tell and call.field_validation != IGNORE:
+        call.context.warnings += problems
+    call.kind.strategy.default(obj)
+
+
+def attributes_of(call: Call, operation: str, new: Json | None, old: Json | None, options: Json) -> Attributes:
+    name = call.target.name
+    if not name and new is not None:
+        name = new["metadata"].get("name", "")
+    return Attributes(
+        operation=operation,
+        kind=call.kind,
+        namespace=name if call.kind.plural == "namespaces" and not call.kind.group else call.namespace,
+        name=name,
+        subresource=call.target.subresource,
+        user=call.user,
+        object=new,
+        old_object=old,
+        options=options,
+        dry_run=call.context.dry_run,
+        context=call.context,
+    )
+
+
+async def mutate(call: Call, attributes: Attributes) -> Json:
+    """Let admission change the object; fit the outcome to its kind again."""
+    await call.state.admission.mutate(attributes)
+    obj = attributes.object
+    assert obj is not None
+    decode(call, obj, tell=False)
+    attributes.object = obj
+    return obj
+
+
+async def create(call: Call) -> Response:
+    """POST to a collection."""
+    wanted = negotiate(call.request.accept)
+    call.context.dry_run = check_write_options(call.request, "CreateOptions")
+    body = read_object(call.request, call.kind, call.state.registry)
+    obj = body.value
+    decode(call, obj, body.duplicates)
+    stored = await create_object(call, obj, options_of(call, "CreateOptions"))
+    return rendering.one(call.kind, stored, wanted, call.state.now(), include=_include(call), status=201)
+
+
+async def create_object(call: Call, obj: Json, options: Json) -> Stored:
+    """A decoded object, through admission and validation into the store."""
+    strategy, context = call.kind.strategy, call.context
+    meta.wipe(call, obj)
+    managed.track(call, obj, None)
+    namespaces.check_open(call, obj)
+    attributes = attributes_of(call, "CREATE", obj, None, options)
+    obj = await mutate(call, attributes)
+    meta.fill(call, obj)
+    strategy.prepare_create(obj, context)
+    meta.bump_generation(call.kind, obj, None)
+    name = obj["metadata"].get("name", "")
+    errors = meta.validate_create(call.kind, obj) + strategy.validate_create(obj, context)
+    if errors:
+        raise statuses.invalid(call.kind, name, errors)
+    context.warnings += strategy.warnings(obj, None, context)
+    attributes.object, attributes.name = obj, name
+    await call.state.admission.validate(attributes)
+    return _store_new(call, obj)
+
+
+def _store_new(call: Call, obj: Json) -> Stored:
+    metadata = obj["metadata"]
+    for attempt in range(_NAME_ATTEMPTS):
+        key = (call.namespace, metadata["name"])
+        if call.state.store.get(call.kind.storage, key) is None:
+            break
+        if not metadata.get("generateName") or call.target.name:
+            raise statuses.already_exists(call.kind, metadata["name"])
+        if attempt == _NAME_ATTEMPTS - 1:
+            raise statuses.generate_name_conflict(call.kind, metadata["name"])
+        metadata["name"] = call.state.new_name(metadata["generateName"])
+    if call.context.dry_run:
+        return Stored(key, obj, 0)
+    stored = call.state.store.put(call.kind.storage, key, call.kind.strategy.to_storage(obj), expect=None)
+    call.kind.strategy.committed(None, stored.obj, call.context)
+    return stored
+
+
+async def update(call: Call) -> Response:
+    """PUT to an object or one of its plain subresources (status, and those that change the object itself)."""
+    wanted = negotiate(call.request.accept)
+    call.context.dry_run = check_write_options(call.request, "UpdateOptions")
+    body = read_object(call.request, call.kind, call.state.registry)
+    decode(call, body.value, body.duplicates)
+    meta.match_url(call, body.value)
+    given = body.value["metadata"].get("resourceVersion", "")
+    raw = msgspec.json.encode(body.value)
+
+    def transform(stored: Stored | None) -> Json:
+        obj: Json = msgspec.json.decode(raw)
+        if stored is None:
+            if call.target.subresource or not call.kind.strategy.allow_create_on_update or given:
+                raise statuses.not_found(call.kind, call.target.name)
+            return obj
+        if not given and not call.kind.strategy.allow_unconditional_update:
+            error = invalid("metadata.resourceVersion", 0, "must be specified for an update")
+            raise statuses.invalid(call.kind, call.target.name, [error])
+        return obj
+
+    stored, created = await modify(call, transform, options_of(call, "UpdateOptions"))
+    status = 201 if created else 200
+    return rendering.one(call.kind, stored, wanted, call.state.now(), include=_include(call), status=status)
+
+
+def _include(call: Call) -> str:
+    return call.request.param("includeObject") or "Metadata"
+
+
+async def modify(call: Call, transform: Transform, options: Json, *, track: bool = True) -> tuple[Stored, bool]:
+    """Replace the stored object by `transform` of it. Returns what the client is shown, and whether it was created."""
+    for attempt in range(ATTEMPTS):
+        stored = call.state.store.get(call.kind.storage, call.key)
+        new = transform(stored)
+        if stored is None:
+            create_options = {**options, "kind": "CreateOptions"}
+            return await create_object(call, new, create_options), True
+        given = new["metadata"].get("resourceVersion", "")
+        if given and given != str(stored.revision):
+            raise statuses.modified(call.kind, call.target.name)
+        try:
+            return await _replace(call, stored, new, options, track=track), False
+        except Moved as error:
+            # Only a writer that named no revision of its own may try on the newer object.
+            if (given and call.target.verb == "update") or attempt == ATTEMPTS - 1:
+                raise statuses.modified(call.kind, call.target.name) from error
+    raise AssertionError("unreachable")
+
+
+async def _replace(call: Call, stored: Stored, new: Json, options: Json, *, track: bool) -> Stored:
+    kind, context, state = call.kind, call.context, call.state
+    old = rendering.shown(kind, stored.obj)
+    _check_uid(call, new, old)
+    subresource = call.target.subresource
+    restrict(kind, subresource, new, old)
+    meta.prepare_update(new, old)
+    if track:
+        managed.track(call, new, old, subresource=subresource)
+    attributes = attributes_of(call, "UPDATE", new, old, options)
+    new = await mutate(call, attributes)
+    restrict(kind, subresource, new, old)
+    meta.prepare_update(new, old)
+    errors = meta.validate_update(kind, new, old) + _prepare_and_validate(kind, subresource, new, old, context)
+    if errors:
+        raise statuses.invalid(kind, call.target.name, errors)
+    context.warnings += kind.strategy.warnings(new, old, context)
+    attributes.object = new
+    await state.admission.validate(attributes)
+    return commit(call, stored, new)
+
+
+def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
+    """Put back what this endpoint does not write: status for the object, everything else for its status."""
+    if subresource == "status":
+        for field in [field for field in new if field not in ("status", "metadata")]:
+            del new[field]
+        for field, value in old.items():
+            if field not in ("status", "metadata"):
+                new[field] = value
+        if kind.strategy.status_resets_metadata:
+            version = new["metadata"].get("resourceVersion")
+            fields = new["metadata"].get("managedFields")
+            new["metadata"] = {**old["metadata"]}
+            if version:
+                new["metadata"]["resourceVersion"] = version
+            if fields:
+                new["metadata"]["managedFields"] = fields
+        else:
+            owners = old["metadata"].get("ownerReferences")
+            new["metadata"].pop("ownerReferences", None)
+            if owners:
+                new["metadata"]["ownerReferences"] = owners
+    elif kind.subresource("status") is not None:
+        new.pop("status", None)
+        if "status" in old:
+            new["status"] = old["status"]
+
+
+def _prepare_and_validate(kind: Kind, subresource: str, new: Json, old: Json, context: Context) -> list[FieldError]:
+    strategy = kind.strategy
+    if subresource == "status":
+        strategy.prepare_status(new, old, context)
+        return strategy.validate_status(new, old, context)
+    strategy.prepare_update(new, old, context)
+    meta.bump_generation(kind, new, old)
+    return strategy.validate_update(new, old, context)
+
+
+def _check_uid(call: Call, new: Json, old: Json) -> None:
+    given, have = new["metadata"].get("uid", ""), old["metadata"].get("uid", "")
+    if given and given != have and call.target.verb == "update":
+        path = "/".join(part for part in (call.kind.plural, call.namespace, call.target.name) if part)
+        raise statuses.conflict(
+            call.kind,
+            call.target.name,
+            f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, AdditionalErrorMsg: "
+            f"Precondition failed: UID in precondition: {given}, UID in object meta: {have}",
+        )
+
+
+def commit(call: Call, stored: Stored, new: Json) -> Stored:
+    """Store a validated object, or remove it when nothing holds it any longer; the same object costs no revision."""
+    kind, store = call.kind, call.state.store
+    new["metadata"]["resourceVersion"] = str(stored.revision)
+    kept = kind.strategy.to_storage(new)
+    current = store.get(kind.storage, stored.key)
+    if current is None or current.revision != stored.revision:
+        raise Moved(f"{kind.group_resource} {stored.key} changed while it was written")
+    if kept == stored.obj:
+        return stored
+    if releasable(kind, new):
+        if not call.context.dry_run:
+            store.remove(kind.storage, stored.key, expect=stored.revision)
+            kind.strategy.committed(stored.obj, None, call.context)
+        return Stored(stored.key, kept, stored.revision)
+    if call.context.dry_run:
+        return Stored(stored.key, kept, stored.revision)
+    result = store.put(kind.storage, stored.key, kept, expect=stored.revision)
+    kind.strategy.committed(stored.obj, result.obj, call.context)
+    return result
+
+
+def releasable(kind: Kind, obj: Json) -> bool:
+    """Whether an object that is being deleted has nothing left that holds it."""
+    metadata = obj["metadata"]
+    if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
+        return False
+    if metadata.get("deletionGracePeriodSeconds"):
+        return False
+    return not (kind.plural == "namespaces" and not kind.group and obj.get("spec", {}).get("finalizers"))
