@@ -1,0 +1,120 @@
+"""The scheduler's copy of who uses what: requests per node, devices per claim, and what is only assumed so far.
+
+Exists so that a cycle does not add up all pods again, and so that a pod that is being bound already counts.
+Told of changes by the loop; does no I/O. Keeps: an assumption ends when the informers show it, or when it is taken back.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterable, Mapping
+
+from fairlead.sandbox.objects import Obj, name_of, node_name_of, phase_of, results_of, uid_of
+from fairlead.sandbox.scheduler.fit import NodeInfo, pod_requests
+from fairlead.sandbox.scheduler.pools import DeviceKey
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.nodes: dict[str, NodeInfo] = {}
+        self.taken: collections.Counter[DeviceKey] = collections.Counter()
+        self._placed: dict[str, tuple[str, Mapping[str, int]]] = {}  # by pod UID
+        self._assumed: set[str] = set()
+        self._devices: dict[str, tuple[DeviceKey, ...]] = {}  # by claim UID
+        self._in_flight: dict[str, tuple[DeviceKey, ...]] = {}
+
+    # -- nodes and pods --------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Obj) -> None:
+        name = name_of(node)
+        info = self.nodes.get(name)
+        if info is not None:
+            info.node = node
+            return
+        info = self.nodes[name] = NodeInfo(node=node)
+        for where, requests in self._placed.values():
+            if where == name:
+                info.add(requests)
+
+    def drop_node(self, name: str) -> None:
+        self.nodes.pop(name, None)
+
+    def set_pod(self, pod: Obj) -> None:
+        """A pod as the apiserver has it. One that ended uses nothing."""
+        uid, node = uid_of(pod), node_name_of(pod)
+        if not node and uid in self._assumed:
+            return
+        self._assumed.discard(uid)
+        known = self._placed.get(uid)
+        ended = phase_of(pod) in {"Succeeded", "Failed"}
+        if known is not None and known[0] == node and not ended:
+            return
+        self._remove(uid)
+        if node and not ended:
+            self._put(uid, node, pod_requests(pod))
+
+    def drop_pod(self, uid: str) -> None:
+        self._assumed.discard(uid)
+        self._remove(uid)
+
+    def assume(self, pod: Obj, node: str) -> None:
+        self._remove(uid_of(pod))
+        self._put(uid_of(pod), node, pod_requests(pod))
+        self._assumed.add(uid_of(pod))
+
+    def forget(self, pod: Obj) -> None:
+        """The pod was not bound after all."""
+        if uid_of(pod) in self._assumed:
+            self.drop_pod(uid_of(pod))
+
+    def is_assumed(self, pod: Obj) -> bool:
+        return uid_of(pod) in self._assumed
+
+    def _put(self, uid: str, node: str, requests: Mapping[str, int]) -> None:
+        self._placed[uid] = (node, requests)
+        if node in self.nodes:
+            self.nodes[node].add(requests)
+
+    def _remove(self, uid: str) -> None:
+        placed = self._placed.pop(uid, None)
+        if placed is not None and placed[0] in self.nodes:
+            self.nodes[placed[0]].add(placed[1], -1)
+
+    # -- claims ----------------------------------------------------------------------------------------------------
+
+    def set_claim(self, claim: Obj) -> None:
+        uid = uid_of(claim)
+        self._count(self._devices.pop(uid, ()), -1)
+        keys = _devices(results_of(claim))
+        if keys:
+            self._devices[uid] = keys
+            self._count(keys, 1)
+            self.drop_allocation(uid)
+
+    def drop_claim(self, uid: str) -> None:
+        self._count(self._devices.pop(uid, ()), -1)
+        self.drop_allocation(uid)
+
+    def assume_allocation(self, claim: Obj, allocation: Obj) -> None:
+        keys = _devices(allocation["devices"]["results"])
+        self._in_flight[uid_of(claim)] = keys
+        self._count(keys, 1)
+
+    def drop_allocation(self, uid: str) -> None:
+        self._count(self._in_flight.pop(uid, ()), -1)
+
+    def is_in_flight(self, claim: Obj) -> bool:
+        return uid_of(claim) in self._in_flight
+
+    def _count(self, keys: Iterable[DeviceKey], by: int) -> None:
+        for key in keys:
+            self.taken[key] += by
+            if self.taken[key] <= 0:
+                del self.taken[key]
+
+
+def _devices(results: Iterable[Mapping[str, object]]) -> tuple[DeviceKey, ...]:
+    """The devices that are used up; admin access uses none up."""
+    return tuple(
+        (str(each["driver"]), str(each["pool"]), str(each["device"])) for each in results if not each.get("adminAccess")
+    )

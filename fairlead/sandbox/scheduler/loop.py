@@ -1,0 +1,331 @@
+"""The scheduler at work: takes pods from its queue, decides, and binds while the next pod is decided.
+
+The decision is cycle.py's. This is the rim: queue, retries when something changed, the writes of PreBind and
+PostFilter, the binding, conditions and events. Runs as system:kube-scheduler.
+Writes what kube-scheduler 1.36 writes: finalizer, then claim status, then the binding; on failure its own
+reservation is taken back and the allocation stays. Does not wait for binding conditions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from fairlead.api import names
+from fairlead.kube import errors, timestamps
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.informer import Change
+from fairlead.kube.limits import Clock
+from fairlead.kube.resources import (
+    DEVICE_CLASSES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    Raw,
+    raw,
+)
+from fairlead.sandbox.claim_controller import by_claim
+from fairlead.sandbox.loop import Informers
+from fairlead.sandbox.objects import (
+    Obj,
+    allocation_of,
+    condition,
+    finalizers_of,
+    is_deleting,
+    is_reserved_for,
+    key_of,
+    name_of,
+    namespace_of,
+    node_name_of,
+    phase_of,
+    spec_of,
+    status_of,
+    uid_of,
+)
+from fairlead.sandbox.scheduler import claims as dra
+from fairlead.sandbox.scheduler.cache import Cache
+from fairlead.sandbox.scheduler.cycle import Gated, Placed, Snapshot, Unschedulable, decide
+from fairlead.sandbox.scheduler.devices import Selects
+from fairlead.sandbox.scheduler.queue import PodQueue
+
+log = logging.getLogger(__name__)
+
+SCHEDULER_NAME: Final = "default-scheduler"
+BINDINGS_AT_ONCE: Final = 16
+_CLAIMS: Final = raw(RESOURCE_CLAIMS)
+_PODS: Final = raw(PODS)
+
+
+class AllocatedElsewhere(Exception):  # noqa: N818
+    """Somebody else allocated the claim between our decision and our write."""
+
+
+class Scheduler:
+    """`run()` never returns; cancel it."""
+
+    def __init__(
+        self,
+        client: Client,
+        events: EventRecorder,
+        *,
+        selects: Selects,
+        random: Random,
+        wall: Clock = time.time,
+        clock: Clock = time.monotonic,
+        backoff_s: tuple[float, float] = (1.0, 10.0),
+    ) -> None:
+        self._client = client
+        self._events = events
+        self._selects = selects
+        self._random = random
+        self._wall = wall
+        self._informers = Informers(client)
+        self._pods = self._informers.of(PODS, indexes={"claim": by_claim})
+        self._nodes = self._informers.of(NODES)
+        self._claims = self._informers.of(RESOURCE_CLAIMS)
+        self._slices = self._informers.of(RESOURCE_SLICES)
+        self._classes = self._informers.of(DEVICE_CLASSES)
+        self._cache = Cache()
+        self._queue = PodQueue(clock=clock, backoff_s=backoff_s)
+        self._binding = asyncio.Semaphore(BINDINGS_AT_ONCE)
+        self._pods.subscribe(self._pod_changed)
+        self._nodes.subscribe(self._node_changed)
+        self._claims.subscribe(self._claim_changed)
+        self._slices.subscribe(lambda _: self._queue.something_changed())
+        self._classes.subscribe(lambda _: self._queue.something_changed())
+
+    # -- what wakes what -------------------------------------------------------------------------------------------
+
+    def _pod_changed(self, change: Change[Raw]) -> None:
+        pod = change.object
+        if change.new is None:
+            self._cache.drop_pod(uid_of(pod))
+            self._queue.drop(change.key)
+            self._queue.something_changed()
+            return
+        self._cache.set_pod(pod)
+        if self._is_ours(pod):
+            old = change.old
+            if old is None or _differs(old, pod):
+                self._queue.add(change.key, priority=int(spec_of(pod).get("priority") or 0))
+        else:
+            self._queue.drop(change.key)
+            if phase_of(pod) in {"Succeeded", "Failed"}:
+                self._queue.something_changed()
+
+    def _is_ours(self, pod: Obj) -> bool:
+        return (
+            not node_name_of(pod)
+            and not is_deleting(pod)
+            and phase_of(pod) == "Pending"
+            and (spec_of(pod).get("schedulerName") or SCHEDULER_NAME) == SCHEDULER_NAME
+        )
+
+    def _node_changed(self, change: Change[Raw]) -> None:
+        if change.new is None:
+            self._cache.drop_node(change.key)
+            return
+        self._cache.set_node(change.new)
+        # A heartbeat is no reason to try anything again.
+        if change.old is None or any(
+            _node_facts(change.old)[i] != fact for i, fact in enumerate(_node_facts(change.new))
+        ):
+            self._queue.something_changed()
+
+    def _claim_changed(self, change: Change[Raw]) -> None:
+        if change.new is None:
+            self._cache.drop_claim(uid_of(change.object))
+        else:
+            self._cache.set_claim(change.new)
+        for pod in self._pods.by_index("claim", change.key):
+            if self._is_ours(pod) and not self._cache.is_assumed(pod):
+                self._queue.add(key_of(pod), priority=int(spec_of(pod).get("priority") or 0))
+        freed = change.old is not None and allocation_of(change.old) is not None
+        if freed and (change.new is None or allocation_of(change.new) is None):
+            self._queue.something_changed()
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informers.run(), name="scheduler informers")
+            await self._informers.synced()
+            while True:
+                key = await self._queue.get()
+                await self._cycle(key, group)
+
+    async def _cycle(self, key: str, group: asyncio.TaskGroup) -> None:
+        pod = self._pods.get(key)
+        if pod is None or not self._is_ours(pod) or self._cache.is_assumed(pod):
+            return
+        snapshot = Snapshot(
+            nodes=self._cache.nodes,
+            slices=self._slices.all,
+            claim=lambda namespace, name: self._claims.get(f"{namespace}/{name}"),
+            device_class=self._classes.get,
+            taken=self._cache.taken,
+            selects=self._selects,
+        )
+        try:
+            outcome = decide(pod, snapshot, pick=self._pick)
+            match outcome:
+                case Gated(message=message):
+                    log.debug("pod %s waits: %s", key, message)
+                case Unschedulable():
+                    self._queue.unschedulable(key)
+                    await self._refuse(pod, outcome)
+                case Placed():
+                    self._place(pod, outcome, group)
+        except errors.ApiError as error:
+            log.info("pod %s: %s", key, error)
+            self._queue.unschedulable(key, retry=True)
+        except Exception:
+            log.exception("pod %s", key)
+            self._queue.unschedulable(key, retry=True)
+
+    def _pick(self, loose: Sequence[Obj]) -> Obj:
+        return self._random.choice(loose)
+
+    async def _refuse(self, pod: Obj, outcome: Unschedulable) -> None:
+        if outcome.deallocate is not None:
+            claim = outcome.deallocate
+            log.info("claim %s: deallocated, pod %s cannot run where it is", key_of(claim), key_of(pod))
+            body = {**claim, "status": dra.deallocated(claim)}
+            try:
+                self._claims.note(await self._client.replace(_CLAIMS, body, subresource="status"))
+            except errors.ApiError as error:
+                # A conflict, or an admission policy that keeps us off: the pod stays unschedulable either way.
+                log.info("claim %s: not deallocated: %s", key_of(claim), error)
+        known = condition(pod, "PodScheduled")
+        if known is None or (known.get("reason"), known.get("message")) != (outcome.reason, outcome.message):
+            now = timestamps.seconds(self._wall())
+            new = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": outcome.reason,
+                "message": outcome.message,
+                "lastTransitionTime": (known or {}).get("lastTransitionTime") or now,
+                "lastProbeTime": None,
+            }
+            await self._patch_status(pod, {"conditions": [new]})
+            self._events.record(Regarding.of(PODS, pod), "FailedScheduling", outcome.message, type="Warning")
+
+    async def _patch_status(self, pod: Obj, status: Obj) -> None:
+        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
+        try:
+            await self._client.patch(
+                _PODS, name_of(pod), body, namespace=namespace_of(pod), kind=Patch.STRATEGIC, subresource="status"
+            )
+        except errors.NotFound:
+            log.debug("pod %s: gone", key_of(pod))
+
+    # -- binding ---------------------------------------------------------------------------------------------------
+
+    def _place(self, pod: Obj, outcome: Placed, group: asyncio.TaskGroup) -> None:
+        for claim, allocation in outcome.claims:
+            if allocation is not None and self._cache.is_in_flight(claim):
+                self._queue.unschedulable(key_of(pod), retry=True)
+                return
+        self._cache.assume(pod, outcome.node)
+        for claim, allocation in outcome.claims:
+            if allocation is not None:
+                self._cache.assume_allocation(claim, allocation)
+        group.create_task(self._bind(pod, outcome), name=f"bind {key_of(pod)}")
+
+    async def _bind(self, pod: Obj, outcome: Placed) -> None:
+        reserved: list[Obj] = []
+        try:
+            async with self._binding:
+                for claim, allocation in outcome.claims:
+                    written = await self._bind_claim(claim, pod, allocation)
+                    self._claims.note(written)
+                    reserved.append(written)
+                await self._bind_pod(pod, outcome.node)
+        except Exception as error:
+            self._cache.forget(pod)
+            for claim, _ in outcome.claims:
+                self._cache.drop_allocation(uid_of(claim))
+            await self._unreserve(pod, reserved)
+            level = logging.INFO if isinstance(error, errors.ApiError | AllocatedElsewhere) else logging.ERROR
+            log.log(level, "pod %s not bound to %s: %s", key_of(pod), outcome.node, error)
+            self._events.record(
+                Regarding.of(PODS, pod), "FailedScheduling", f"binding rejected: {error}", type="Warning"
+            )
+            self._queue.unschedulable(key_of(pod), retry=True)
+            return
+        self._queue.bound(key_of(pod))
+        text = f"Successfully assigned {key_of(pod)} to {outcome.node}"
+        self._events.record(Regarding.of(PODS, pod), "Scheduled", text)
+
+    async def _bind_pod(self, pod: Obj, node: str) -> None:
+        metadata = {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)}
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        await self._client.request("POST", PODS.path(namespace_of(pod), name_of(pod), "binding"), body=body)
+
+    async def _bind_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
+        """Finalizer and status of one claim, again after a conflict as long as nobody else allocated it."""
+        for _ in range(5):
+            try:
+                return await self._write_claim(claim, pod, allocation)
+            except errors.Conflict as error:
+                log.debug("claim %s: %s", key_of(claim), error)
+                again = await self._client.get(_CLAIMS, name_of(claim), namespace_of(claim))
+                if uid_of(again) != uid_of(claim):
+                    raise AllocatedElsewhere(f"claim {key_of(claim)} was replaced") from error
+                if allocation is not None and allocation_of(again) is not None:
+                    raise AllocatedElsewhere(
+                        f"claim {key_of(claim)} got allocated elsewhere in the meantime"
+                    ) from error
+                claim = again
+        raise AllocatedElsewhere(f"claim {key_of(claim)} keeps changing; giving up for now")
+
+    async def _write_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
+        status = dra.bound(claim, pod, allocation=allocation, now=timestamps.seconds(self._wall()))
+        if status is None:
+            return claim
+        if allocation is not None and names.CLAIM_FINALIZER not in finalizers_of(claim):
+            finalizers = [*finalizers_of(claim), names.CLAIM_FINALIZER]
+            claim = await self._client.replace(
+                _CLAIMS, {**claim, "metadata": {**claim["metadata"], "finalizers": finalizers}}
+            )
+        return await self._client.replace(_CLAIMS, {**claim, "status": status}, subresource="status")
+
+    async def _unreserve(self, pod: Obj, reserved: Sequence[Obj]) -> None:
+        """Takes back our reservation; the allocation stays, and the next attempt finds it."""
+        for claim in reserved:
+            if not is_reserved_for(claim, pod):
+                continue
+            body = {
+                "metadata": {"uid": uid_of(claim)},
+                "status": {"reservedFor": [{"$patch": "delete", "uid": uid_of(pod)}]},
+            }
+            try:
+                await self._client.patch(
+                    _CLAIMS,
+                    name_of(claim),
+                    body,
+                    namespace=namespace_of(claim),
+                    kind=Patch.STRATEGIC,
+                    subresource="status",
+                )
+            except errors.ApiError as error:
+                log.info("claim %s: reservation for %s not taken back: %s", key_of(claim), key_of(pod), error)
+
+
+def _differs(old: Obj, new: Obj) -> bool:
+    """Whether a pod changed in a way that can make it schedulable (gates, affinity, names of its claims)."""
+    return spec_of(old) != spec_of(new) or status_of(old).get("resourceClaimStatuses") != status_of(new).get(
+        "resourceClaimStatuses"
+    )
+
+
+def _node_facts(node: Obj) -> tuple[object, ...]:
+    status = status_of(node)
+    return (spec_of(node), node["metadata"].get("labels"), status.get("allocatable"))
