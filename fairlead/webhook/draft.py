@@ -1,0 +1,70 @@
+"""A working copy of an object that remembers its changes as a JSON patch (RFC 6902).
+
+Exists so that one handler sees what the one before it changed, and the apiserver gets only the changes.
+The original is never touched.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fairlead.webhook.fields import Json
+from fairlead.webhook.verdict import Operation
+
+Step = str | int
+
+
+class Draft:
+    """`object` is the copy; `operations` bring the original to it."""
+
+    def __init__(self, original: Json) -> None:
+        self.object: Json = copy.deepcopy(original)
+        self.operations: list[Operation] = []
+
+    def set(self, path: Sequence[Step], value: Any) -> None:
+        """Add or replace the member at path; missing parents become objects."""
+        *parents, last = path
+        parent = self._grow(parents)
+        if isinstance(parent, dict) and parent.get(str(last)) == value and str(last) in parent:
+            return
+        exists = str(last) in parent if isinstance(parent, dict) else True
+        parent[last] = copy.deepcopy(value)
+        self._note("replace" if exists else "add", path, value)
+
+    def append(self, path: Sequence[Step], value: Any) -> None:
+        """Append to the list at path; a missing list is made."""
+        *parents, last = path
+        parent = self._grow(parents)
+        if parent.get(last) is None:
+            exists = last in parent
+            parent[last] = [copy.deepcopy(value)]
+            self._note("replace" if exists else "add", path, [value])
+            return
+        parent[last].append(copy.deepcopy(value))
+        self._note("add", [*path, "-"], value)
+
+    def remove(self, path: Sequence[Step]) -> None:
+        """Remove the member at path, which must exist."""
+        *parents, last = path
+        del self._grow(parents)[last]
+        self.operations.append({"op": "remove", "path": pointer(path)})
+
+    def _grow(self, path: Sequence[Step]) -> Any:
+        node: Any = self.object
+        for depth, step in enumerate(path):
+            if isinstance(node, dict) and node.get(str(step)) is None:
+                exists = str(step) in node
+                node[str(step)] = {}
+                self._note("replace" if exists else "add", path[: depth + 1], {})
+            node = node[step]
+        return node
+
+    def _note(self, op: str, path: Sequence[Step], value: Any) -> None:
+        self.operations.append({"op": op, "path": pointer(path), "value": copy.deepcopy(value)})
+
+
+def pointer(path: Iterable[Step]) -> str:
+    """`("metadata", "annotations", "a/b")` as `/metadata/annotations/a~1b`."""
+    return "".join(f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path)

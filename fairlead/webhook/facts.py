@@ -1,0 +1,115 @@
+"""What a verdict may depend on besides the review: a frozen snapshot, made for one review.
+
+Exists so that handlers are pure functions. A name that is missing here was asked of the apiserver and is not
+there (see `watching`), so absence is a fact and no cache lag. `needs` says what a review depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from fairlead.api import names
+from fairlead.api.flavor import Flavor
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
+from fairlead.webhook.fields import Json, list_at, map_at, text_at
+from fairlead.webhook.review import Review
+
+Key = tuple[str, str]
+"""(namespace, name)."""
+
+EXEMPT_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", names.NAMESPACE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Member:
+    """A pod of a gang that exists already: what its annotations say."""
+
+    name: str
+    size: int | None = None
+    queue: str | None = None
+    topology: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything is by name; claims and templates of the review's namespace only."""
+
+    drivers: tuple[str, ...] = (names.DRIVER,)
+    controllers: frozenset[str] = frozenset({names.CONTROLLER_USER})
+    may_release: bool = False
+    """Whether RBAC lets the review's user write allocations; asked only when a gate goes."""
+    classes: Mapping[str, DeviceClass] = field(default_factory=lambda: MappingProxyType({}))
+    templates: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
+    claims: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
+    gangs: Mapping[Key, tuple[Member, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    queues: Mapping[str, Queue] = field(default_factory=lambda: MappingProxyType({}))
+    flavors: Mapping[str, Flavor] = field(default_factory=lambda: MappingProxyType({}))
+    policies: tuple[TenancyPolicy, ...] = ()
+    """Those that select the review's namespace, by name."""
+    namespace_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def exempt(self, namespace: str) -> bool:
+        """Whether an operator keeps the webhook out of this namespace."""
+        return namespace in EXEMPT_NAMESPACES or names.IGNORE_LABEL in self.namespace_labels
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What must be looked up before a review can be judged."""
+
+    templates: frozenset[Key] = frozenset()
+    claims: frozenset[Key] = frozenset()
+    classes: frozenset[str] = frozenset()
+    gangs: frozenset[Key] = frozenset()
+    release: bool = False
+
+
+def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
+    """What a pod, or a pod template, refers to. Raises MalformedError."""
+    templates: set[Key] = set()
+    claims: set[Key] = set()
+    for index, use in enumerate(list_at(spec, "resourceClaims", "spec")):
+        path = f"spec.resourceClaims[{index}]"
+        if template := text_at(use, "resourceClaimTemplateName", path):
+            templates.add((namespace, template))
+        if claim := text_at(use, "resourceClaimName", path):
+            claims.add((namespace, claim))
+    gang = map_at(metadata, "annotations", "metadata").get(names.GANG)
+    return Needs(
+        templates=frozenset(templates),
+        claims=frozenset(claims),
+        gangs=frozenset({(namespace, gang)} if isinstance(gang, str) else ()),
+    )
+
+
+def needs(review: Review) -> Needs:
+    """What to look up for this review. Raises MalformedError."""
+    object_ = review.object or {}
+    match review.of:
+        case "pods":
+            found = pod_needs(review.namespace, map_at(object_, "spec"), map_at(object_, "metadata"))
+            gone = review.operation == "UPDATE" and gated(review.old or {}) and not gated(object_)
+            return found if not gone else Needs(templates=found.templates, claims=found.claims, release=True)
+        case "jobs.batch" | "cronjobs.batch":
+            template = pod_template(review)
+            return pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
+        case _:
+            return Needs()
+
+
+def pod_template(review: Review) -> Json:
+    """The pod template of a Job or CronJob; {} where it has none. Raises MalformedError."""
+    spec = map_at(review.object or {}, "spec")
+    if review.resource == "cronjobs":
+        spec = map_at(map_at(spec, "jobTemplate", "spec"), "spec", "spec.jobTemplate")
+    return map_at(spec, "template", "spec")
+
+
+def gated(pod: Json) -> bool:
+    """Whether the pod carries our scheduling gate. Raises MalformedError."""
+    gates = list_at(map_at(pod, "spec"), "schedulingGates", "spec")
+    return any(gate.get("name") == names.ADMISSION_GATE for gate in gates)

@@ -1,0 +1,110 @@
+"""Gangs at the door: what a pod's annotations say, and whether the members agree.
+
+Exists so that a gang that could never be complete is refused when it is made, by name, instead of waiting
+for ever. Knows the members that exist; two that arrive at the same moment are the controller's to compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from fairlead.api import names
+from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
+from fairlead.webhook.facts import Facts, Key, Member
+from fairlead.webhook.fields import Json, strings_at
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settled:
+    """A pod's intent with what the other members say filled in; faults if it cannot stand."""
+
+    intent: Intent
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def intent_of(metadata: Json) -> Intent:
+    """Raises IntentError, MalformedError."""
+    return read_intent(strings_at(metadata, "annotations", "metadata"), strings_at(metadata, "labels", "metadata"))
+
+
+def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
+    """Judge one managed pod's annotations. Raises MalformedError."""
+    annotations = strings_at(metadata, "annotations", "metadata")
+    try:
+        intent = intent_of(metadata)
+    except IntentError as error:
+        return Settled(intent=Intent(), faults=error.faults)
+    warnings = [*misspelt(annotations), *_queue_warnings(intent, facts)]
+    if intent.gang is None:
+        if intent.size is not None and intent.size > 1:
+            return Settled(intent=intent, faults=(_no_gang(intent.size),))
+        return Settled(intent=intent, warnings=tuple(warnings))
+    members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
+    size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
+    if size is None:
+        return Settled(intent=intent, faults=(_no_size(intent.gang),))
+    settled = Intent(
+        gang=intent.gang,
+        size=size,
+        queue=intent.queue,
+        topology=intent.topology,
+        min_runtime_s=intent.min_runtime_s,
+        checkpoint_grace_s=intent.checkpoint_grace_s,
+    )
+    return Settled(
+        intent=settled, faults=_disagreements(settled, members, (namespace, intent.gang)), warnings=tuple(warnings)
+    )
+
+
+def changed(before: Json, after: Json) -> tuple[str, ...]:
+    """The annotations of ours that differ between two versions of an object's metadata, and the queue label."""
+    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
+    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
+    old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
+    if old.get(names.QUEUE) != new.get(names.QUEUE):
+        found.append(f"metadata.labels[{names.QUEUE}]: {_change(old, new, names.QUEUE)}")
+    return tuple(found)
+
+
+def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
+    return f"cannot become {new.get(key)!r}, it is {old.get(key)!r} since the pod was admitted; delete the pod and create it anew"
+
+
+def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tuple[str, ...]:
+    """What the pod says otherwise than the first member that says anything of it."""
+    pairs: list[tuple[str, object, Iterator[tuple[str, object]], str]] = [
+        (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
+        (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
+        (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
+    ]
+    faults: list[str] = []
+    for key, mine, theirs, cure in pairs:
+        other = next(((name, value) for name, value in theirs if None not in {mine, value} and value != mine), None)
+        if other is not None:
+            name, value = other
+            said = f"{str(mine)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
+            faults.append(f"metadata.annotations[{key}]: {said}; {cure}, or this gang another name")
+    return tuple(faults)
+
+
+def _queue_warnings(intent: Intent, facts: Facts) -> list[str]:
+    if intent.queue is None or not facts.queues or intent.queue in facts.queues:
+        return []
+    known = ", ".join(sorted(facts.queues)[:8])
+    return [f"{names.QUEUE}: Queue {intent.queue!r} does not exist; the pod waits until it does. Known: {known}"]
+
+
+def _no_gang(size: int) -> str:
+    return (
+        f"metadata.annotations[{names.GANG_SIZE}]: {str(size)!r}, but {names.GANG} is missing: "
+        "name the gang that the pod is a member of"
+    )
+
+
+def _no_size(gang: str) -> str:
+    return (
+        f"metadata.annotations[{names.GANG_SIZE}]: is missing: write how many members gang {gang!r} needs to run "
+        "(a Job's pods get it from the Job)"
+    )

@@ -1,0 +1,55 @@
+"""Which function judges which review: one table for /mutate, one for /validate.
+
+Exists so that the server and `fairlead check` give the same verdicts, and so that no review, whatever it
+holds, ends in an exception. Exempt namespaces and subresources are answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairlead.webhook import claims, jobs, own, pods
+from fairlead.webhook.facts import Facts
+from fairlead.webhook.fields import MalformedError
+from fairlead.webhook.review import Review
+from fairlead.webhook.verdict import UNTOUCHED, Verdict, deny
+
+Handler = Callable[[Review, Facts], Verdict]
+
+MUTATING: Final[Mapping[str, Handler]] = {
+    "pods": pods.mutate,
+    "jobs.batch": jobs.mutate,
+    "cronjobs.batch": jobs.mutate,
+}
+VALIDATING: Final[Mapping[str, Handler]] = {
+    "pods": pods.validate,
+    "jobs.batch": jobs.validate,
+    "cronjobs.batch": jobs.validate,
+    "resourceclaims.resource.k8s.io": claims.validate,
+    "resourceclaimtemplates.resource.k8s.io": claims.validate,
+    "deviceclasses.resource.k8s.io": claims.validate_class,
+    "queues.fairlead.dev": own.validate_queue,
+    "flavors.fairlead.dev": own.validate_flavor,
+    "tenancypolicies.fairlead.dev": own.validate_policy,
+}
+
+
+def mutate(review: Review, facts: Facts) -> Verdict:
+    return _judge(MUTATING, review, facts)
+
+
+def validate(review: Review, facts: Facts) -> Verdict:
+    return _judge(VALIDATING, review, facts)
+
+
+def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Verdict:
+    handler = handlers.get(review.of)
+    if handler is None or review.subresource or review.operation not in {"CREATE", "UPDATE"}:
+        return UNTOUCHED
+    if review.namespace and facts.exempt(review.namespace):
+        return UNTOUCHED
+    try:
+        return handler(review, facts)
+    except MalformedError as error:
+        return deny("malformed", f"{review.subject}: {error}", code=422)

@@ -1,0 +1,116 @@
+"""Queue, Flavor and TenancyPolicy: what the CRDs' schemas cannot say.
+
+Exists so that a platform engineer hears at once of a tree with a loop, a selector that does not compile, or a
+name that means nothing. What may still come (a parent, a flavor, a class) is a warning: manifests are applied
+in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fairlead import cel
+from fairlead.api.base import ManifestError
+from fairlead.api.flavor import Flavor
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.webhook.facts import Facts
+from fairlead.webhook.fields import Json
+from fairlead.webhook.review import Review
+from fairlead.webhook.verdict import UNTOUCHED, Verdict, allow, deny
+
+DEPTH_MAX = 16
+"""Levels of queues; fair share is divided once per level."""
+
+
+def validate_queue(review: Review, facts: Facts) -> Verdict:
+    if review.operation not in {"CREATE", "UPDATE"}:
+        return UNTOUCHED
+    try:
+        queue = Queue.read(_written(review))
+    except ManifestError as error:
+        return deny("queue", str(error), code=422)
+    faults = [*_cycle(queue, facts.queues), *_limits(queue)]
+    if faults:
+        return deny("queue", *(f"Queue {queue.name}: {fault}" for fault in faults), code=422)
+    warnings = []
+    if queue.spec.parent is not None and queue.spec.parent not in facts.queues:
+        warnings.append(
+            f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue gets nothing"
+        )
+    for index, entry in enumerate(queue.spec.flavors):
+        if entry.flavor not in facts.flavors:
+            warnings.append(
+                f"spec.flavors[{index}].flavor: Flavor {entry.flavor!r} does not exist; until it does nothing counts"
+            )
+    return allow("queue", warnings=warnings)
+
+
+def validate_flavor(review: Review, facts: Facts) -> Verdict:
+    if review.operation not in {"CREATE", "UPDATE"}:
+        return UNTOUCHED
+    try:
+        flavor = Flavor.read(_written(review))
+    except ManifestError as error:
+        return deny("flavor", str(error), code=422)
+    try:
+        cel.compile_selector(flavor.spec.device_selector)
+    except cel.CompileError as error:
+        return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
+    warnings = [
+        f"spec.deviceSelector: Flavor {other.name!r} has the same selector and measure; a device would count twice"
+        for other in sorted(facts.flavors.values(), key=lambda other: other.name)
+        if other.name != flavor.name and other.spec == flavor.spec
+    ]
+    return allow("flavor", warnings=warnings)
+
+
+def validate_policy(review: Review, facts: Facts) -> Verdict:
+    if review.operation not in {"CREATE", "UPDATE"}:
+        return UNTOUCHED
+    try:
+        policy = TenancyPolicy.read(_written(review))
+    except ManifestError as error:
+        return deny("tenancypolicy", str(error), code=422)
+    warnings = [
+        f"spec.deviceClasses: DeviceClass {name!r} does not exist"
+        for name in policy.spec.device_classes or ()
+        if name not in facts.classes
+    ]
+    return allow("tenancypolicy", warnings=warnings)
+
+
+def _written(review: Review) -> Json:
+    """What a user wrote: the status, which a newer controller may have written, is not theirs."""
+    return {key: value for key, value in (review.object or {}).items() if key != "status"}
+
+
+def _cycle(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    seen, parent = [queue.name], queue.spec.parent
+    while parent is not None:
+        if parent in seen:
+            loop = " → ".join((*seen[seen.index(parent) :], parent))
+            yield f"spec.parent: {queue.spec.parent!r} closes a loop: {loop}; name a parent outside of it, or none"
+            return
+        seen.append(parent)
+        if len(seen) > DEPTH_MAX:
+            yield f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter"
+            return
+        above = queues.get(parent)
+        parent = None if above is None else above.spec.parent
+
+
+def _limits(queue: Queue) -> Iterator[str]:
+    for index, entry in enumerate(queue.spec.flavors):
+        try:
+            deserved = Quantity.of(entry.deserved)
+            limit = None if entry.limit is None else Quantity.of(entry.limit)
+        except QuantityError as error:
+            yield f"spec.flavors[{index}]: {error}"
+            continue
+        if limit is not None and limit < deserved:
+            yield (
+                f"spec.flavors[{index}].limit: {entry.limit} is below deserved {entry.deserved}: "
+                "raise limit or lower deserved"
+            )

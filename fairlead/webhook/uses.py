@@ -1,0 +1,100 @@
+"""Which of a pod's claims ask for devices that Fairlead manages.
+
+Exists so that "managed" is decided once: a request is managed when its class's and its own selectors may
+select a device of a managed driver. A claim, template or class that does not exist (yet) leaves it unknown;
+such a pod is gated too, since a gate cannot be added later, and the controller decides when the object comes.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead import cel
+from fairlead.api import legacy
+from fairlead.kube.resource import DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
+from fairlead.webhook.facts import Facts
+from fairlead.webhook.fields import Json, list_at, text_at
+
+Ask = ExactDeviceRequest | DeviceSubRequest
+
+
+class Managed(enum.Enum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One entry of a pod's spec.resourceClaims. `missing` says what does not exist, for an unknown one."""
+
+    managed: Managed
+    spec: ResourceClaimSpec | None = None
+    missing: str = ""
+
+
+def asks(spec: ResourceClaimSpec) -> Iterator[tuple[str, Ask]]:
+    """Every request and sub-request with its path below the claim's spec."""
+    for index, request in enumerate(spec.devices.requests):
+        path = f"devices.requests[{index}]"
+        if request.exactly is not None:
+            yield f"{path}.exactly", request.exactly
+        for sub_index, sub in enumerate(request.first_available):
+            yield f"{path}.firstAvailable[{sub_index}]", sub
+
+
+def expressions(selectors: tuple[DeviceSelector, ...]) -> list[str]:
+    return [selector.cel.expression for selector in selectors if selector.cel is not None]
+
+
+def ask_managed(ask: Ask, facts: Facts) -> Managed:
+    """Whether one request may be served by a managed driver."""
+    device_class = facts.classes.get(ask.device_class_name)
+    texts = expressions(ask.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
+    if not any(_may_select(texts, driver) for driver in facts.drivers):
+        return Managed.NO
+    return Managed.UNKNOWN if device_class is None else Managed.YES
+
+
+def spec_managed(spec: ResourceClaimSpec, facts: Facts) -> Managed:
+    """Whether any request of a claim may be served by a managed driver."""
+    found = {ask_managed(ask, facts) for _, ask in asks(spec)}
+    return next((verdict for verdict in (Managed.YES, Managed.UNKNOWN) if verdict in found), Managed.NO)
+
+
+def pod_uses(namespace: str, spec: Json, facts: Facts) -> list[Use]:
+    """One Use per entry of spec.resourceClaims, in order. Raises MalformedError."""
+    return [_use(namespace, entry, f"spec.resourceClaims[{i}]", facts) for i, entry in enumerate(_entries(spec))]
+
+
+def _entries(spec: Json) -> list[Json]:
+    return list_at(spec, "resourceClaims", "spec")
+
+
+def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
+    template = text_at(entry, "resourceClaimTemplateName", path)
+    claim = text_at(entry, "resourceClaimName", path)
+    if template and (found := facts.templates.get((namespace, template))) is None:
+        if legacy.parse_template_name(template) is not None:
+            return Use(managed=Managed.YES)  # the controller makes it when it sees the pod
+        return Use(managed=Managed.UNKNOWN, missing=f"{path}: ResourceClaimTemplate {namespace}/{template}")
+    if claim and not template and (found := facts.claims.get((namespace, claim))) is None:
+        return Use(managed=Managed.UNKNOWN, missing=f"{path}: ResourceClaim {namespace}/{claim}")
+    if not template and not claim:
+        return Use(managed=Managed.NO)
+    assert found is not None
+    managed = spec_managed(found, facts)
+    missing = ""
+    if managed is Managed.UNKNOWN:
+        absent = next(a.device_class_name for _, a in asks(found) if ask_managed(a, facts) is Managed.UNKNOWN)
+        missing = f"{path}: DeviceClass {absent}"
+    return Use(managed=managed, spec=found, missing=missing)
+
+
+def _may_select(texts: list[str], driver: str) -> bool:
+    try:
+        return cel.may_select(texts, driver)
+    except cel.CompileError:
+        return True  # not for us to say no: the apiserver, or the claim's own review, refuses it
