@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: kinds that users add at run time, with structural schemas, CEL rules and printer columns."""

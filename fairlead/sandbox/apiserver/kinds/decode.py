@@ -1,0 +1,211 @@
+"""JSON into a built-in type and back, as Go does it: types checked, unknown fields dropped and named, zero values in form.
+
+Exists so that a wrong type gives Go's message and an object comes back with exactly the fields that the real apiserver
+prints. `decode` changes the object in place. It judges shapes only; what values mean is validation's business.
+Source: sigs.k8s.io/json (strict mode), encoding/json's omitempty, apimachinery's Time and Quantity.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
+from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.schema import Field, TypeSchema, schema_of
+
+_TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$")
+_ZERO: dict[str, Any] = {"string": "", "integer": 0, "number": 0, "boolean": False, "quantity": "0"}
+QUANTITY_COMPLAINT = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
+
+def decode(obj: Json, model: str) -> list[str]:
+    """Check and normalise a whole object in place; returns `unknown field "spec.x"` for each field it dropped.
+
+    Raises DecodeError with Go's words when a value has the wrong type.
+    """
+    unknown: list[str] = []
+    _struct(obj, schema_of(model), (), "", unknown)
+    return [f"unknown field {quote(path)}" for path in unknown]
+
+
+def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> None:
+    for name in list(obj):
+        field = schema.fields.get(name)
+        if field is None:
+            unknown.append(f"{path}{name}")
+            del obj[name]
+            continue
+        if name == "metadata" and field.ref == "V1ObjectMeta" and not stack:
+            continue  # the core decodes ObjectMeta of whole objects
+        value = _value(obj[name], field, schema, (*stack, name), f"{path}{name}", unknown)
+        if value is None or _omitted(value, field):
+            del obj[name]
+        else:
+            obj[name] = value
+    for name, field in schema.fields.items():
+        if name not in obj and name not in {"apiVersion", "kind"}:
+            _write_zero(obj, name, field)
+
+
+def _omitted(value: Any, field: Field) -> bool:
+    if field.required:
+        return False
+    if field.container:
+        return not value
+    if field.pointer:
+        return False
+    return value in ("", 0, False)
+
+
+def _write_zero(obj: Json, name: str, field: Field) -> None:
+    """Go writes what has no omitempty, and structs by value, even when nobody set them."""
+    if field.container:
+        if field.required:
+            obj[name] = None
+    elif field.scalar in {"time", "microtime"}:
+        if field.required or field.value_struct:
+            obj[name] = None
+    elif field.scalar == "struct":
+        if field.value_struct or (field.required and field.ref != "V1ObjectMeta"):
+            obj[name] = zero(field.ref)
+    elif field.scalar == "any":
+        if field.required:
+            obj[name] = None
+    elif field.required:
+        obj[name] = _ZERO.get(field.scalar)
+
+
+def zero(model: str) -> Json:
+    """The zero value of a struct as Go prints it."""
+    obj: Json = {}
+    for name, field in schema_of(model).fields.items():
+        _write_zero(obj, name, field)
+    return obj
+
+
+def _value(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> Any:
+    if value is None:
+        return None
+    if field.container == "list":
+        if not isinstance(value, list):
+            raise _mismatch(value, field.go_type, owner, stack)
+        out = []
+        for index, item in enumerate(value):
+            one = _one(item, field, owner, stack, f"{path}[{index}]", unknown)
+            out.append(one)
+        return out
+    if field.container == "map":
+        if not isinstance(value, dict):
+            raise _mismatch(value, field.go_type, owner, stack)
+        return {key: _one(item, field, owner, stack, f"{path}.{key}", unknown) for key, item in value.items()}
+    return _one(value, field, owner, stack, path, unknown)
+
+
+def _one(value: Any, field: Field, owner: TypeSchema, stack: tuple[str, ...], path: str, unknown: list[str]) -> Any:
+    scalar = field.scalar
+    if scalar == "any":
+        return value
+    go_type = field.go_type.removeprefix("[]" if field.container == "list" else "map[string]")
+    if value is None:  # an element of a list or a map
+        return zero(field.ref) if scalar == "struct" else _ZERO.get(scalar)
+    if scalar == "struct":
+        if not isinstance(value, dict):
+            raise _mismatch(value, go_type, owner, stack)
+        _struct(value, schema_of(field.ref), stack, f"{path}.", unknown)
+        return value
+    if scalar == "string":
+        if not isinstance(value, str):
+            raise _mismatch(value, go_type, owner, stack)
+        return value
+    if scalar == "boolean":
+        if not isinstance(value, bool):
+            raise _mismatch(value, go_type, owner, stack)
+        return value
+    if scalar == "integer":
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _mismatch(value, go_type, owner, stack)
+        if isinstance(value, float):
+            if not value.is_integer():
+                raise _mismatch(value, go_type, owner, stack)
+            value = int(value)
+        bits = 63 if go_type == "int64" else 31
+        if not -(2**bits) <= value < 2**bits:
+            raise _mismatch(value, go_type, owner, stack)
+        return value
+    if scalar == "number":
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise _mismatch(value, go_type, owner, stack)
+        return value
+    if scalar == "quantity":
+        return _quantity(value)
+    if scalar == "bytes":
+        return _bytes(value, owner, stack)
+    return _time(value, micro=scalar == "microtime")
+
+
+def _mismatch(value: Any, go_type: str, owner: TypeSchema, stack: tuple[str, ...]) -> DecodeError:
+    what = _json_type(value)
+    if what == "number" and go_type.startswith("int"):
+        what = f"number {value}"
+    return DecodeError(
+        f"json: cannot unmarshal {what} into Go struct field {owner.go_name}.{'.'.join(stack)} of type {go_type}"
+    )
+
+
+def _json_type(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, str):
+        return "string"
+    if isinstance(value, (int, float)):
+        return "number"
+    return "array" if isinstance(value, list) else "object"
+
+
+def _quantity(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise DecodeError(QUANTITY_COMPLAINT)
+    try:
+        return str(Quantity.parse(str(value).strip()))
+    except ValueError as error:
+        raise DecodeError(QUANTITY_COMPLAINT) from error
+
+
+def _bytes(value: Any, owner: TypeSchema, stack: tuple[str, ...]) -> str:
+    if not isinstance(value, str):
+        raise _mismatch(value, "[]uint8", owner, stack)
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise DecodeError(f"illegal base64 data at input byte {_first_bad_byte(value)}") from error
+    return value
+
+
+def _first_bad_byte(text: str) -> int:
+    match = re.match(r"[A-Za-z0-9+/]*", text)
+    return match.end() if match else 0
+
+
+def _time(value: Any, *, micro: bool) -> str | None:
+    if not isinstance(value, str):
+        raise DecodeError(f"json: cannot unmarshal {_json_type(value)} into Go value of type string")
+    match = _TIME.match(value)
+    if match is None:
+        layout = "2006-01-02T15:04:05.000000Z07:00" if micro else "2006-01-02T15:04:05Z07:00"
+        raise DecodeError(
+            f"parsing time {quote(value)} as {quote(layout)}: cannot parse {quote(value)} as {quote('2006')}"
+        )
+    try:
+        moment = datetime.fromisoformat(match[1] + (match[3] if match[3] != "Z" else "+00:00")).astimezone(UTC)
+    except ValueError as error:
+        raise DecodeError(f"parsing time {quote(value)}: {error}") from error
+    text = moment.strftime("%Y-%m-%dT%H:%M:%S")
+    if not micro:
+        return f"{text}Z"
+    fraction = (match[2] or ".")[1:7].ljust(6, "0")
+    return f"{text}.{fraction}Z"

@@ -1,0 +1,429 @@
+"""What the client's models do not say about Go's types: pointers, value structs, quantities, patch keys. Tables only.
+
+Exists so that an object printed here has the fields that the real one prints: `resources: {}`, `lastProbeTime: null`,
+`priority: 0`. Keys are (model, JSON name). Holds no code. Source: k8s.io/api and k8s.io/apimachinery types.go (1.36).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+Pair = tuple[str, str]
+
+NOT_IN_136: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1JobSpec", "scheduling"),
+        ("V1PodSpec", "evictionResponders"),
+        ("V1PodStatus", "volumeHealth"),
+        ("V1NodeSpec", "podPreemptionPolicy"),
+        ("V1SecretVolumeSource", "defaultUser"),
+        ("V1ProjectedVolumeSource", "defaultUser"),
+        ("V1ResourceSliceSpec", "partitionTypeAttribute"),
+        ("V1ResourceSliceSpec", "skipNodeOperations"),
+        ("V1DeviceCounterConsumption", "compatibilityGroups"),
+        ("V1Device", "nodeAllocatableResources"),
+        ("V1ExactDeviceRequest", "derivedAttributes"),
+        ("V1DeviceSubRequest", "derivedAttributes"),
+        ("V1DeviceRequestAllocationResult", "skipNodeOperations"),
+    }
+)
+"""The client speaks 1.37; these fields are unknown to the 1.36 that we are."""
+
+FREE_FORM: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1CustomResourceValidation", "openAPIV3Schema"),
+        ("V1ManagedFieldsEntry", "fieldsV1"),
+    }
+)
+
+QUANTITIES: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1DeviceCapacity", "value"),
+        ("V1Counter", "value"),
+        ("V1CapacityRequestPolicy", "default"),
+        ("V1CapacityRequestPolicy", "validValues"),
+        ("V1CapacityRequestPolicyRange", "min"),
+        ("V1CapacityRequestPolicyRange", "max"),
+        ("V1CapacityRequestPolicyRange", "step"),
+        ("V1EmptyDirVolumeSource", "sizeLimit"),
+        ("V1ResourceFieldSelector", "divisor"),
+        ("V1CSIStorageCapacity", "capacity"),
+        ("V1CSIStorageCapacity", "maximumVolumeSize"),
+    }
+)
+QUANTITY_MAPS: Final[frozenset[Pair]] = frozenset(
+    (name, "map")
+    for name in (
+        "limits",
+        "requests",
+        "capacity",
+        "allocatable",
+        "hard",
+        "used",
+        "overhead",
+        "allocatedResources",
+        "consumedCapacity",
+        "default",
+        "defaultRequest",
+        "max",
+        "min",
+        "maxLimitRequestRatio",
+        "podFixed",
+    )
+)
+
+MICRO_TIMES: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1LeaseSpec", "acquireTime"),
+        ("V1LeaseSpec", "renewTime"),
+        ("CoreV1Event", "eventTime"),
+        ("EventsV1Event", "eventTime"),
+        ("CoreV1EventSeries", "lastObservedTime"),
+        ("EventsV1EventSeries", "lastObservedTime"),
+    }
+)
+
+ALWAYS_WRITTEN: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1DeviceClaim", "requests"),
+        ("CoreV1Event", "reportingComponent"),
+        ("CoreV1Event", "reportingInstance"),
+        ("V1PodDisruptionBudgetStatus", "disruptionsAllowed"),
+        ("V1PodDisruptionBudgetStatus", "currentHealthy"),
+        ("V1PodDisruptionBudgetStatus", "desiredHealthy"),
+        ("V1PodDisruptionBudgetStatus", "expectedPods"),
+        ("V1ClusterRole", "rules"),
+        ("V1Role", "rules"),
+        ("V1CustomResourceDefinitionStatus", "conditions"),
+        ("V1CustomResourceDefinitionStatus", "acceptedNames"),
+        ("V1CustomResourceDefinitionStatus", "storedVersions"),
+    }
+)
+"""Written though OpenAPI calls them optional (no omitempty)."""
+
+OMITTED_EMPTY: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1ResourceSlice", "metadata"),
+        ("V1ContainerPort", "hostPort"),
+    }
+)
+
+VALUE_TIMES: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1PodCondition", "lastProbeTime"),
+        ("V1PodCondition", "lastTransitionTime"),
+        ("V1NodeCondition", "lastHeartbeatTime"),
+        ("V1NodeCondition", "lastTransitionTime"),
+        ("V1JobCondition", "lastProbeTime"),
+        ("V1JobCondition", "lastTransitionTime"),
+        ("V1DeploymentCondition", "lastUpdateTime"),
+        ("V1DeploymentCondition", "lastTransitionTime"),
+        ("V1ReplicaSetCondition", "lastTransitionTime"),
+        ("V1NamespaceCondition", "lastTransitionTime"),
+        ("V1CustomResourceDefinitionCondition", "lastTransitionTime"),
+        ("V1ContainerStateRunning", "startedAt"),
+        ("V1ContainerStateTerminated", "startedAt"),
+        ("V1ContainerStateTerminated", "finishedAt"),
+        ("CoreV1Event", "eventTime"),
+        ("CoreV1Event", "firstTimestamp"),
+        ("CoreV1Event", "lastTimestamp"),
+        ("EventsV1Event", "eventTime"),
+        ("EventsV1Event", "deprecatedFirstTimestamp"),
+        ("EventsV1Event", "deprecatedLastTimestamp"),
+    }
+)
+
+VALUE_STRUCTS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1Container", "resources"),
+        ("V1EphemeralContainer", "resources"),
+        ("V1PersistentVolumeClaimSpec", "resources"),
+        ("V1DeploymentSpec", "strategy"),
+        ("V1DaemonSetSpec", "updateStrategy"),
+        ("V1StatefulSetSpec", "updateStrategy"),
+        ("V1ServiceStatus", "loadBalancer"),
+        ("V1IngressStatus", "loadBalancer"),
+        ("V1NodeStatus", "daemonEndpoints"),
+        ("V1NodeStatus", "nodeInfo"),
+        ("V1NodeDaemonEndpoints", "kubeletEndpoint"),
+        ("V1ContainerStatus", "state"),
+        ("V1ContainerStatus", "lastState"),
+        ("CoreV1Event", "source"),
+        ("CoreV1Event", "involvedObject"),
+        ("EventsV1Event", "deprecatedSource"),
+        ("EventsV1Event", "regarding"),
+        ("V1ResourceClaimSpec", "devices"),
+        ("V1AllocationResult", "devices"),
+        ("V1ResourceClaimTemplateSpec", "metadata"),
+        ("V1ResourceClaimTemplateSpec", "spec"),
+        ("V1PodTemplateSpec", "metadata"),
+        ("V1PodTemplateSpec", "spec"),
+        ("V1JobTemplateSpec", "metadata"),
+        ("V1JobTemplateSpec", "spec"),
+        ("V1CustomResourceDefinitionStatus", "acceptedNames"),
+    }
+)
+"""Structs by value: written as {} when absent."""
+
+_SPEC_AND_STATUS = ("spec", "status")
+VALUE_STRUCT_NAMES: Final[dict[str, tuple[str, ...]]] = {
+    "V1Pod": _SPEC_AND_STATUS,
+    "V1Node": _SPEC_AND_STATUS,
+    "V1Namespace": _SPEC_AND_STATUS,
+    "V1Service": _SPEC_AND_STATUS,
+    "V1ReplicationController": _SPEC_AND_STATUS,
+    "V1ResourceQuota": _SPEC_AND_STATUS,
+    "V1PersistentVolume": _SPEC_AND_STATUS,
+    "V1PersistentVolumeClaim": _SPEC_AND_STATUS,
+    "V1LimitRange": ("spec",),
+    "V1PodTemplate": ("template",),
+    "V1Job": _SPEC_AND_STATUS,
+    "V1CronJob": _SPEC_AND_STATUS,
+    "V1Deployment": _SPEC_AND_STATUS,
+    "V1ReplicaSet": _SPEC_AND_STATUS,
+    "V1DaemonSet": _SPEC_AND_STATUS,
+    "V1StatefulSet": _SPEC_AND_STATUS,
+    "V1Lease": ("spec",),
+    "V1PodDisruptionBudget": _SPEC_AND_STATUS,
+    "V1ValidatingAdmissionPolicy": _SPEC_AND_STATUS,
+    "V1ValidatingAdmissionPolicyBinding": ("spec",),
+    "V1MutatingAdmissionPolicy": ("spec",),
+    "V1MutatingAdmissionPolicyBinding": ("spec",),
+    "V1CustomResourceDefinition": _SPEC_AND_STATUS,
+    "V1APIService": _SPEC_AND_STATUS,
+    "ResourceV1ResourceClaim": _SPEC_AND_STATUS,
+    "V1ResourceClaimTemplate": ("spec",),
+    "V1DeviceClass": ("spec",),
+    "V1ResourceSlice": ("spec",),
+    "V1Ingress": _SPEC_AND_STATUS,
+    "V1IngressClass": ("spec",),
+    "V1NetworkPolicy": ("spec",),
+    "V1HorizontalPodAutoscaler": _SPEC_AND_STATUS,
+    "V2HorizontalPodAutoscaler": _SPEC_AND_STATUS,
+    "V1FlowSchema": _SPEC_AND_STATUS,
+    "V1PriorityLevelConfiguration": _SPEC_AND_STATUS,
+    "V1CertificateSigningRequest": _SPEC_AND_STATUS,
+}
+
+POINTER_STRINGS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1DeviceAttribute", "string"),
+        ("V1DeviceAttribute", "version"),
+        ("V1ResourceSliceSpec", "nodeName"),
+        ("V1Device", "nodeName"),
+        ("V1DeviceConstraint", "matchAttribute"),
+        ("V1DeviceConstraint", "distinctAttribute"),
+        ("V1DeviceRequestAllocationResult", "shareID"),
+        ("V1AllocatedDeviceStatus", "shareID"),
+        ("V1DeviceClassSpec", "extendedResourceName"),
+        ("V1PodResourceClaim", "resourceClaimName"),
+        ("V1PodResourceClaim", "resourceClaimTemplateName"),
+        ("V1PodResourceClaimStatus", "resourceClaimName"),
+        ("V1PodSpec", "runtimeClassName"),
+        ("V1PodSpec", "hostnameOverride"),
+        ("V1PodSpec", "preemptionPolicy"),
+        ("V1LeaseSpec", "holderIdentity"),
+        ("V1LeaseSpec", "preferredHolder"),
+        ("V1LeaseSpec", "strategy"),
+        ("V1PersistentVolumeClaimSpec", "storageClassName"),
+        ("V1JobSpec", "managedBy"),
+        ("V1HostPathVolumeSource", "type"),
+    }
+)
+
+PLAIN_INT_NAMES: Final[frozenset[str]] = frozenset(
+    {
+        "generation",
+        "observedGeneration",
+        "minReadySeconds",
+        "hostPort",
+        "nodePort",
+        "initialDelaySeconds",
+        "timeoutSeconds",
+        "periodSeconds",
+        "successThreshold",
+        "failureThreshold",
+        "sizeBytes",
+        "readyReplicas",
+        "availableReplicas",
+        "unavailableReplicas",
+        "updatedReplicas",
+        "fullyLabeledReplicas",
+        "currentReplicas",
+        "numberAvailable",
+        "numberUnavailable",
+        "updatedNumberScheduled",
+    }
+)
+PLAIN_INTS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1JobStatus", "active"),
+        ("V1JobStatus", "succeeded"),
+        ("V1JobStatus", "failed"),
+        ("CoreV1Event", "count"),
+        ("EventsV1Event", "deprecatedCount"),
+        ("CoreV1EventSeries", "count"),
+        ("V1DeploymentStatus", "replicas"),
+        ("V1ExactDeviceRequest", "count"),
+        ("V1DeviceSubRequest", "count"),
+        ("V1ContainerStateTerminated", "signal"),
+    }
+)
+"""Integers by value: an explicit 0 is not written (webhooks' timeoutSeconds is a pointer, but is never 0)."""
+
+PLAIN_BOOL_NAMES: Final[frozenset[str]] = frozenset(
+    {
+        "hostNetwork",
+        "hostPID",
+        "hostIPC",
+        "stdin",
+        "stdinOnce",
+        "tty",
+        "readOnly",
+        "unschedulable",
+        "paused",
+        "publishNotReadyAddresses",
+        "globalDefault",
+    }
+)
+PLAIN_BOOLS: Final[frozenset[Pair]] = frozenset({("V1CustomResourceDefinitionSpec", "preserveUnknownFields")})
+
+INT64_NAMES: Final[frozenset[str]] = frozenset(
+    {
+        "terminationGracePeriodSeconds",
+        "activeDeadlineSeconds",
+        "tolerationSeconds",
+        "generation",
+        "observedGeneration",
+        "deletionGracePeriodSeconds",
+        "runAsUser",
+        "runAsGroup",
+        "fsGroup",
+        "supplementalGroups",
+        "expirationSeconds",
+        "resourceSliceCount",
+        "int",
+        "ints",
+        "sizeBytes",
+        "startingDeadlineSeconds",
+        "minItems",
+        "maxItems",
+        "minLength",
+        "maxLength",
+        "uid",
+        "gid",
+    }
+)
+INT64: Final[frozenset[Pair]] = frozenset({("V1ExactDeviceRequest", "count"), ("V1DeviceSubRequest", "count")})
+
+LIST_KEYS: Final[dict[Pair, tuple[str, ...]]] = {
+    ("V1PodSpec", "containers"): ("name",),
+    ("V1PodSpec", "initContainers"): ("name",),
+    ("V1PodSpec", "ephemeralContainers"): ("name",),
+    ("V1PodSpec", "volumes"): ("name",),
+    ("V1PodSpec", "imagePullSecrets"): ("name",),
+    ("V1PodSpec", "hostAliases"): ("ip",),
+    ("V1PodSpec", "topologySpreadConstraints"): ("topologyKey", "whenUnsatisfiable"),
+    ("V1PodSpec", "schedulingGates"): ("name",),
+    ("V1PodSpec", "resourceClaims"): ("name",),
+    ("V1PodStatus", "conditions"): ("type",),
+    ("V1PodStatus", "podIPs"): ("ip",),
+    ("V1PodStatus", "resourceClaimStatuses"): ("name",),
+    ("V1Container", "ports"): ("containerPort", "protocol"),
+    ("V1Container", "env"): ("name",),
+    ("V1Container", "volumeMounts"): ("mountPath",),
+    ("V1Container", "volumeDevices"): ("devicePath",),
+    ("V1EphemeralContainer", "ports"): ("containerPort", "protocol"),
+    ("V1EphemeralContainer", "env"): ("name",),
+    ("V1EphemeralContainer", "volumeMounts"): ("mountPath",),
+    ("V1EphemeralContainer", "volumeDevices"): ("devicePath",),
+    ("V1ResourceRequirements", "claims"): ("name",),
+    ("V1ServiceSpec", "ports"): ("port", "protocol"),
+    ("V1ServiceStatus", "conditions"): ("type",),
+    ("V1NodeStatus", "conditions"): ("type",),
+    ("V1NamespaceStatus", "conditions"): ("type",),
+    ("V1DeploymentStatus", "conditions"): ("type",),
+    ("V1ReplicaSetStatus", "conditions"): ("type",),
+    ("V1DaemonSetStatus", "conditions"): ("type",),
+    ("V1StatefulSetStatus", "conditions"): ("type",),
+    ("V1ReplicationControllerStatus", "conditions"): ("type",),
+    ("V1PodDisruptionBudgetStatus", "conditions"): ("type",),
+    ("V1ServiceAccount", "secrets"): ("name",),
+    ("V1MutatingWebhookConfiguration", "webhooks"): ("name",),
+    ("V1ValidatingWebhookConfiguration", "webhooks"): ("name",),
+    ("V1MutatingWebhook", "matchConditions"): ("name",),
+    ("V1ValidatingWebhook", "matchConditions"): ("name",),
+    ("V1ValidatingAdmissionPolicySpec", "matchConditions"): ("name",),
+    ("V1ValidatingAdmissionPolicySpec", "variables"): ("name",),
+    ("V1ValidatingAdmissionPolicyStatus", "conditions"): ("type",),
+    ("V1ResourceClaimStatus", "reservedFor"): ("uid",),
+    ("V1ResourceClaimStatus", "devices"): ("driver", "device", "pool", "shareID"),
+    ("V1AllocatedDeviceStatus", "conditions"): ("type",),
+    ("V1CustomResourceDefinitionStatus", "conditions"): ("type",),
+    ("V1ObjectMeta", "ownerReferences"): ("uid",),
+}
+"""Lists that server-side apply merges by key (x-kubernetes-list-type: map)."""
+
+PATCH_KEYS: Final[dict[Pair, str]] = {
+    **{
+        pair: keys[0]
+        for pair, keys in LIST_KEYS.items()
+        if pair
+        not in {
+            ("V1ResourceRequirements", "claims"),
+            ("V1ResourceClaimStatus", "devices"),
+            ("V1AllocatedDeviceStatus", "conditions"),
+            ("V1CustomResourceDefinitionStatus", "conditions"),
+        }
+    },
+    ("V1NodeStatus", "addresses"): "type",
+    ("V1JobStatus", "conditions"): "type",
+}
+"""Lists that a strategic merge patch merges by this key."""
+
+RETAIN_KEYS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1PodSpec", "volumes"),
+        ("V1PodSpec", "resourceClaims"),
+        ("V1PodStatus", "resourceClaimStatuses"),
+        ("V1DeploymentSpec", "strategy"),
+    }
+)
+
+SETS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1ObjectMeta", "finalizers"),
+        ("V1NodeSpec", "podCIDRs"),
+        ("V1ValidatingAdmissionPolicyBindingSpec", "validationActions"),
+    }
+)
+
+ATOMIC_MAPS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1LabelSelector", "@"),
+        ("V1NodeSelector", "@"),
+        ("V1ObjectReference", "@"),
+        ("V1LocalObjectReference", "@"),
+        ("V1SecretKeySelector", "@"),
+        ("V1ConfigMapKeySelector", "@"),
+        ("V1ObjectFieldSelector", "@"),
+        ("V1ResourceFieldSelector", "@"),
+        ("V1TypedLocalObjectReference", "@"),
+        ("V1RoleRef", "@"),
+        ("RbacV1Subject", "@"),
+        ("V1PodSpec", "nodeSelector"),
+    }
+)
+"""Structs ("@") and maps that server-side apply replaces whole."""
+
+OWN_TYPES: Final[dict[str, dict[str, str]]] = {}
+"""Types that the client has no model for: JSON name ("!" = required) → type as in openapi_types."""
+
+DESCRIPTIONS: Final[dict[Pair, str]] = {
+    ("V1ResourcePool", "name"): (
+        "Name is used to identify the pool. For node-local devices, this is often the node name, but this is not "
+        "required.\n\nIt must not be longer than 253 characters and must consist of one or more DNS sub-domains separated "
+        "by slashes. This field is immutable."
+    ),
+}
+"""Where 1.37's text differs from 1.36's and a table shows it."""

@@ -1,0 +1,236 @@
+"""ResourceClaims and their templates: an immutable spec, a status that allocates once.
+
+Exists because the gang protocol is written in these statuses: an allocation may be removed but not changed in place,
+`reservedFor` needs one, and writing either takes the right to `resourceclaims/binding`. Nothing here keeps two claims
+off one device; the real apiserver does not either. Source: pkg/registry/resource/resourceclaim/strategy.go and
+pkg/registry/resource/utils.go, pkg/apis/resource/validation/validation.go (1.36).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fairlead.sandbox.apiserver.kinds import checks
+from fairlead.sandbox.apiserver.kinds.base import Access, Context, Json
+from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, not_supported, required, too_long
+from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
+from fairlead.sandbox.apiserver.kinds.resource import common, limits
+from fairlead.sandbox.apiserver.kinds.resource.claimspec import (
+    ADMIN_ACCESS,
+    admin_access,
+    claim_spec,
+    namespace_allows_admin,
+)
+from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_CLAIMS
+
+GROUP = "resource.k8s.io"
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+class ResourceClaimStrategy(BuiltIn):
+    model = "ResourceV1ResourceClaim"
+    table = RESOURCE_CLAIMS
+
+    def default(self, obj: Json) -> None:
+        common.default_devices(obj.setdefault("spec", {}).setdefault("devices", {}))
+        allocation = (obj.get("status") or {}).get("allocation") or {}
+        for result in (allocation.get("devices") or {}).get("results") or []:
+            for given in result.get("tolerations") or []:
+                common.default_toleration(given)
+
+    def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
+        namespace = obj["metadata"].get("namespace", "")
+        return [
+            *admin_access(obj["spec"], "spec", namespace, context),
+            *claim_spec(obj["spec"], "spec"),
+        ]
+
+    def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
+        return list(checks.unchanged(new["spec"], old["spec"], "spec"))
+
+    def prepare_status(self, new: Json, old: Json, context: Context) -> None:
+        """Statuses of devices that are no longer allocated go with the allocation."""
+        status = new.setdefault("status", {})
+        if not status.get("devices"):
+            return
+        allocated = _device_ids((status.get("allocation") or {}).get("devices") or {})
+        before = _device_ids(((old.get("status") or {}).get("allocation") or {}).get("devices") or {})
+        gone = before - allocated
+        kept = [one for one in status["devices"] if _device_id(one) not in gone]
+        if kept:
+            status["devices"] = kept
+        else:
+            status.pop("devices")
+
+    def validate_status(self, new: Json, old: Json, context: Context) -> list[FieldError]:
+        after, before = new.get("status") or {}, old.get("status") or {}
+        deleting = bool(new["metadata"].get("deletionTimestamp"))
+        known = common.request_names(new["spec"])
+        return [
+            *_status(after, before, deleting, known),
+            *_admin_results(after, before, new["metadata"].get("namespace", ""), context),
+            *_authorized(after, before, new["metadata"].get("namespace", ""), context),
+        ]
+
+
+def _device_id(one: Json) -> tuple[str, ...]:
+    return tuple(one.get(key, "") for key in ("driver", "pool", "device", "shareID"))
+
+
+def _device_ids(devices: Json) -> set[tuple[str, ...]]:
+    return {_device_id(one) for one in devices.get("results") or []}
+
+
+def _status(after: Json, before: Json, deleting: bool, known: set[str]) -> Iterator[FieldError]:
+    reserved = after.get("reservedFor") or []
+    yield from common.items(
+        reserved, limits.RESERVED_FOR, _consumer, "status.reservedFor", key=lambda one: str(one.get("uid", ""))
+    )
+    allocation, was = after.get("allocation"), before.get("allocation")
+    if after.get("devices"):
+        yield from _device_statuses(after["devices"], _device_ids((allocation or {}).get("devices") or {}))
+    if reserved and allocation is None:
+        yield forbidden("status.reservedFor", "may not be specified when `allocated` is not set")
+    elif reserved and deleting and any(one not in (before.get("reservedFor") or []) for one in reserved):
+        yield forbidden(
+            "status.reservedFor",
+            "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set",
+        )
+    if allocation is not None and was is not None:
+        yield from checks.unchanged(allocation, was, "status.allocation")
+    elif allocation is not None:
+        yield from _allocation(allocation, "status.allocation", known)
+
+
+def _consumer(one: Json, path: str) -> Iterator[FieldError]:
+    for key in ("resource", "name", "uid"):
+        if not one.get(key):
+            yield required(f"{path}.{key}")
+
+
+def _allocation(allocation: Json, path: str, known: set[str]) -> Iterator[FieldError]:
+    devices = allocation.get("devices") or {}
+    ref = common.request_ref(known)
+
+    def result(one: Json, where: str) -> Iterator[FieldError]:
+        yield from ref(one.get("request", ""), f"{where}.request")
+        yield from common.driver_name(one.get("driver", ""), f"{where}.driver")
+        yield from common.pool_name(one.get("pool", ""), f"{where}.pool")
+        yield from common.dns_label(one.get("device", ""), f"{where}.device")
+        share = one.get("shareID")
+        if share is not None and not _UUID.fullmatch(share):
+            yield invalid(f"{where}.shareID", share, "must be a lowercase UUID in RFC 4122 format")
+        yield from common.binding_conditions(one, where)
+
+    def config(one: Json, where: str) -> Iterator[FieldError]:
+        source = one.get("source", "")
+        if not source:
+            yield required(f"{where}.source")
+        elif source not in {"FromClass", "FromClaim"}:
+            yield not_supported(f"{where}.source", source, ("FromClaim", "FromClass"))
+        yield from common.items(one.get("requests"), limits.REQUESTS, ref, f"{where}.requests", key=common.itself)
+        yield from common.configuration(one, where)
+
+    yield from common.items(devices.get("results"), limits.RESULTS, result, f"{path}.devices.results")
+    yield from common.items(devices.get("config"), limits.ALLOCATED_CONFIGS, config, f"{path}.devices.config")
+    if allocation.get("nodeSelector") is not None:
+        yield from node_selector(allocation["nodeSelector"], f"{path}.nodeSelector")
+
+
+def _device_statuses(given: list[Json], allocated: set[tuple[str, ...]]) -> Iterator[FieldError]:
+    def status(one: Json, path: str) -> Iterator[FieldError]:
+        yield from common.driver_name(one.get("driver", ""), f"{path}.driver")
+        yield from common.pool_name(one.get("pool", ""), f"{path}.pool")
+        yield from common.dns_label(one.get("device", ""), f"{path}.device")
+        if _device_id(one) not in allocated:
+            name = "/".join(part for part in _device_id(one) if part)
+            yield invalid(path, name, "must be an allocated device in the claim")
+        yield from common.items(
+            one.get("conditions"), limits.DEVICE_CONDITIONS, lambda *_: iter(()), f"{path}.conditions"
+        )
+        if one.get("data") is not None:
+            yield from common.raw_object(one["data"], f"{path}.data", limits.DEVICE_DATA_BYTES)
+        network = one.get("networkData") or {}
+        if len(network.get("interfaceName", "")) > limits.INTERFACE_NAME_BYTES:
+            yield too_long(f"{path}.networkData.interfaceName", limits.INTERFACE_NAME_BYTES)
+        if len(network.get("hardwareAddress", "")) > limits.HARDWARE_ADDRESS_BYTES:
+            yield too_long(f"{path}.networkData.hardwareAddress", limits.HARDWARE_ADDRESS_BYTES)
+        yield from common.items(
+            network.get("ips"), limits.IPS, lambda *_: iter(()), f"{path}.networkData.ips", key=common.itself
+        )
+
+    yield from common.items(given, limits.RESULTS, status, "status.devices", key=_device_id)
+
+
+def _admin_results(after: Json, before: Json, namespace: str, context: Context) -> Iterator[FieldError]:
+    if before.get("allocation") is not None:
+        return
+    results = ((after.get("allocation") or {}).get("devices") or {}).get("results") or []
+    for index, one in enumerate(results):
+        if one.get("adminAccess") and not namespace_allows_admin(namespace, context):
+            yield forbidden(f"status.allocation.devices.results[{index}].adminAccess", ADMIN_ACCESS)
+
+
+def _authorized(after: Json, before: Json, namespace: str, context: Context) -> Iterator[FieldError]:
+    """DRAResourceClaimGranularStatusAuthorization: rights to parts of a status, asked as subresources that do not exist."""
+    verb = "patch" if context.verb == "patch" else "update"
+    for key in ("allocation", "reservedFor"):
+        if (after.get(key) or None) != (before.get(key) or None):
+            if not context.services.allows(context.user, Access(verb, GROUP, "resourceclaims", "binding")):
+                yield forbidden(
+                    f"status.{key}",
+                    f'changing status.{key} requires resource="resourceclaims/binding", verb="{verb}" permission',
+                )
+            break
+    changed = _changed_drivers(after.get("devices") or [], before.get("devices") or [])
+    if after.get("allocation") is None:
+        return
+    for driver in sorted(changed):
+        verbs = [f"arbitrary-node:{verb}"]
+        node = (context.user.extra.get("authentication.kubernetes.io/node-name") or ("",))[0]
+        if node and node == _allocated_node(after["allocation"]):
+            verbs.insert(0, f"associated-node:{verb}")
+        asked = [Access(one, GROUP, "resourceclaims", "driver", namespace, driver) for one in verbs]
+        if not any(context.services.allows(context.user, one) for one in asked):
+            yield forbidden(
+                "status.devices",
+                f'changing status.devices requires resource="resourceclaims/driver", name="{driver}", '
+                f"verb {' or '.join(repr(one) for one in verbs)} permission",
+            )
+
+
+def _changed_drivers(after: list[Json], before: list[Json]) -> set[str]:
+    new, old = ({_device_id(one): one for one in side} for side in (after, before))
+    return {key[0] for key in new.keys() | old.keys() if new.get(key) != old.get(key)}
+
+
+def _allocated_node(allocation: Json) -> str:
+    """The one node that an allocation is for, if it names one."""
+    for term in (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []:
+        for one in term.get("matchFields") or []:
+            if one.get("key") == "metadata.name" and one.get("operator") == "In" and len(one.get("values") or []) == 1:
+                return str(one["values"][0])
+    return ""
+
+
+class ResourceClaimTemplateStrategy(BuiltIn):
+    model = "V1ResourceClaimTemplate"
+    table = NAME_AND_AGE
+
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {}).setdefault("spec", {})
+        common.default_devices(spec.setdefault("devices", {}))
+
+    def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
+        spec = obj["spec"]
+        namespace = obj["metadata"].get("namespace", "")
+        return [
+            *admin_access(spec["spec"], "spec.spec", namespace, context),
+            *checks.labels((spec.get("metadata") or {}).get("labels"), "spec.metadata.labels"),
+            *claim_spec(spec["spec"], "spec.spec"),
+        ]
+
+    def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
+        return list(checks.unchanged(new["spec"], old["spec"], "spec"))

@@ -1,0 +1,105 @@
+"""What a claim may ask for: requests, alternatives, constraints, configs. For claims and for templates.
+
+Source: validateDeviceClaim in pkg/apis/resource/validation/validation.go (1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api import names
+from fairlead.sandbox.apiserver.kinds import checks
+from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.resource import common, limits
+from fairlead.sandbox.apiserver.names import subdomain_complaints
+
+ADMIN_ACCESS = (
+    "admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"
+)
+
+
+def claim_spec(spec: Json, path: str) -> Iterator[FieldError]:
+    devices = spec.get("devices") or {}
+    here = f"{path}.devices"
+    known = common.request_names(spec)
+    yield from common.items(devices.get("requests"), limits.REQUESTS, _request, f"{here}.requests", key=common.by_name)
+
+    def constraint(one: Json, where: str) -> Iterator[FieldError]:
+        yield from common.items(
+            one.get("requests"), limits.REQUESTS, common.request_ref(known), f"{where}.requests", key=common.itself
+        )
+        if one.get("matchAttribute") is not None:
+            yield from common.fully_qualified_name(one["matchAttribute"], f"{where}.matchAttribute")
+        elif one.get("distinctAttribute") is not None:
+            yield from common.fully_qualified_name(one["distinctAttribute"], f"{where}.distinctAttribute")
+        else:
+            yield required(where, 'exactly one of "matchAttribute" or "distinctAttribute" is required')
+
+    def config(one: Json, where: str) -> Iterator[FieldError]:
+        yield from common.items(
+            one.get("requests"), limits.REQUESTS, common.request_ref(known), f"{where}.requests", key=common.itself
+        )
+        yield from common.configuration(one, where)
+
+    yield from common.items(devices.get("constraints"), limits.CONSTRAINTS, constraint, f"{here}.constraints")
+    yield from common.items(devices.get("config"), limits.CONFIGS, config, f"{here}.config")
+
+
+def _request(request: Json, path: str) -> Iterator[FieldError]:
+    yield from common.dns_label(request.get("name", ""), f"{path}.name")
+    alternatives, exactly = request.get("firstAvailable") or [], request.get("exactly")
+    if alternatives:
+        yield from common.items(
+            alternatives, limits.FIRST_AVAILABLE, _sub_request, f"{path}.firstAvailable", key=common.by_name
+        )
+    if exactly is not None:
+        yield from _devices(exactly, f"{path}.exactly")
+    if not alternatives and exactly is None:
+        yield required(path, "exactly one of `exactly` or `firstAvailable` is required")
+    elif alternatives and exactly is not None:
+        yield invalid(
+            path, None, "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set"
+        )
+
+
+def _sub_request(sub: Json, path: str) -> Iterator[FieldError]:
+    yield from common.dns_label(sub.get("name", ""), f"{path}.name")
+    yield from _devices(sub, path)
+
+
+def _devices(one: Json, path: str) -> Iterator[FieldError]:
+    """Class, selectors, mode and count: what `exactly` and a sub-request have in common."""
+    class_name = one.get("deviceClassName", "")
+    if not class_name:
+        yield required(f"{path}.deviceClassName")
+    else:
+        yield from checks.each(subdomain_complaints(class_name), f"{path}.deviceClassName", class_name)
+    yield from common.selectors(one.get("selectors"), f"{path}.selectors")
+    mode, count = one.get("allocationMode", ""), one.get("count", 0)
+    if mode == "All":
+        if count:
+            yield invalid(f"{path}.count", count, "must not be specified when allocationMode is 'All'")
+    elif mode == "ExactCount":
+        if count <= 0:
+            yield invalid(f"{path}.count", count, "must be greater than zero")
+    else:
+        yield not_supported(f"{path}.allocationMode", mode, ("All", "ExactCount"))
+    for index, given in enumerate(one.get("tolerations") or []):
+        yield from common.toleration(given, f"{path}.tolerations[{index}]")
+    for name in (one.get("capacity") or {}).get("requests") or {}:
+        yield from common.qualified_name(name, f"{path}.capacity.requests[{name}]")
+
+
+def admin_access(spec: Json, path: str, namespace: str, context: Context) -> Iterator[FieldError]:
+    """Requests with admin access need a namespace that an operator opened for it."""
+    requests = (spec.get("devices") or {}).get("requests") or []
+    for index, request in enumerate(requests):
+        if (request.get("exactly") or {}).get("adminAccess") and not namespace_allows_admin(namespace, context):
+            yield forbidden(f"{path}.devices.requests[{index}].adminAccess", ADMIN_ACCESS)
+
+
+def namespace_allows_admin(namespace: str, context: Context) -> bool:
+    found = context.services.get("", "namespaces", namespace) or {}
+    labels = found.get("metadata", {}).get("labels") or {}
+    return bool(labels.get(names.ADMIN_ACCESS_LABEL) == "true")

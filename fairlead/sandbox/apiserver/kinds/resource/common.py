@@ -1,0 +1,253 @@
+"""Checks that claims, classes and slices share: names, selectors, opaque configs, sets with a limit.
+
+Source: pkg/apis/resource/validation/validation.go (1.36).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from fairlead.sandbox.apiserver.kinds import checks
+from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.errors import (
+    FieldError,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from fairlead.sandbox.apiserver.kinds.resource import limits
+from fairlead.sandbox.apiserver.names import (
+    label_complaints,
+    label_value_complaints,
+    qualified_name_complaints,
+    subdomain_complaints,
+)
+
+_C_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_C_COMPLAINT = (
+    "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
+    "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+)
+OMITTED = "<value omitted>"
+REQUEST_REF = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
+
+Check = Callable[[Any, str], Iterator[FieldError]]
+
+
+def items(
+    values: list[Any] | None, limit: int, check: Check, path: str, *, key: Callable[[Any], Hashable] | None = None
+) -> Iterator[FieldError]:
+    """A list with a limit; with `key`, a set: the second of two alike is named by its index."""
+    values = values or []
+    if len(values) > limit:
+        yield too_many(path, len(values), limit)
+    seen: set[Hashable] = set()
+    for index, value in enumerate(values[:limit]):
+        here = f"{path}[{index}]"
+        yield from check(value, here)
+        if key is not None:
+            mark = key(value)
+            if mark in seen:
+                yield duplicate(here, mark)
+            seen.add(mark)
+
+
+def by_name(value: Json) -> str:
+    return str(value.get("name", ""))
+
+
+def itself(value: Any) -> Hashable:
+    return str(value)
+
+
+def dns_label(value: str, path: str) -> Iterator[FieldError]:
+    yield from checks.each(label_complaints(value), path, value)
+
+
+def driver_name(value: str, path: str) -> Iterator[FieldError]:
+    if not value:
+        yield required(path)
+        return
+    if len(value) > limits.DRIVER_NAME_BYTES:
+        yield too_long(path, limits.DRIVER_NAME_BYTES)
+    yield from checks.each(subdomain_complaints(value.lower()), path, value)
+
+
+def pool_name(value: str, path: str) -> Iterator[FieldError]:
+    if not value:
+        yield required(path)
+        return
+    if len(value) > limits.POOL_NAME_BYTES:
+        yield too_long(path, limits.POOL_NAME_BYTES)
+    for part in value.split("/"):
+        yield from checks.each(subdomain_complaints(part), path, part)
+
+
+def qualified_name(value: str, path: str) -> Iterator[FieldError]:
+    """`[domain/]id`, as attributes and capacities are called."""
+    if not value:
+        yield required(path, "name required")
+        return
+    domain, slash, name = value.rpartition("/")
+    if slash:
+        if not domain:
+            yield required(path, "the domain must not be empty")
+        else:
+            yield from driver_name(domain, path)
+        if not name:
+            yield required(path, "the name must not be empty")
+            return
+    if len(name) > limits.ID_BYTES:
+        yield too_long(path, limits.ID_BYTES)
+    if not _C_IDENTIFIER.fullmatch(name):
+        yield invalid(path, name, _C_COMPLAINT)
+
+
+def fully_qualified_name(value: str, path: str) -> Iterator[FieldError]:
+    yield from qualified_name(value, path)
+    if value and "/" not in value:
+        yield invalid(path, value, "a fully qualified name must be a domain and a name separated by a slash")
+
+
+def selectors(given: list[Json] | None, path: str) -> Iterator[FieldError]:
+    yield from items(given, limits.SELECTORS, _selector, path)
+
+
+def _selector(selector: Json, path: str) -> Iterator[FieldError]:
+    cel = selector.get("cel")
+    if cel is None:
+        yield required(f"{path}.cel")
+        return
+    yield from expression(cel.get("expression", ""), f"{path}.cel.expression")
+
+
+def expression(text: str, path: str) -> Iterator[FieldError]:
+    """A device selector: it must compile, and its worst case must be affordable."""
+    try:
+        from fairlead.cel import CompileError, compile_selector
+    except ImportError:  # until cel lands
+        return
+
+    if len(text.encode()) > limits.EXPRESSION_BYTES:
+        yield too_long(path, limits.EXPRESSION_BYTES)
+        return
+    try:
+        compiled = compile_selector(text)
+    except CompileError as error:
+        yield invalid(path, text, f"compilation failed: {error}")
+        return
+    if compiled.estimated_cost > limits.EXPRESSION_COST:
+        yield forbidden(path, "too complex, exceeds cost limit")
+
+
+def configuration(config: Json, path: str) -> Iterator[FieldError]:
+    opaque = config.get("opaque")
+    if opaque is None:
+        yield required(f"{path}.opaque")
+        return
+    yield from driver_name(opaque.get("driver", ""), f"{path}.opaque.driver")
+    yield from raw_object(opaque.get("parameters"), f"{path}.opaque.parameters", limits.OPAQUE_BYTES)
+
+
+def raw_object(value: Any, path: str, limit_bytes: int) -> Iterator[FieldError]:
+    """Opaque JSON: an object, and not too long."""
+    if value is None:
+        yield required(path)
+    elif len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > limit_bytes:
+        yield too_long(path, limit_bytes)
+    elif not isinstance(value, dict):
+        yield invalid(path, OMITTED, "must be a valid JSON object")
+
+
+def request_ref(names: set[str]) -> Check:
+    """A reference to "request" or "request/subrequest" of this claim."""
+
+    def check(value: str, path: str) -> Iterator[FieldError]:
+        parts = value.split("/")
+        if len(parts) <= 2:
+            errors = [error for part in parts for error in dns_label(part, path)]
+            if errors:
+                yield from errors
+                return
+        if value not in names:
+            yield invalid(path, value, REQUEST_REF)
+
+    return check
+
+
+def request_names(claim_spec: Json) -> set[str]:
+    names = set()
+    for request in (claim_spec.get("devices") or {}).get("requests") or []:
+        names.add(request.get("name", ""))
+        for sub in request.get("firstAvailable") or []:
+            names.add(f"{request.get('name', '')}/{sub.get('name', '')}")
+    return names
+
+
+def toleration(one: Json, path: str) -> Iterator[FieldError]:
+    key, operator, value, effect = (one.get(k, "") for k in ("key", "operator", "value", "effect"))
+    if key:
+        yield from checks.each(qualified_name_complaints(key), f"{path}.key", key)
+    if operator == "Exists":
+        if value:
+            yield invalid(f"{path}.value", value, "must be empty for operator `Exists`")
+    elif operator == "Equal":
+        yield from checks.each(label_value_complaints(value), f"{path}.value", value)
+    elif not operator:
+        yield required(f"{path}.operator")
+    else:
+        yield not_supported(f"{path}.operator", operator, ("Equal", "Exists"))
+    if not key and operator != "Exists":
+        yield invalid(f"{path}.operator", operator, "must be `Exists` when `key` is empty")
+    if effect not in {"", "NoSchedule", "NoExecute", "None"}:
+        yield not_supported(f"{path}.effect", effect, ("NoExecute", "NoSchedule", "None"))
+
+
+def binding_conditions(obj: Json, path: str) -> Iterator[FieldError]:
+    """Both lists or neither; label names; nothing in both."""
+    wait, fail = obj.get("bindingConditions") or [], obj.get("bindingFailureConditions") or []
+
+    def condition(value: str, here: str) -> Iterator[FieldError]:
+        yield from checks.each(qualified_name_complaints(value), here, value)
+
+    yield from items(wait, limits.BINDING_CONDITIONS, condition, f"{path}.bindingConditions", key=itself)
+    yield from items(fail, limits.BINDING_CONDITIONS, condition, f"{path}.bindingFailureConditions", key=itself)
+    if wait and not fail:
+        yield required(
+            f"{path}.bindingFailureConditions", "bindingFailureConditions are required to use bindingConditions"
+        )
+    if fail and not wait:
+        yield required(f"{path}.bindingConditions", "bindingConditions are required to use bindingFailureConditions")
+    for index, value in enumerate(fail):
+        if value in wait:
+            yield invalid(
+                f"{path}.bindingFailureConditions[{index}]",
+                value,
+                "bindingFailureConditions must not overlap with bindingConditions",
+            )
+
+
+def default_toleration(one: Json) -> None:
+    if not one.get("operator"):
+        one["operator"] = "Equal"
+
+
+def default_devices(devices: Json | None) -> None:
+    """ExactCount and 1, for requests and sub-requests alike."""
+    for request in (devices or {}).get("requests") or []:
+        for one in [request.get("exactly"), *(request.get("firstAvailable") or [])]:
+            if one is None:
+                continue
+            if not one.get("allocationMode"):
+                one["allocationMode"] = "ExactCount"
+            if one["allocationMode"] == "ExactCount" and not one.get("count"):
+                one["count"] = 1
+            for given in one.get("tolerations") or []:
+                default_toleration(given)

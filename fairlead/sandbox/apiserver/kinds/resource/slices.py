@@ -1,0 +1,285 @@
+"""ResourceSlices: what a driver may publish, device by device. And DeviceClasses, which select among it.
+
+Source: validateResourceSliceSpec and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.36).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.apiserver.kinds import checks
+from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
+from fairlead.sandbox.apiserver.kinds.errors import (
+    FieldError,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
+from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
+from fairlead.sandbox.apiserver.kinds.resource import common, limits
+from fairlead.sandbox.apiserver.names import label_value_complaints, qualified_name_complaints, subdomain_complaints
+from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_SLICES
+
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?"
+    r"(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
+    re.ASCII,
+)
+_WHERE = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
+_VALUES = ("int", "bool", "string", "version", "ints", "bools", "strings", "versions")
+_ALPHA_VALUES = ("ints", "bools", "strings", "versions")
+_TRUE_ONLY = "must be either unset or set to true"
+
+
+class ResourceSliceStrategy(BuiltIn):
+    model = "V1ResourceSlice"
+    table = RESOURCE_SLICES
+    generation = True
+    fields = ("spec.nodeName", "spec.driver")
+
+    def prepare_create(self, obj: Json, context: Context) -> None:
+        super().prepare_create(obj, context)
+        _complete(obj, context)
+
+    def prepare_update(self, new: Json, old: Json, context: Context) -> None:
+        _complete(new, context)
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        yield from slice_spec(obj["spec"])
+
+    def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
+        after, before = new["spec"], old["spec"]
+        yield from checks.unchanged(after["pool"].get("name"), before["pool"].get("name"), "spec.pool.name")
+        yield from checks.unchanged(after.get("driver"), before.get("driver"), "spec.driver")
+        yield from checks.unchanged(after.get("nodeName"), before.get("nodeName"), "spec.nodeName")
+
+
+def _complete(obj: Json, context: Context) -> None:
+    """Stamp new taints; drop what is behind a gate that is off by default (list attributes)."""
+    for device in obj["spec"].get("devices") or []:
+        for taint in device.get("taints") or []:
+            if not taint.get("timeAdded"):
+                taint["timeAdded"] = context.timestamp()
+        for attribute in (device.get("attributes") or {}).values():
+            for key in _ALPHA_VALUES:
+                attribute.pop(key, None)
+
+
+def slice_spec(spec: Json) -> Iterator[FieldError]:
+    yield from common.driver_name(spec.get("driver", ""), "spec.driver")
+    yield from _pool(spec.get("pool") or {}, "spec.pool")
+    given = [f"`{key}`" for key in _WHERE if spec.get(key) is not None]
+    listed = ", ".join(f"`{key}`" for key in _WHERE)
+    if not given:
+        yield required("spec", f"exactly one of {listed} is required")
+    elif len(given) > 1:
+        shown = f"{{{', '.join(given)}}}"
+        yield invalid("spec", shown, f"exactly one of {listed} is required, but multiple fields are set")
+    yield from _place(spec, "spec")
+    if spec.get("perDeviceNodeSelection") is False:
+        yield invalid("spec.perDeviceNodeSelection", False, _TRUE_ONLY)
+
+    devices, counters = spec.get("devices") or [], spec.get("sharedCounters") or []
+    if devices and counters:
+        yield forbidden("spec", "only one of `sharedCounters` or `devices` is allowed")
+    advanced = any(device.get("taints") or device.get("consumesCounters") for device in devices)
+    per_device = bool(spec.get("perDeviceNodeSelection"))
+    yield from common.items(
+        devices,
+        limits.ADVANCED_DEVICES if advanced else limits.DEVICES,
+        lambda device, path: _device(device, path, per_device),
+        "spec.devices",
+        key=common.by_name,
+    )
+    yield from common.items(counters, limits.COUNTER_SETS, _counter_set, "spec.sharedCounters", key=common.by_name)
+
+
+def _pool(pool: Json, path: str) -> Iterator[FieldError]:
+    yield from common.pool_name(pool.get("name", ""), f"{path}.name")
+    if pool.get("resourceSliceCount", 0) <= 0:
+        yield invalid(f"{path}.resourceSliceCount", pool.get("resourceSliceCount", 0), "must be greater than zero")
+    if pool.get("generation", 0) < 0:
+        yield invalid(f"{path}.generation", pool["generation"], "must be greater than or equal to zero")
+
+
+def _place(obj: Json, path: str) -> Iterator[FieldError]:
+    """Where a slice or a device is: each form that is set must be well made."""
+    node = obj.get("nodeName")
+    if node == "":
+        yield invalid(f"{path}.nodeName", "", "must be either unset or set to a non-empty string")
+    elif node is not None:
+        yield from checks.each(subdomain_complaints(node), f"{path}.nodeName", node)
+    selector = obj.get("nodeSelector")
+    if selector is not None:
+        yield from node_selector(selector, f"{path}.nodeSelector")
+        terms = selector.get("nodeSelectorTerms") or []
+        if path == "spec" and len(terms) != 1:
+            yield invalid(f"{path}.nodeSelector.nodeSelectorTerms", terms, "must have exactly one node selector term")
+    if obj.get("allNodes") is False:
+        yield invalid(f"{path}.allNodes", False, _TRUE_ONLY)
+
+
+def _device(device: Json, path: str, per_device: bool) -> Iterator[FieldError]:
+    yield from common.dns_label(device.get("name", ""), f"{path}.name")
+    attributes, capacity = device.get("attributes") or {}, device.get("capacity") or {}
+    for name, attribute in attributes.items():
+        yield from common.qualified_name(name, f"{path}.attributes[{name}]")
+        yield from _attribute(attribute, f"{path}.attributes[{name}]")
+    shared = bool(device.get("allowMultipleAllocations"))
+    for name, one in capacity.items():
+        yield from common.qualified_name(name, f"{path}.capacity[{name}]")
+        yield from _capacity(one, f"{path}.capacity[{name}]", shared)
+    total = len(attributes) + len(capacity)
+    if total > limits.ATTRIBUTES_AND_CAPACITIES:
+        yield invalid(
+            path,
+            total,
+            f"the total number of attributes and capacities must not exceed {limits.ATTRIBUTES_AND_CAPACITIES}",
+        )
+    yield from common.items(device.get("taints"), limits.TAINTS, _taint, f"{path}.taints")
+    yield from common.items(
+        device.get("consumesCounters"),
+        limits.CONSUMPTIONS,
+        _consumption,
+        f"{path}.consumesCounters",
+        key=lambda one: str(one.get("counterSet", "")),
+    )
+    places = [key for key in ("nodeName", "nodeSelector", "allNodes") if device.get(key) is not None]
+    if per_device:
+        only = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
+        if not places:
+            yield required(path, only)
+        elif len(places) > 1:
+            yield invalid(path, f"{{{', '.join(f'`{one}`' for one in places)}}}", only)
+        yield from _place(device, path)
+    else:
+        for key in places:
+            yield forbidden(
+                f"{path}.{key}",
+                f"`{key}` may only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
+            )
+    yield from common.binding_conditions(device, path)
+
+
+def _attribute(attribute: Json, path: str) -> Iterator[FieldError]:
+    given = [key for key in _VALUES if attribute.get(key) is not None]
+    if len(given) != 1:
+        yield invalid(path, attribute if given else "", "exactly one value must be specified")
+    if attribute.get("string") is not None and len(attribute["string"].encode()) > limits.ATTRIBUTE_VALUE_BYTES:
+        yield too_long(f"{path}.string", limits.ATTRIBUTE_VALUE_BYTES)
+    version = attribute.get("version")
+    if version is not None:
+        if not _SEMVER.fullmatch(version):
+            yield invalid(f"{path}.version", version, "must be a string compatible with semver.org spec 2.0.0")
+        if len(version.encode()) > limits.ATTRIBUTE_VALUE_BYTES:
+            yield too_long(f"{path}.version", limits.ATTRIBUTE_VALUE_BYTES)
+
+
+def _capacity(capacity: Json, path: str, shared: bool) -> Iterator[FieldError]:
+    policy = capacity.get("requestPolicy")
+    if policy is None:
+        return
+    here = f"{path}.requestPolicy"
+    if not shared:
+        yield forbidden(here, "allowMultipleAllocations must be true")
+        return
+    maximum = Quantity.parse(capacity.get("value", "0"))
+    values, span, default = policy.get("validValues") or [], policy.get("validRange"), policy.get("default")
+    if values and span is not None:
+        yield forbidden(
+            here, "exactly one policy can be specified, cannot specify `validValues` and `validRange` at the same time"
+        )
+    if (values or span is not None) and default is None:
+        yield required(f"{here}.default", "required when `validValues` or `validRange` is defined")
+    if values:
+        yield from _valid_values(values, default, maximum, here)
+    if span is not None:
+        yield from _valid_range(span, default, maximum, here)
+    if default is not None and Quantity.parse(default) > maximum:
+        yield invalid(f"{here}.default", default, f"default is larger than capacity: {maximum}")
+
+
+def _valid_values(values: list[str], default: str | None, maximum: Quantity, path: str) -> Iterator[FieldError]:
+    if len(values) > limits.VALID_VALUES:
+        yield too_many(f"{path}.validValues", len(values), limits.VALID_VALUES)
+    amounts = [Quantity.parse(one) for one in values]
+    for index, amount in enumerate(amounts):
+        if index and amount <= amounts[index - 1]:
+            yield invalid(f"{path}.validValues[{index}]", values[index], "values must be sorted in ascending order")
+        if amount > maximum:
+            yield invalid(f"{path}.validValues[{index}]", values[index], f"option is larger than capacity: {maximum}")
+    if default is not None and Quantity.parse(default) not in amounts:
+        yield invalid(f"{path}.validValues", default, "default value is not valid according to the requestPolicy")
+
+
+def _valid_range(span: Json, default: str | None, maximum: Quantity, path: str) -> Iterator[FieldError]:
+    here = f"{path}.validRange"
+    if span.get("min") is None:
+        yield required(f"{here}.min")
+        return
+    low = Quantity.parse(span["min"])
+    high = Quantity.parse(span["max"]) if span.get("max") is not None else None
+    if low > maximum:
+        yield invalid(f"{here}.min", span["min"], f"min is larger than capacity value: {maximum}")
+    if high is not None and high < low:
+        yield invalid(f"{here}.max", span["max"], f"max is smaller than min: {low}")
+    if high is not None and high > maximum:
+        yield invalid(f"{here}.max", span["max"], f"max is larger than capacity value: {maximum}")
+    if default is not None:
+        amount = Quantity.parse(default)
+        if amount < low or (high is not None and amount > high):
+            yield invalid(f"{path}.default", default, "default value is not valid according to the requestPolicy")
+    if span.get("step") is not None and Quantity.parse(span["step"]) <= Quantity(0):
+        yield invalid(f"{here}.step", span["step"], "must be greater than zero")
+
+
+def _taint(taint: Json, path: str) -> Iterator[FieldError]:
+    key, effect = taint.get("key", ""), taint.get("effect", "")
+    yield from checks.each(qualified_name_complaints(key), f"{path}.key", key)
+    if taint.get("value"):
+        yield from checks.each(label_value_complaints(taint["value"]), f"{path}.value", taint["value"])
+    if not effect:
+        yield required(f"{path}.effect")
+    elif effect not in {"None", "NoSchedule", "NoExecute"}:
+        yield not_supported(f"{path}.effect", effect, ("NoExecute", "NoSchedule", "None"))
+
+
+def _counters(counters: Json | None, path: str) -> Iterator[FieldError]:
+    if not counters:
+        yield required(path)
+        return
+    if len(counters) > limits.COUNTERS:
+        yield too_many(path, len(counters), limits.COUNTERS)
+    for name in counters:
+        yield from common.dns_label(name, f"{path}[{name}]")
+
+
+def _counter_set(one: Json, path: str) -> Iterator[FieldError]:
+    yield from checks.label_name(one.get("name", ""), f"{path}.name")
+    yield from _counters(one.get("counters"), f"{path}.counters")
+
+
+def _consumption(one: Json, path: str) -> Iterator[FieldError]:
+    yield from checks.label_name(one.get("counterSet", ""), f"{path}.counterSet")
+    yield from _counters(one.get("counters"), f"{path}.counters")
+
+
+class DeviceClassStrategy(BuiltIn):
+    model = "V1DeviceClass"
+    table = NAME_AND_AGE
+    generation = True
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        spec = obj.get("spec") or {}
+        yield from common.selectors(spec.get("selectors"), "spec.selectors")
+        yield from common.items(spec.get("config"), limits.CONFIGS, common.configuration, "spec.config")
+        name = spec.get("extendedResourceName")
+        if name is not None and not (checks.is_extended(name) and not qualified_name_complaints(name)):
+            yield invalid("spec.extendedResourceName", name, "must be a valid extended resource name")
