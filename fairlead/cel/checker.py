@@ -1,0 +1,395 @@
+"""The type checker: which overloads a call may mean, and whether the expression has a type at all.
+
+Exists because Kubernetes refuses ill-typed expressions when they are written. It goes on after a mistake, so that one
+compilation reports all of them, and says what would be right where that is near at hand.
+Each node gets a type, each call its possible overloads, each identifier what it names.
+
+Source: cel-go checker/checker.go.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fairlead.cel import ast
+from fairlead.cel import types as t
+from fairlead.cel.declare import Overload
+from fairlead.cel.environment import Environment
+from fairlead.cel.errors import Issue
+from fairlead.cel.types import Type
+from fairlead.cel.unify import Mapping, assignable, most_general, substitute
+from fairlead.cel.values import UInt
+
+
+@dataclass(slots=True)
+class Checked:
+    """A tree and what the checker found out, by node id."""
+
+    root: ast.Node
+    types: dict[int, Type] = field(default_factory=dict)
+    overloads: dict[int, tuple[Overload, ...]] = field(default_factory=dict)
+    # Variables of the environment, by the name they were found under; a Type for an identifier that names a type.
+    references: dict[int, str | Type] = field(default_factory=dict)
+    # Calls whose target is no value but the first part of a function's name, as in `lists.range(3)`.
+    namespaced: set[int] = field(default_factory=set)
+
+    def type_of(self, node: ast.Node) -> Type:
+        return self.types[node.id]
+
+
+_LITERALS: dict[type, Type] = {
+    type(None): t.NULL,
+    bool: t.BOOL,
+    int: t.INT,
+    UInt: t.UINT,
+    float: t.DOUBLE,
+    str: t.STRING,
+    bytes: t.BYTES,
+}
+
+
+def check(root: ast.Node, environment: Environment) -> tuple[Checked, list[Issue]]:
+    """The checked tree and every mistake; the tree is usable only when there are none."""
+    checker = _Checker(root, environment)
+    checker.visit(root)
+    checked = checker.checked
+    mapping = checker.mapping
+    checked.types = {node: substitute(mapping, type_, free_to_dyn=True) for node, type_ in checked.types.items()}
+    return checked, checker.issues
+
+
+class _Checker:
+    def __init__(self, root: ast.Node, environment: Environment) -> None:
+        self.environment = environment
+        self.checked = Checked(root)
+        self.issues: list[Issue] = []
+        self.mapping: Mapping = {}
+        self.free = 0
+        self.scopes: list[dict[str, Type]] = []
+
+    # Helpers
+
+    def fresh(self) -> Type:
+        self.free += 1
+        return t.param(f"_var{self.free}")
+
+    def set(self, node: ast.Node, type_: Type) -> Type:
+        self.checked.types[node.id] = type_
+        return type_
+
+    def report(self, pos: int, message: str, hint: str | None = None) -> Type:
+        self.issues.append(Issue(message, pos, hint))
+        return t.ERROR
+
+    def current(self, type_: Type) -> Type:
+        return substitute(self.mapping, type_, free_to_dyn=False)
+
+    def fits(self, left: Iterable[Type], right: Iterable[Type]) -> bool:
+        mapping = assignable(self.mapping, tuple(left), tuple(right))
+        if mapping is None:
+            return False
+        self.mapping = mapping
+        return True
+
+    def printed(self, type_: Type) -> str:
+        return str(substitute(self.mapping, type_, free_to_dyn=True))
+
+    # Nodes
+
+    def visit(self, node: ast.Node) -> Type:
+        done = self.checked.types.get(node.id)
+        if done is not None:  # optMap puts its target in twice
+            return done
+        if isinstance(node, ast.Literal):
+            return self.set(node, _LITERALS[type(node.value)])
+        if isinstance(node, ast.Ident):
+            return self.identifier(node)
+        if isinstance(node, ast.Select):
+            return self.select(node)
+        if isinstance(node, ast.Call):
+            return self.call(node)
+        if isinstance(node, ast.ListNode):
+            return self.list_literal(node)
+        if isinstance(node, ast.MapNode):
+            return self.map_literal(node)
+        if isinstance(node, ast.Comprehension):
+            return self.comprehension(node)
+        assert isinstance(node, ast.Struct)
+        for _, value, _ in node.fields:
+            self.visit(value)
+        return self.set(node, self.unknown(node.pos, node.name))
+
+    def identifier(self, node: ast.Ident) -> Type:
+        local = self.local(node.name)
+        if local is not None:
+            return self.set(node, local)
+        found = self.global_(node.name)
+        if found is None:
+            return self.set(node, self.unknown(node.pos, node.name))
+        reference, type_ = found
+        self.checked.references[node.id] = reference
+        return self.set(node, type_)
+
+    def local(self, name: str) -> Type | None:
+        if not name.startswith("."):
+            for scope in reversed(self.scopes):
+                if name in scope:
+                    return scope[name]
+        return None
+
+    def global_(self, name: str) -> tuple[str | Type, Type] | None:
+        for candidate in self.environment.candidates(name):
+            variable = self.environment.variables.get(candidate)
+            if variable is not None:
+                return candidate, variable
+            named = self.environment.types.get(candidate)
+            if named is not None:
+                return named, t.type_of(named)
+        return None
+
+    def unknown(self, pos: int, name: str) -> Type:
+        names = [
+            *self.environment.variables,
+            *self.environment.functions,
+            *(key for scope in self.scopes for key in scope),
+        ]
+        message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
+        return self.report(pos, message, self.suggestion(name, names, known=self.environment.variables))
+
+    @staticmethod
+    def suggestion(name: str, names: Iterable[str], *, known: Iterable[str] = ()) -> str | None:
+        options = [option for option in names if option.isidentifier() or "." in option]
+        close = difflib.get_close_matches(name[:64], options, n=1, cutoff=0.7)
+        if close:
+            return f"did you mean '{close[0]}'?"
+        listed = sorted(known)
+        return f"known here: {', '.join(listed)}" if 0 < len(listed) <= 8 else None
+
+    def qualified(self, node: ast.Node) -> str | None:
+        """`a.b.c` as one name, unless `a` is a local variable."""
+        parts: list[str] = []
+        while isinstance(node, ast.Select) and not node.test_only:
+            parts.append(node.field)
+            node = node.operand
+        if not isinstance(node, ast.Ident) or self.local(node.name) is not None:
+            return None
+        parts.append(node.name)
+        return ".".join(reversed(parts))
+
+    def select(self, node: ast.Select) -> Type:
+        if not node.test_only and (name := self.qualified(node)) is not None:
+            found = self.global_(name)
+            if found is not None:
+                reference, type_ = found
+                self.checked.references[node.id] = reference
+                return self.set(node, type_)
+        operand = self.current(self.visit(node.operand))
+        type_ = self.field(node.pos, operand, node.field)
+        return self.set(node, t.BOOL if node.test_only else type_)
+
+    def field(self, pos: int, operand: Type, name: str) -> Type:
+        """The type of a field of such an operand."""
+        kind = operand.kind
+        if kind in {"error", "dyn", "any"}:
+            return t.DYN
+        if kind == "map":
+            return operand.params[1]
+        if kind == "param":
+            self.fits((operand,), (t.DYN,))
+            return t.DYN
+        if kind == "object":
+            fields = self.environment.objects.get(operand.name, {})
+            if name in fields:
+                return fields[name]
+            return self.report(pos, f"undefined field '{name}'", self.suggestion(name, fields, known=fields))
+        if operand.name == "optional_type":
+            return t.optional_of(self.field(pos, operand.params[0], name))
+        methods = sorted(
+            {
+                o.function
+                for os in self.environment.functions.values()
+                for o in os
+                if o.member and o.params[0] == operand
+            }
+        )
+        hint = f"call it: {name}()" if name in methods else None
+        return self.report(pos, f"type '{self.printed(operand)}' does not support field selection", hint)
+
+    # Calls
+
+    def call(self, node: ast.Call) -> Type:
+        if node.function == "_?._":
+            return self.optional_select(node)
+        args = [self.visit(arg) for arg in node.args]
+        if node.target is None:
+            functions = self.functions(node.function)
+            if not functions:
+                return self.set(node, self.unknown_function(node))
+            return self.resolve(node, functions, args, member=False)
+        name = self.qualified(node.target)
+        if name is not None:
+            functions = self.functions(f"{name}.{node.function}")
+            if functions:
+                self.checked.namespaced.add(node.id)
+                return self.resolve(node, functions, args, member=False)
+        target = self.visit(node.target)
+        functions = self.functions(node.function)
+        if not functions:
+            return self.set(node, self.unknown_function(node))
+        return self.resolve(node, functions, [target, *args], member=True)
+
+    def functions(self, name: str) -> tuple[Overload, ...]:
+        for candidate in self.environment.candidates(name):
+            overloads = self.environment.functions.get(candidate)
+            if overloads:
+                return overloads
+        return ()
+
+    def unknown_function(self, node: ast.Call) -> Type:
+        message = f"undeclared reference to '{node.function}' (in container '{self.environment.container}')"
+        arities = sorted({arity for name, arity, _ in self.environment.macros if name == node.function})
+        if arities:
+            hint: str | None = f"the macro takes {' or '.join(map(str, arities))} arguments"
+        else:
+            hint = self.suggestion(
+                node.function, [*self.environment.functions, *(name for name, _, _ in self.environment.macros)]
+            )
+        return self.report(node.pos, message, hint)
+
+    def resolve(self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool) -> Type:
+        chosen: list[Overload] = []
+        result: Type | None = None
+        chained = node.function in {"_&&_", "_||_"}
+        for overload in functions:
+            if overload.member != member:
+                continue
+            params, outcome = self.instantiate(overload, len(args) if chained else None)
+            if self.fits(args, params):
+                chosen.append(overload)
+                outcome = self.current(outcome)
+                result = outcome if result is None or result == outcome else t.DYN
+        if result is None:
+            return self.set(node, self.no_match(node, functions, args, member=member))
+        self.checked.overloads[node.id] = tuple(chosen)
+        return self.set(node, result)
+
+    def instantiate(self, overload: Overload, chained: int | None) -> tuple[tuple[Type, ...], Type]:
+        if chained is not None:
+            return (t.BOOL,) * chained, t.BOOL
+        names = overload.type_params
+        if not names:
+            return overload.params, overload.result
+        fresh = {name: self.fresh() for name in sorted(names)}
+        params = tuple(substitute(fresh, parameter, free_to_dyn=False) for parameter in overload.params)
+        return params, substitute(fresh, overload.result, free_to_dyn=False)
+
+    def no_match(self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool) -> Type:
+        shown = [self.printed(arg) for arg in args]
+        name = node.function.replace("@in", "_in_")
+        given = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
+        message = f"found no matching overload for '{name}' applied to '{given}'"
+        return self.report(node.pos, message, self.overload_hint(node, functions, args, member=member))
+
+    def overload_hint(
+        self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool
+    ) -> str | None:
+        kinds = {self.printed(arg) for arg in args}
+        if node.function in {"_<_", "_<=_", "_>_", "_>=_"} and kinds & {str(t.QUANTITY), str(t.SEMVER)}:
+            return "use compareTo(), isGreaterThan() or isLessThan()"
+        if node.function in {"_==_", "_!=_"} and str(t.QUANTITY) in kinds and "string" in kinds:
+            return 'wrap the string: quantity("…")'
+        if node.function in {"_==_", "_!=_", "_+_", "_-_", "_*_", "_/_"} and kinds == {"int", "double"}:
+            return "convert one side: double(…) or int(…)"
+        if all(overload.member != member for overload in functions):
+            return f"write x.{node.function}(…)" if functions[0].member else f"write {node.function}(x)"
+        options = [overload for overload in functions if overload.member == member]
+        if node.function[0] in "_!-@" or not 0 < len(options) <= 4:
+            return None
+        return "it takes " + " or ".join(
+            f"({', '.join(map(str, overload.params[1:] if member else overload.params))})" for overload in options
+        )
+
+    def optional_select(self, node: ast.Call) -> Type:
+        operand = self.current(self.visit(node.args[0]))
+        self.visit(node.args[1])
+        field = node.args[1]
+        assert isinstance(field, ast.Literal)
+        self.checked.overloads[node.id] = self.functions("_?._")
+        inner = operand.params[0] if operand.name == "optional_type" else operand
+        return self.set(node, t.optional_of(self.field(node.pos, inner, str(field.value))))
+
+    # Literals
+
+    def list_literal(self, node: ast.ListNode) -> Type:
+        element: Type | None = None
+        for index, child in enumerate(node.elements):
+            type_ = self.visit(child)
+            if index in node.optional:
+                type_ = self.unwrapped(child, type_)
+            element = self.join(element, type_)
+        return self.set(node, t.list_of(element or self.fresh()))
+
+    def map_literal(self, node: ast.MapNode) -> Type:
+        key: Type | None = None
+        value: Type | None = None
+        for entry in node.entries:
+            key = self.join(key, self.visit(entry.key))
+            type_ = self.visit(entry.value)
+            if entry.optional:
+                type_ = self.unwrapped(entry.value, type_)
+            value = self.join(value, type_)
+        return self.set(node, t.map_of(key or self.fresh(), value or self.fresh()))
+
+    def unwrapped(self, node: ast.Node, type_: Type) -> Type:
+        type_ = self.current(type_)
+        if type_.name == "optional_type":
+            return type_.params[0]
+        if type_.is_dyn or type_.kind == "error":
+            return t.DYN
+        return self.report(node.pos, f"expected type 'optional_type({type_})' but found '{self.printed(type_)}'")
+
+    def join(self, previous: Type | None, current: Type) -> Type:
+        if previous is None:
+            return current
+        if self.fits((previous,), (current,)):
+            return most_general(previous, current)
+        return t.DYN
+
+    # Folds
+
+    def comprehension(self, node: ast.Comprehension) -> Type:
+        ranged = self.current(self.visit(node.iter_range))
+        accu = self.visit(node.accu_init)
+        first, second = self.range_types(node, ranged)
+        self.scopes.append({node.accu_var: accu})
+        variables = {node.iter_var: first if node.iter_var2 is None else second[0]}
+        if node.iter_var2 is not None:
+            variables[node.iter_var2] = second[1]
+        self.scopes.append(variables)
+        self.require(node.condition, t.BOOL)
+        self.require(node.step, accu)
+        self.scopes.pop()
+        result = self.visit(node.result)
+        self.scopes.pop()
+        return self.set(node, self.current(result))
+
+    def range_types(self, node: ast.Comprehension, ranged: Type) -> tuple[Type, tuple[Type, Type]]:
+        """The type of the only variable, and those of two."""
+        if ranged.kind == "list":
+            return ranged.params[0], (t.INT, ranged.params[0])
+        if ranged.kind == "map":
+            return ranged.params[0], (ranged.params[0], ranged.params[1])
+        if ranged.kind == "param":
+            self.fits((ranged,), (t.DYN,))
+        elif ranged.kind not in {"dyn", "any", "error"}:
+            message = f"expression of type '{self.printed(ranged)}' cannot be range of a comprehension (must be list, map, or dynamic)"
+            self.report(node.iter_range.pos, message)
+            return t.ERROR, (t.ERROR, t.ERROR)
+        return t.DYN, (t.DYN, t.DYN)
+
+    def require(self, node: ast.Node, wanted: Type) -> None:
+        type_ = self.visit(node)
+        if not self.fits((wanted,), (type_,)):
+            self.report(node.pos, f"expected type '{self.printed(wanted)}' but found '{self.printed(type_)}'")

@@ -1,0 +1,79 @@
+"""What can go wrong with a CEL expression: it does not compile, or it fails on this input.
+
+Exists so that callers tell the author's mistakes (CompileError, found without any input) from a device's
+(EvaluationError, one input at a time). Both say what, a CompileError also where and what to write instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class CelError(Exception):
+    """Every error that this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Issue:
+    """One mistake at one place; `offset` counts code points from the start of the expression."""
+
+    message: str
+    offset: int
+    hint: str | None = None
+
+
+class CompileError(CelError):
+    """The expression is no valid program. `line` and `column` (from 1) are those of the first issue."""
+
+    def __init__(self, expression: str, issues: tuple[Issue, ...]) -> None:
+        self.expression = expression
+        self.issues = issues
+        first = issues[0]
+        self.message = first.message
+        self.hint = first.hint
+        self.line, self.column = locate(expression, first.offset)
+        super().__init__(render(expression, issues))
+
+
+class EvaluationError(CelError):
+    """The program fails on this input: a missing key, an overflow, a type that no overload takes."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+        super().__init__(message)
+
+
+class BudgetError(EvaluationError):
+    """The evaluation would cost more than it may."""
+
+    def __init__(self, budget: int) -> None:
+        super().__init__(f"operation cancelled: actual cost limit exceeded ({budget}); loop over less, or simplify")
+
+
+def locate(expression: str, offset: int) -> tuple[int, int]:
+    """Line and column, both from 1."""
+    before = expression[:offset]
+    return before.count("\n") + 1, offset - (before.rfind("\n") + 1) + 1
+
+
+_EXCERPT_MAX = 120
+
+
+def render(expression: str, issues: tuple[Issue, ...]) -> str:
+    """Every issue as `line:column: message`, its line, and a caret below the place."""
+    shown: list[str] = []
+    lines = expression.split("\n")
+    for issue in issues[:10]:
+        line, column = locate(expression, issue.offset)
+        text = lines[line - 1] if line <= len(lines) else ""
+        start = 0
+        if len(text) > _EXCERPT_MAX:
+            start = max(0, min(column - 1 - _EXCERPT_MAX // 2, len(text) - _EXCERPT_MAX))
+            text = text[start : start + _EXCERPT_MAX]
+        hint = f" ({issue.hint})" if issue.hint else ""
+        shown.append(f"{line}:{column}: {issue.message}{hint}")
+        if text.strip():
+            shown.extend((f" | {text}", f" | {' ' * (column - 1 - start)}^"))
+    if len(issues) > 10:
+        shown.append(f"and {len(issues) - 10} more")
+    return "\n".join(shown)

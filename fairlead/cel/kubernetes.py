@@ -1,0 +1,47 @@
+"""The environments of Kubernetes 1.36: device selectors, admission policies, CRD rules.
+
+Exists as the one list of which libraries each has. Base: everything of apiserver's base environment up to 1.36;
+device selectors add `cel.bind`, `includes` and the device; the others differ only in their variables, all dyn here, for
+the objects are plain JSON.
+
+Source: k8s.io/apiserver/pkg/cel/environment/base.go, dynamic-resource-allocation/cel/compile.go.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairlead.cel import macros
+from fairlead.cel import types as t
+from fairlead.cel.device import DEVICE_FIELDS, DEVICE_TYPE
+from fairlead.cel.environment import Environment
+from fairlead.cel.library.clock import CLOCK
+from fairlead.cel.library.conversions import CONVERSIONS
+from fairlead.cel.library.kubernetes import INCLUDES, QUANTITIES, VERSIONS
+from fairlead.cel.library.lists import KUBERNETES_LISTS, LISTS, SETS
+from fairlead.cel.library.optionals import OPTIONALS
+from fairlead.cel.library.regex import REGEX
+from fairlead.cel.library.standard import STANDARD
+from fairlead.cel.library.strings import STRINGS
+
+CEL: Final = Environment.of(
+    (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),
+    (macros.STANDARD, macros.OPTIONAL),
+)
+BASE: Final = CEL.extend(
+    libraries=(STRINGS, LISTS, KUBERNETES_LISTS, SETS, REGEX, QUANTITIES, VERSIONS),
+    macros=(macros.TWO_VARIABLES, macros.SORT_BY),
+    types={type_.name: type_ for type_ in (t.QUANTITY, t.SEMVER, t.IP, t.CIDR, t.URL, t.FORMAT)},
+)
+DEVICE: Final = BASE.extend(
+    libraries=(INCLUDES,),
+    macros=(macros.BINDINGS,),
+    variables={"device": DEVICE_TYPE},
+    objects={DEVICE_TYPE.name: DEVICE_FIELDS},
+)
+ADMISSION: Final = BASE.extend(
+    variables=dict.fromkeys(
+        ("object", "oldObject", "request", "namespaceObject", "params", "variables", "authorizer"), t.DYN
+    ),
+)
+RULE: Final = BASE.extend(variables=dict.fromkeys(("self", "oldSelf"), t.DYN))

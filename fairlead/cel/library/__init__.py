@@ -1,0 +1,1 @@
+"""The functions that CEL programs may call, one library a module."""

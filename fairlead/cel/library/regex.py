@@ -1,0 +1,74 @@
+"""Regular expressions: RE2, so that every match takes linear time, as in cel-go.
+
+Exists with a memory because a cluster has few product names and few patterns, and a call into re2 costs 20 times a
+lookup. Long texts are not remembered. Source: k8s.io/apiserver/pkg/cel/library/regex.go for find and findAll.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import re2
+
+from fairlead.cel.declare import Library
+from fairlead.cel.errors import EvaluationError
+
+REGEX: Final = Library("kubernetes.regex")
+_REMEMBERED_TEXT_MAX: Final = 256
+
+
+def _options() -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return options
+
+
+@lru_cache(maxsize=1024)
+def compiled(pattern: str) -> Any:
+    """The RE2 program. Raises EvaluationError."""
+    try:
+        return re2.compile(pattern, options=_options())
+    except (re2.error, UnicodeEncodeError) as error:
+        raise EvaluationError(f"error parsing regexp: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    reason = error.args[0] if error.args else "invalid"
+    return reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+
+
+def _search(text: str, pattern: str) -> bool:
+    try:
+        return compiled(pattern).search(text) is not None
+    except UnicodeEncodeError:
+        raise EvaluationError("string holds a lone surrogate") from None
+
+
+_remembered = lru_cache(maxsize=16384)(_search)
+
+
+def matches(text: str, pattern: str) -> bool:
+    """Whether the pattern occurs anywhere in the text."""
+    return _remembered(text, pattern) if len(text) <= _REMEMBERED_TEXT_MAX else _search(text, pattern)
+
+
+def _find(text: str, pattern: str) -> str:
+    found = compiled(pattern).search(text)
+    return str(found.group()) if found else ""
+
+
+def _find_all(text: str, pattern: str, count: int = -1) -> list[object]:
+    if count == 0:
+        return []
+    found: list[object] = []
+    for match in compiled(pattern).finditer(text):
+        if 0 <= count == len(found):
+            break
+        found.append(match.group())
+    return found
+
+
+REGEX.member("find", "string, string", "string", "string_find_string", _find)
+REGEX.member("findAll", "string, string", "list(string)", "string_find_all_string", _find_all)
+REGEX.member("findAll", "string, string, int", "list(string)", "string_find_all_string_int", _find_all)

@@ -1,0 +1,71 @@
+"""Could a device of this driver pass these selectors, whatever its attributes?
+
+Exists to decide which requests are ours: a request is managed when its class's and its own selectors may select a device
+of a managed driver. The answer is no only when some selector is definitely false for that driver; in doubt it is yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from fairlead.cel import ast
+from fairlead.cel.errors import CompileError, EvaluationError
+from fairlead.cel.selector import compile_selector
+
+
+def may_select(expressions: Iterable[str], driver: str) -> bool:
+    """False only if no device of the driver can pass all of them; text that does not compile passes nothing."""
+    return all(_may_be_true(expression, driver) for expression in expressions)
+
+
+@lru_cache(maxsize=4096)
+def _may_be_true(expression: str, driver: str) -> bool:
+    try:
+        selector = compile_selector(expression)
+    except CompileError:
+        return False
+    return _known(selector.program.tree, driver) is not False
+
+
+_UNKNOWN = object()
+
+
+def _known(node: ast.Node, driver: str) -> object:
+    """The value, where the driver's name alone decides it."""
+    if isinstance(node, ast.Literal):
+        return node.value
+    if isinstance(node, ast.Select):
+        is_driver = node.field == "driver" and isinstance(node.operand, ast.Ident) and node.operand.name == "device"
+        return driver if is_driver and not node.test_only else _UNKNOWN
+    if isinstance(node, ast.ListNode):
+        values = [_known(element, driver) for element in node.elements]
+        return _UNKNOWN if node.optional or any(value is _UNKNOWN for value in values) else values
+    if not isinstance(node, ast.Call):
+        return _UNKNOWN
+    args = [_known(child, driver) for child in node.children()]
+    if node.function in {"_&&_", "_||_"}:
+        decisive = node.function == "_||_"
+        if any(arg is decisive for arg in args):
+            return decisive
+        return _UNKNOWN if any(arg is _UNKNOWN for arg in args) else not decisive
+    if node.function == "_?_:_":
+        if isinstance(args[0], bool):
+            return args[1] if args[0] else args[2]
+        return args[1] if args[1] is args[2] else _UNKNOWN
+    if any(arg is _UNKNOWN for arg in args):
+        return _UNKNOWN
+    return _apply(node, args)
+
+
+def _apply(node: ast.Call, args: list[object]) -> object:
+    from fairlead.cel.kubernetes import DEVICE
+
+    classes = tuple(map(type, args))
+    for overload in DEVICE.functions.get(node.function, ()):
+        if overload.member == (node.target is not None) and overload.accepts(classes):
+            try:
+                return overload.call(*args)
+            except EvaluationError:
+                return _UNKNOWN
+    return _UNKNOWN

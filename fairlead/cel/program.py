@@ -1,0 +1,91 @@
+"""Compiling text and evaluating programs: the door to everything in this package.
+
+Exists so that callers see two steps and two errors: `compile` raises CompileError, `Program.evaluate` EvaluationError.
+A Program is immutable; many tasks and threads may evaluate it at once, for all its state is in the frame of one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fairlead.cel import ast
+from fairlead.cel.checker import Checked, check
+from fairlead.cel.compile import Compiled, compile_tree
+from fairlead.cel.environment import Environment
+from fairlead.cel.errors import CompileError, EvaluationError, Issue
+from fairlead.cel.parser import parse
+from fairlead.cel.types import Type
+from fairlead.cel.validators import validate
+from fairlead.cel.values import to_python
+
+_TOO_DEEP: Final = "expression recursion limit exceeded"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    text: str
+    environment: Environment
+    checked: Checked
+    compiled: Compiled
+
+    @property
+    def type(self) -> Type:
+        """The static type of the result."""
+        return self.checked.types[self.checked.root.id]
+
+    @property
+    def tree(self) -> ast.Node:
+        return self.checked.root
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """The variables of the environment that it reads."""
+        return frozenset(self.compiled.variables)
+
+    def evaluate(self, bindings: Mapping[str, object], budget: int | None = None) -> Any:
+        """The result as plain Python (JSON in, JSON out). Raises EvaluationError."""
+        return to_python(self.evaluate_raw(bindings, budget))
+
+    def evaluate_raw(self, bindings: Mapping[str, object], budget: int | None = None) -> Any:
+        """The result as a CEL value. Raises EvaluationError."""
+        compiled = self.compiled
+        frame: list[Any] = [None] * compiled.slots
+        frame[0] = self.environment.budget if budget is None else budget
+        for name, slot in compiled.variables.items():
+            try:
+                frame[slot] = bindings[name]
+            except KeyError:
+                raise EvaluationError(f"no such attribute(s): {name}") from None
+        try:
+            return compiled.step(frame)
+        except RecursionError:
+            raise EvaluationError(_TOO_DEEP) from None
+
+
+def compile(text: str, environment: Environment, *, result: Type | tuple[Type, ...] | None = None) -> Program:  # noqa: A001
+    """The program that the text means. `result`: what it must evaluate to (dyn always passes). Raises CompileError."""
+    tree, _ = parse(
+        text, environment.macros, optional_syntax=environment.optional_syntax, quoted_fields=environment.quoted_fields
+    )
+    try:
+        checked, issues = check(tree, environment)
+        issues = issues or validate(checked, environment)
+        if issues:
+            raise CompileError(text, tuple(sorted(issues, key=lambda issue: issue.offset)))
+        _require_result(text, checked, result)
+        return Program(text, environment, checked, compile_tree(checked, environment, text))
+    except RecursionError:
+        raise CompileError(text, (Issue(_TOO_DEEP, 0, "split it, or use cel.bind"),)) from None
+
+
+def _require_result(text: str, checked: Checked, result: Type | tuple[Type, ...] | None) -> None:
+    if result is None:
+        return
+    wanted = (result,) if isinstance(result, Type) else result
+    found = checked.types[checked.root.id]
+    if found.is_dyn or found in wanted:
+        return
+    names = " or ".join(map(str, wanted))
+    raise CompileError(text, (Issue(f"must evaluate to {names} or the unknown type, not {found}", checked.root.pos),))

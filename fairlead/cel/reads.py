@@ -1,0 +1,92 @@
+"""Which parts of a device an expression can depend on.
+
+Exists so that a selector is evaluated once per *distinct* tuple of what it reads, not once per device. The answer may be
+too large, never too small: whatever is not recognised as a plain `device.attributes["d"].id` counts as reading more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairlead.cel import ast
+from fairlead.cel.checker import Checked
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Read:
+    """`field` of a device; for attributes and capacity the domain and name, empty where all of them are read."""
+
+    field: str
+    domain: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        if not self.domain:
+            return f"device.{self.field}" if self.field else "device"
+        whole = f'device.{self.field}["{self.domain}"]'
+        return f"{whole}.{self.name}" if self.name else whole
+
+
+_MAPS = frozenset({"attributes", "capacity"})
+_FIELDS = ("driver", "attributes", "capacity", "allowMultipleAllocations")
+EVERYTHING = frozenset(Read(field) for field in _FIELDS)
+
+
+def device_reads(checked: Checked) -> frozenset[Read]:
+    """The reads of the variable `device`."""
+    finder = _Finder(checked)
+    finder.visit(checked.root)
+    reads = finder.found
+    # A wider read covers the narrower ones.
+    return frozenset(
+        read
+        for read in reads
+        if not (read.name and Read(read.field, read.domain) in reads)
+        and not (read.domain and Read(read.field) in reads)
+    )
+
+
+class _Finder:
+    def __init__(self, checked: Checked) -> None:
+        self.checked = checked
+        self.found: set[Read] = set()
+
+    def visit(self, root: ast.Node) -> None:
+        stack, seen = [root], set()
+        while stack:
+            node = stack.pop()
+            if node.id in seen:
+                continue
+            seen.add(node.id)
+            path = self.path(node)
+            if path is None:
+                stack += node.children()
+                continue
+            self.note(path)
+            stack += self.other_children(node)
+
+    def note(self, path: tuple[str, ...]) -> None:
+        if not path:
+            self.found |= EVERYTHING
+        elif path[0] in _MAPS:
+            self.found.add(Read(path[0], *path[1:3]))
+        else:
+            self.found.add(Read(path[0]))
+
+    def other_children(self, node: ast.Node) -> list[ast.Node]:
+        """What a path contains besides the path: nothing, for its keys are literals."""
+        return []
+
+    def path(self, node: ast.Node) -> tuple[str, ...] | None:
+        """The constant steps from `device` to here; None if it starts elsewhere."""
+        if isinstance(node, ast.Ident):
+            return () if self.checked.references.get(node.id) == "device" else None
+        if isinstance(node, ast.Select):
+            parent = self.path(node.operand)
+            return None if parent is None else (*parent, node.field)
+        if isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]", "_?._"}:
+            key = node.args[1]
+            parent = self.path(node.args[0])
+            if parent is not None and isinstance(key, ast.Literal) and isinstance(key.value, str):
+                return (*parent, key.value)
+        return None

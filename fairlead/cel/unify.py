@@ -1,0 +1,103 @@
+"""Assignability of types, with type parameters: is a list(int) a list(T), and what is T then?
+
+Exists as the small algebra below the checker. A mapping binds parameter names to types; it is copied before a trial and
+kept only if the trial succeeds. Source: cel-go checker/types.go, mapping.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.cel.types import DYN, Type
+
+Mapping = dict[str, Type]
+
+
+def assignable(mapping: Mapping, left: Sequence[Type], right: Sequence[Type]) -> Mapping | None:
+    """The extended mapping under which every left type fits its right one; None if there is none."""
+    trial = dict(mapping)
+    if len(left) == len(right) and all(_fits(trial, a, b) for a, b in zip(left, right, strict=True)):
+        return trial
+    return None
+
+
+def _fits(mapping: Mapping, left: Type, right: Type) -> bool:
+    if right.kind == "param":
+        valid, bound = _substitutes(mapping, left, right)
+        if valid:
+            return True
+        if bound:
+            return False
+    if left.kind == "param":
+        return _substitutes(mapping, right, left)[0]
+    if left.is_dyn or right.is_dyn or "error" in {left.kind, right.kind}:
+        return True
+    if left.kind == "null" or right.kind == "null":
+        other = right if left.kind == "null" else left
+        return other.kind in {"opaque", "object", "null", "timestamp", "duration"}
+    if left.kind != right.kind:
+        return False
+    if left.kind == "type":
+        return True
+    return left.name == right.name and len(left.params) == len(right.params) and all(
+        _fits(mapping, a, b) for a, b in zip(left.params, right.params, strict=True)
+    )  # fmt: skip
+
+
+def _substitutes(mapping: Mapping, given: Type, parameter: Type) -> tuple[bool, bool]:
+    """(whether `given` may stand for the parameter, whether the parameter was bound before)."""
+    bound = mapping.get(parameter.name)
+    if bound is not None:
+        if given == bound:
+            return True, True
+        if _fits(mapping, given, bound):
+            mapping[parameter.name] = most_general(given, bound)
+            return True, True
+        return False, True
+    if not _occurs(mapping, parameter, given):
+        mapping[parameter.name] = given
+        return True, False
+    return False, False
+
+
+def _occurs(mapping: Mapping, parameter: Type, within: Type) -> bool:
+    if parameter == within:
+        return True
+    if within.kind == "param":
+        bound = mapping.get(within.name)
+        return bound is not None and _occurs(mapping, parameter, bound)
+    return any(_occurs(mapping, parameter, inner) for inner in within.params)
+
+
+def most_general(left: Type, right: Type) -> Type:
+    """Of two types that fit each other, the one that says less."""
+    return left if _less_specific(left, right) else right
+
+
+def _less_specific(left: Type, right: Type) -> bool:
+    if left.is_dyn or left.kind == "param":
+        return True
+    if right.is_dyn or right.kind == "param" or left.kind != right.kind:
+        return False
+    if left.kind == "type":
+        return True
+    if left.kind == "null" and right.kind != "null":
+        return False
+    return (
+        left.name == right.name
+        and len(left.params) == len(right.params)
+        and all(_less_specific(a, b) for a, b in zip(left.params, right.params, strict=True))
+    )
+
+
+def substitute(mapping: Mapping, type_: Type, *, free_to_dyn: bool) -> Type:
+    """The type with its parameters replaced by what they are bound to; free ones by dyn, if asked."""
+    if type_.kind == "param":
+        bound = mapping.get(type_.name)
+        if bound is not None:
+            return substitute(mapping, bound, free_to_dyn=free_to_dyn)
+        return DYN if free_to_dyn else type_
+    if not type_.params:
+        return type_
+    params = tuple(substitute(mapping, inner, free_to_dyn=free_to_dyn) for inner in type_.params)
+    return type_ if params == type_.params else Type(type_.kind, type_.name, params)
