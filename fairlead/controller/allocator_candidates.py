@@ -88,6 +88,9 @@ def _reject(device: Device, wanted: Filter, selectors: Selectors) -> tuple[Why |
             return no, ""
         if verdict is not True:
             return Why.SELECTOR_ERROR, verdict
+    for text in wanted.banned:
+        if selectors.verdict((text,), device) is True:
+            return Why.QUOTA, "its flavor is used up"
     return None, ""
 
 

@@ -6,7 +6,7 @@ Evaluates nothing. Raises InvalidClaimError, with claim, field, value and next s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -30,12 +30,21 @@ class InvalidClaimError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What decides, besides who has it, whether a device serves a request."""
+    """What decides, besides who has it, whether a device serves a request. Equal by value, hashed once."""
 
     class_selectors: tuple[str, ...]
     selectors: tuple[str, ...]
     tolerations: tuple[resource.DeviceToleration, ...]
     capacity: tuple[tuple[str, Amount], ...]
+    banned: tuple[str, ...] = ()  # selectors of flavors that the queue may take no more of
+    hash: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        content = (self.class_selectors, self.selectors, self.tolerations, self.capacity, self.banned)
+        object.__setattr__(self, "hash", hash(content))
+
+    def __hash__(self) -> int:
+        return self.hash
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,6 +90,7 @@ class Compiler:
         self._classes = classes
         self._known: dict[bytes, ClaimAsk | InvalidClaimError] = {}
         self._filters: dict[Filter, Filter] = {}
+        self._bans: dict[tuple[ClaimAsk, tuple[str, ...]], ClaimAsk] = {}
 
     def compile(self, claim: ClaimRequest) -> ClaimAsk:
         """Raises InvalidClaimError."""
@@ -94,6 +104,20 @@ class Compiler:
             self._known[key] = found
         if isinstance(found, InvalidClaimError):
             raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {found}")
+        return found
+
+    def without(self, claim: ClaimAsk, banned: tuple[str, ...]) -> ClaimAsk:
+        """The same claim, kept off devices that one of these selectors takes."""
+        if not banned:
+            return claim
+        key = (claim, banned)
+        found = self._bans.get(key)
+        if found is None:
+            alternatives = tuple(
+                tuple(replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks)
+                for asks in claim.alternatives
+            )
+            found = self._bans[key] = replace(claim, alternatives=alternatives)
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:

@@ -36,6 +36,7 @@ class Filter(StrEnum):
     CLASS = "class selector"
     SELECTOR = "request selector"
     SELECTOR_ERROR = "selector error"
+    QUOTA = "beyond the queue's limit"
     TAINT = "untolerated taint"
     CAPACITY = "too little capacity"
     NODE = "on unsuitable nodes"

@@ -1,0 +1,197 @@
+"""For one shape, the nodes that might take it, best first: a heap that follows the ledger.
+
+Exists so that placing a pod costs a look at the best node, not at all nodes. What it offers is likely, not certain: the
+allocator has the last word. Keeps: an entry is as of its node's latest change; nodes that changed since are looked at again
+before anything is offered.
+Scores are tuples of whole numbers, low is better, ending in the node's place by name: total, so decisions repeat.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from fairlead.controller import nodes_selector
+from fairlead.controller.allocator_candidates import Candidates, candidates
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from fairlead.controller.allocator_requests import Ask
+    from fairlead.controller.inventory import Inventory, NodeDevices
+    from fairlead.controller.inventory_ledger import Ledger
+    from fairlead.controller.nodes import NodeInfo
+    from fairlead.controller.placement_shapes import Shape
+    from fairlead.controller.selectors import Selectors
+
+Score = tuple[int, ...]
+
+
+class Site:
+    """One node, as placement sees it during a decision."""
+
+    __slots__ = ("devices", "node", "number")
+
+    def __init__(self, number: int, node: NodeInfo, devices: NodeDevices) -> None:
+        self.number = number  # place in name order
+        self.node = node
+        self.devices = devices
+
+
+class Sites:
+    """All nodes of the snapshot, and a log of those that a decision changed."""
+
+    def __init__(self, nodes: Sequence[NodeInfo], inventory: Inventory, selectors: Selectors) -> None:
+        self.selectors = selectors
+        self.all = [Site(number, node, inventory.on_node(node.name, node.labels)) for number, node in enumerate(nodes)]
+        self.by_name = {site.node.name: site for site in self.all}
+        self.roaming = any(not site.devices.local_only for site in self.all)
+        self.log: list[Site] = []
+
+    def changed(self, site: Site) -> None:
+        """Devices or room of this node were taken or given back."""
+        self.log.append(site)
+
+    def candidates(self, site: Site, ask: Ask) -> Candidates:
+        return candidates(site.devices, ask.filter, self.selectors)
+
+
+class Spots:
+    """The heap of one shape over some of the sites."""
+
+    def __init__(
+        self, shape: Shape, sites: Sites, among: Iterable[Site], ledger: Ledger, *, spread: bool, avoid: frozenset[str]
+    ) -> None:
+        self.shape = shape
+        self.sites = sites
+        self.ledger = ledger
+        self.spread = spread
+        self.avoid = avoid
+        self.among = {site for site in among if not self._never(site)}
+        self._stamp: dict[Site, int] = {}
+        self._cursor = len(sites.log)
+        self._heap: list[tuple[Score, int, Site]] = []
+        for site in self.among:
+            score = self.score(site)
+            if score is not None:
+                self._heap.append((score, 0, site))
+        heapq.heapify(self._heap)
+
+    def _never(self, site: Site) -> bool:
+        node = site.node
+        if any(node.refuses(needs) is not None for needs in self.shape.needs):
+            return True
+        return any(not nodes_selector.matches(selector, node.name, node.labels) for selector in self.shape.bound)
+
+    def score(self, site: Site) -> Score | None:
+        """None when the node surely does not take the shape now."""
+        node = site.node
+        needs = self.shape.needs
+        if len(needs) == 1:
+            if self.ledger.node_lacks(node, needs[0]) is not None:
+                return None
+        elif not self._room_for_all(node):
+            return None
+        left = rank = 0
+        for claim in self.shape.claims:
+            for asks in claim.alternatives:
+                spare = self._spare(site, asks)
+                if spare is None:
+                    return None
+                rank += spare[0]
+                left += spare[1]
+        preference = sum(node.preference(need) for need in needs if need.preferred)
+        return (node.name in self.avoid, rank, -preference, -left if self.spread else left, site.number)
+
+    def _room_for_all(self, node: NodeInfo) -> bool:
+        loaded = 0
+        for needs in self.shape.needs:
+            if self.ledger.node_lacks(node, needs) is not None:
+                break
+            self.ledger.load(node, needs, 1)
+            loaded += 1
+        for needs in self.shape.needs[:loaded]:
+            self.ledger.load(node, needs, -1)
+        return loaded == len(self.shape.needs)
+
+    def _spare(self, site: Site, asks: tuple[Ask, ...]) -> tuple[int, int] | None:
+        """The place of the first alternative that may do, and how many devices it would leave over."""
+        for place, ask in enumerate(asks):
+            found = self.sites.candidates(site, ask)
+            if ask.all:
+                if found.all_problem is None:
+                    return place, 0
+                continue
+            if len(found.devices) < ask.count:
+                continue
+            free = self.free(ask, found)
+            if free >= ask.count:
+                return place, free - ask.count
+        return None
+
+    def free(self, ask: Ask, found: Candidates) -> int:
+        ledger = self.ledger
+        if ask.admin:
+            return len(found.devices)
+        if found.plain:
+            taken = ledger.taken
+            if ledger.empty:
+                return sum(device not in taken for device in found.devices)
+            return sum(device.use is None and device not in taken for device in found.devices)
+        return sum(
+            ledger.free(device)
+            and ledger.draws_fit(device)
+            and (not device.shared or ledger.room(device, found.consumption[device]))
+            for device in found.devices
+        )
+
+    # ---------------------------------------------------------------------------------------------------- the heap
+
+    def best(self, skip: frozenset[Site] | set[Site] = frozenset()) -> Site | None:
+        """The best node now, leaving out `skip`; None when none is left."""
+        self._catch_up()
+        aside: list[tuple[Score, int, Site]] = []
+        found: Site | None = None
+        while self._heap:
+            entry = self._heap[0]
+            site = entry[2]
+            if entry[1] != self._stamp.get(site, 0):
+                heapq.heappop(self._heap)
+                continue
+            if site in skip:
+                aside.append(heapq.heappop(self._heap))
+                continue
+            found = site
+            break
+        for entry in aside:
+            heapq.heappush(self._heap, entry)
+        return found
+
+    def drop(self, site: Site) -> None:
+        """The allocator said no: not again until the node changes."""
+        self._stamp[site] = self._stamp.get(site, 0) + 1
+
+    def ranked(self) -> list[Site]:
+        """All nodes that might take it now, best first."""
+        self._catch_up()
+        return [site for _, stamp, site in sorted(self._heap, key=_by_score) if stamp == self._stamp.get(site, 0)]
+
+    def _catch_up(self) -> None:
+        log = self.sites.log
+        if self._cursor == len(log):
+            return
+        changed = set(log[self._cursor :]) if len(log) - self._cursor > 1 else (log[-1],)
+        self._cursor = len(log)
+        if self.sites.roaming:
+            changed = self.among
+        for site in changed:
+            if site not in self.among:
+                continue
+            stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+            score = self.score(site)
+            if score is not None:
+                heapq.heappush(self._heap, (score, stamp, site))
+
+
+def _by_score(entry: tuple[Score, int, Site]) -> Score:
+    return entry[0]

@@ -1,0 +1,193 @@
+"""Gangs that want to stay together: one topology domain if required, as few as possible if preferred.
+
+Exists apart from placement because a domain is only a smaller cluster to place into. A domain is the set of nodes with one
+value of a node label; nodes without the label belong to none.
+Order: the smallest domain that seems to hold the gang first (larger ones stay whole for larger gangs), ties by value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fairlead.api import names
+from fairlead.controller.allocator import Budget, Verdict
+from fairlead.controller.allocator_requests import InvalidClaimError
+from fairlead.controller.placement import Domain, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.controller.model import GangRequest
+    from fairlead.controller.placement import Placer
+    from fairlead.controller.placement_shapes import Shape, Unit
+    from fairlead.controller.placement_spots import Site, Spots
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    mode: Literal["required", "preferred"]
+    label: str
+
+
+def parse(text: str | None) -> Topology | None:
+    """The annotation's text. Raises InvalidClaimError."""
+    if not text:
+        return None
+    mode, _, label = text.partition(":")
+    if mode == "required" and label:
+        return Topology("required", label.strip())
+    if mode == "preferred" and label:
+        return Topology("preferred", label.strip())
+    raise InvalidClaimError(
+        f"annotation {names.TOPOLOGY}: {text!r} is not understood; write required:<node label> or preferred:<node label>"
+    )
+
+
+class Domains:
+    """The domains of each label, made when first asked for; the same objects as long as the placer lives."""
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+        self._known: dict[str, dict[str, Domain]] = {}
+        self._unions: dict[tuple[str, tuple[str, ...]], Domain] = {}
+
+    def of(self, label: str) -> dict[str, Domain]:
+        found = self._known.get(label)
+        if found is None:
+            groups: dict[str, list[Site]] = {}
+            for site in self._placer.sites.all:
+                value = site.node.labels.get(label)
+                if value is not None:
+                    groups.setdefault(value, []).append(site)
+            found = self._known[label] = {value: Domain(value, groups[value]) for value in sorted(groups)}
+        return found
+
+    def place(self, gang: GangRequest, units: Sequence[Unit], budget: Budget, *, spread: bool) -> Outcome:
+        """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
+        topology = parse(gang.topology)
+        avoid = frozenset(gang.avoid)
+        if topology is None:
+            return self._placer.place(units, budget, spread=spread, avoid=avoid)
+        domains = self.of(topology.label)
+        ordered = self._ordered(gang, topology, domains, units, spread=spread, avoid=avoid)
+        best = Outcome(Verdict.IMPOSSIBLE)
+        for domain in ordered:
+            outcome = self._placer.place(units, budget, spread=spread, avoid=avoid, among=domain)
+            if outcome.verdict is Verdict.FOUND:
+                return outcome
+            best = _better(best, outcome)
+        if topology.mode == "required":
+            return best
+        return self._fewest(topology.label, ordered, units, budget, spread=spread, avoid=avoid)
+
+    def _ordered(
+        self,
+        gang: GangRequest,
+        topology: Topology,
+        domains: dict[str, Domain],
+        units: Sequence[Unit],
+        *,
+        spread: bool,
+        avoid: frozenset[str],
+    ) -> list[Domain]:
+        """Domains to try one by one: where the gang runs already, or those that may hold it, tightest first."""
+        sites = self._placer.sites.by_name
+        taken = {sites[name].node.labels.get(topology.label) for name in gang.placed_nodes if name in sites}
+        known = [domains[value] for value in sorted(value for value in taken if value is not None)]
+        if known and topology.mode == "required":
+            return known if len(taken) == 1 else []
+        rooms: dict[Domain, float] = {}
+        for domain in domains.values():
+            rooms[domain] = min(
+                self._room(shape, domain, spread=spread, avoid=avoid) / count for shape, count in _counts(units).items()
+            )
+        fitting = sorted(
+            (domain for domain in domains.values() if rooms[domain] >= 1 and domain not in known),
+            key=lambda domain: (-rooms[domain] if spread else rooms[domain], domain.name),
+        )
+        others = sorted(
+            (domain for domain in domains.values() if rooms[domain] < 1 and domain not in known),
+            key=lambda domain: (-rooms[domain], domain.name),
+        )
+        return [*known, *fitting, *others]
+
+    def _room(self, shape: Shape, domain: Domain, *, spread: bool, avoid: frozenset[str]) -> int:
+        """About how many units of this shape the domain takes now: exact for plain ones, never too few."""
+        spots = self._placer.spots(shape, spread=spread, avoid=avoid, among=domain)
+        return sum(_units_on(site, shape, spots) for site in spots.ranked())
+
+    def _fewest(
+        self,
+        label: str,
+        ordered: list[Domain],
+        units: Sequence[Unit],
+        budget: Budget,
+        *,
+        spread: bool,
+        avoid: frozenset[str],
+    ) -> Outcome:
+        """The roomiest domains together, two at first, then twice as many, at last every node."""
+        shapes = _counts(units)
+        roomiest = sorted(
+            ordered,
+            key=lambda domain: (
+                -sum(self._room(shape, domain, spread=spread, avoid=avoid) for shape in shapes),
+                domain.name,
+            ),
+        )
+        size = 2
+        while size < len(roomiest):
+            chosen = roomiest[:size]
+            key = (label, tuple(sorted(domain.name for domain in chosen)))
+            union = self._unions.get(key)
+            if union is None:
+                union = self._unions[key] = Domain(
+                    "+".join(key[1]), [site for domain in chosen for site in domain.sites]
+                )
+            outcome = self._placer.place(units, budget, spread=spread, avoid=avoid, among=union)
+            if outcome.verdict is Verdict.FOUND:
+                return outcome
+            size *= 2
+        return self._placer.place(units, budget, spread=spread, avoid=avoid)
+
+
+def _counts(units: Sequence[Unit]) -> dict[Shape, int]:
+    counts: dict[Shape, int] = {}
+    for unit in units:
+        counts[unit.shape] = counts.get(unit.shape, 0) + 1
+    return counts
+
+
+def _units_on(site: Site, shape: Shape, spots: Spots) -> int:
+    """An upper bound of the units of one shape that a node takes, by devices and by the pods' requests."""
+    most = 1 << 30
+    for claim in shape.claims:
+        for asks in claim.alternatives:
+            here = 0
+            for ask in asks:
+                if ask.all or ask.admin:
+                    here = max(here, 1 if ask.all else most)
+                    continue
+                found = spots.sites.candidates(site, ask)
+                free = spots.free(ask, found)
+                here = max(here, most if found.consumption else free // ask.count)
+            most = min(most, here)
+    for resource, value in shape.needs[0].requests if shape.needs else ():
+        left = site.node.allocatable.get(resource, 0)
+        if not site.node.allocatable:
+            continue
+        if not spots.ledger.empty:
+            left -= site.node.used.get(resource, 0)
+        left -= spots.ledger.loads.get(site.node, {}).get(resource, 0)
+        most = min(most, max(0, left) // value)
+    return min(most, 1 << 20)
+
+
+def _better(best: Outcome, other: Outcome) -> Outcome:
+    """The more telling of two failures: an undecided one, else the one that got further."""
+    if other.verdict is Verdict.BUDGET_ENDED and best.verdict is not Verdict.BUDGET_ENDED:
+        return other
+    if best.verdict is Verdict.BUDGET_ENDED and other.verdict is not Verdict.BUDGET_ENDED:
+        return best
+    return other if other.members_placed > best.members_placed or best.stuck is None else best
