@@ -7,6 +7,7 @@ from datetime import datetime
 from random import Random
 
 from fairlead.sandbox.apiserver import bootstrap
+from fairlead.sandbox.apiserver.authn import Tokens
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.rbac import Rbac
 from fairlead.sandbox.apiserver.state import State
@@ -37,6 +38,7 @@ def assemble(
         Registry(_kinds()),
         clock,
         random,
+        Tokens(random),
         bookmark_interval_s=bookmark_interval_s,
     )
     if authorize:

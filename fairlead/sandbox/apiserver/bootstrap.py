@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+from fairlead.sandbox.apiserver import bootstrap_roles
 from fairlead.sandbox.apiserver.kinds.base import Context, Json, UserInfo
+from fairlead.sandbox.apiserver.rbac import GROUP
 from fairlead.sandbox.apiserver.state import State
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+_PRIORITY_CLASSES = {
+    "system-cluster-critical": (
+        2_000_000_000,
+        "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+    ),
+    "system-node-critical": (
+        2_000_001_000,
+        "Used for system critical pods that must not be moved from their current node.",
+    ),
+}
 _SYSTEM = UserInfo("system:apiserver", ("system:masters",))
 
 
 def populate(state: State) -> None:
+    """Store them all, past admission: it needs them."""
     for name in _NAMESPACES:
+        namespace = {
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        }
+        put(state, "", "v1", "namespaces", namespace)
+    for name, (value, description) in _PRIORITY_CLASSES.items():
+        priority = {"metadata": {"name": name, "generation": 1}, "value": value, "description": description}
         put(
             state,
-            "",
+            "scheduling.k8s.io",
             "v1",
-            "namespaces",
-            {
-                "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
-                "spec": {"finalizers": ["kubernetes"]},
-                "status": {"phase": "Active"},
-            },
+            "priorityclasses",
+            {**priority, "preemptionPolicy": "PreemptLowerPriority"},
         )
+    for role in bootstrap_roles.cluster_roles():
+        put(state, GROUP, "v1", "clusterroles", role)
+    for binding in bootstrap_roles.cluster_role_bindings():
+        put(state, GROUP, "v1", "clusterrolebindings", binding)
 
 
 def put(state: State, group: str, version: str, plural: str, obj: Json) -> None:

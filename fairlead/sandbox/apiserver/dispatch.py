@@ -20,7 +20,7 @@ from fairlead.sandbox.apiserver import (
     watching,
     writing,
 )
-from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
+from fairlead.sandbox.apiserver.authn import ANONYMOUS
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, text_response
 from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
@@ -60,12 +60,9 @@ _HANDLERS: dict[str, Handler] = {
 class Dispatcher:
     """`address` is the host:port that discovery shows."""
 
-    def __init__(
-        self, state: State, tokens: Tokens, injected: faults.Faults, *, address: str = "127.0.0.1:443"
-    ) -> None:
+    def __init__(self, state: State, injected: faults.Faults, *, address: str = "127.0.0.1:443") -> None:
         self.state = state
         self.address = address
-        self._tokens = tokens
         self._faults = injected
 
     async def handle(self, request: Request) -> Response | Stream | None:
@@ -81,7 +78,7 @@ class Dispatcher:
 
     async def _handle(self, request: Request, warnings: list[str]) -> Response | Stream | None:
         target = target_of(request)
-        user = self._tokens.user_of(request.headers.get("authorization", ""))
+        user = self.state.tokens.user_of(request.headers.get("authorization", ""))
         if user is None:
             raise statuses.unauthorized()
         if user is ANONYMOUS and target.path not in paths.PUBLIC:

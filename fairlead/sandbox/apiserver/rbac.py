@@ -1,14 +1,150 @@
-"""May they? RBAC evaluated from the stored roles and bindings."""
+"""May they? RBAC, evaluated from the stored roles and bindings; system:masters may do everything.
+
+Exists so that a program that lacks a permission in its manifests fails here and not first in a real cluster.
+Aggregated ClusterRoles are put together by their selectors when asked. The node authorizer's graph is not here: nodes
+have the rules of `system:node` by a binding to their group (bootstrap_roles.py).
+Source: k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac (1.36).
+"""
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
-from fairlead.sandbox.apiserver.state import State
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.sandbox.apiserver.kinds.base import Access, Json, UserInfo
+from fairlead.sandbox.apiserver.kinds.errors import quote
+
+if TYPE_CHECKING:
+    from fairlead.sandbox.apiserver.state import State
+
+GROUP = "rbac.authorization.k8s.io"
+MASTERS = "system:masters"
+_TABLES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
+
+
+@dataclass(frozen=True)
+class Grant:
+    """One rule that a user has, where it holds ("" = everywhere), and from where."""
+
+    rule: Json
+    namespace: str
+    because: str
 
 
 class Rbac:
+    """Answers from the state's RBAC objects, kept per user until one of them changes."""
+
     def __init__(self, state: State) -> None:
         self._state = state
+        self._grants: dict[tuple[str, tuple[str, ...]], list[Grant]] = {}
+        for table in _TABLES:
+            state.store.subscribe(f"{GROUP}/{table}", lambda _change: self._grants.clear())
 
     def allows(self, user: UserInfo, access: Access) -> bool:
-        return True  # filled in next
+        return MASTERS in user.groups or self._granting(user, access) is not None
+
+    def explain(self, user: UserInfo, access: Access) -> tuple[bool, str]:
+        """The verdict, and which binding gives it."""
+        if MASTERS in user.groups:
+            return True, ""
+        grant = self._granting(user, access)
+        return (True, f"RBAC: allowed by {grant.because}") if grant else (False, "")
+
+    def rules_of(self, user: UserInfo, namespace: str) -> list[Json]:
+        """All rules that hold for a user in a namespace."""
+        everything: list[Json] = []
+        if MASTERS in user.groups:
+            everything = [
+                {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
+                {"verbs": ["*"], "nonResourceURLs": ["*"]},
+            ]
+        return everything + [g.rule for g in self._grants_of(user) if g.namespace in {"", namespace}]
+
+    def _granting(self, user: UserInfo, access: Access) -> Grant | None:
+        for grant in self._grants_of(user):
+            if (not grant.namespace or grant.namespace == access.namespace) and covers(grant.rule, access):
+                return grant
+        return None
+
+    def _grants_of(self, user: UserInfo) -> list[Grant]:
+        key = (user.name, user.groups)
+        if key not in self._grants:
+            self._grants[key] = list(self._collect(user))
+        return self._grants[key]
+
+    def _collect(self, user: UserInfo) -> Iterator[Grant]:
+        for table, kind in (("clusterrolebindings", "ClusterRoleBinding"), ("rolebindings", "RoleBinding")):
+            for binding in self._state.list(GROUP, table):
+                namespace = binding["metadata"].get("namespace", "")
+                subject = next((one for one in binding.get("subjects") or [] if _is(one, user, namespace)), None)
+                if subject is None:
+                    continue
+                role = binding.get("roleRef") or {}
+                shown = f"{namespace}/{binding['metadata']['name']}" if namespace else binding["metadata"]["name"]
+                because = f"{kind} {quote(shown)} of {role.get('kind')} {quote(role.get('name', ''))} to {_shown(subject, namespace)}"
+                for rule in self._rules(role, namespace):
+                    yield Grant(rule, namespace, because)
+
+    def _rules(self, reference: Json, namespace: str) -> list[Json]:
+        """The rules of a Role or ClusterRole; none when it does not exist."""
+        if reference.get("kind") == "Role":
+            role = self._state.get(GROUP, "roles", reference.get("name", ""), namespace)
+        else:
+            role = self._state.get(GROUP, "clusterroles", reference.get("name", ""))
+        if role is None:
+            return []
+        selectors = (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
+        if not selectors:
+            return role.get("rules") or []
+        return [
+            rule
+            for other in self._state.list(GROUP, "clusterroles")
+            if any(_has_labels(other, one.get("matchLabels") or {}) for one in selectors)
+            for rule in other.get("rules") or []
+        ]
+
+
+def _has_labels(role: Json, wanted: dict[str, str]) -> bool:
+    labels = role["metadata"].get("labels") or {}
+    return bool(wanted) and all(labels.get(key) == value for key, value in wanted.items())
+
+
+def _is(subject: Json, user: UserInfo, namespace: str) -> bool:
+    name = subject.get("name", "")
+    match subject.get("kind"):
+        case "User":
+            return bool(name == user.name)
+        case "Group":
+            return name in user.groups
+        case "ServiceAccount":
+            return user.name == f"system:serviceaccount:{subject.get('namespace') or namespace}:{name}"
+        case _:
+            return False
+
+
+def _shown(subject: Json, namespace: str) -> str:
+    name = subject.get("name", "")
+    if subject.get("kind") == "ServiceAccount":
+        return f"ServiceAccount {quote(name + '/' + (subject.get('namespace') or namespace))}"
+    return f"{subject.get('kind')} {quote(name)}"
+
+
+def covers(rule: Json, access: Access) -> bool:
+    """Whether a PolicyRule allows what is asked."""
+    verbs = rule.get("verbs") or []
+    if "*" not in verbs and access.verb not in verbs:
+        return False
+    if access.path:
+        return any(
+            url in {"*", access.path} or (url.endswith("*") and access.path.startswith(url[:-1]))
+            for url in rule.get("nonResourceURLs") or []
+        )
+    groups, resources = rule.get("apiGroups") or [], rule.get("resources") or []
+    if "*" not in groups and access.group not in groups:
+        return False
+    wanted = f"{access.resource}/{access.subresource}" if access.subresource else access.resource
+    if not ("*" in resources or wanted in resources or (access.subresource and f"*/{access.subresource}" in resources)):
+        return False
+    names = rule.get("resourceNames") or []
+    return not names or access.name in names

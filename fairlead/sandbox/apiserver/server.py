@@ -18,7 +18,6 @@ import yaml
 from aiohttp import web
 
 from fairlead.sandbox.apiserver import assembly, tls
-from fairlead.sandbox.apiserver.authn import Tokens
 from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
@@ -57,8 +56,7 @@ class ApiServer:
             history_limit=history_limit,
         )
         self.faults = Faults(self._close_watches)
-        self._tokens = Tokens(self._random)
-        self._dispatcher = Dispatcher(self.state, self._tokens, self.faults)
+        self._dispatcher = Dispatcher(self.state, self.faults)
         self._authority = tls.make_authority(utc_now())
         self._runner: web.ServerRunner | None = None
         self._watches: dict[asyncio.Task[object], str] = {}
@@ -110,7 +108,7 @@ class ApiServer:
         """A bearer token for `user`; "admin" is in system:masters."""
         if user == ADMIN and not groups:
             groups = (ADMIN_GROUP,)
-        return self._tokens.issue(user, groups, extra)
+        return self.state.tokens.issue(user, groups, extra)
 
     def kubeconfig(
         self, user: str = ADMIN, *, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None

@@ -13,6 +13,7 @@ from random import Random
 from typing import Protocol
 from uuid import UUID
 
+from fairlead.sandbox.apiserver.authn import Tokens
 from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, NoAdmission, Registry, UserInfo
 from fairlead.sandbox.apiserver.store import Store
 
@@ -20,12 +21,24 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
 
 class Authorizer(Protocol):
+    """Who may do what. `explain` adds the reason; `rules_of` lists PolicyRules."""
+
     def allows(self, user: UserInfo, access: Access) -> bool: ...
+
+    def explain(self, user: UserInfo, access: Access) -> tuple[bool, str]: ...
+
+    def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Json]: ...
 
 
 class AllowAll:
     def allows(self, user: UserInfo, access: Access) -> bool:
         return True
+
+    def explain(self, user: UserInfo, access: Access) -> tuple[bool, str]:
+        return True, ""
+
+    def rules_of(self, user: UserInfo, namespace: str) -> Sequence[Json]:
+        return [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
 
 
 @dataclass
@@ -36,6 +49,7 @@ class State:
     registry: Registry
     clock: Callable[[], datetime]
     random: Random
+    tokens: Tokens
     admission: Admission = field(default_factory=NoAdmission)
     authorizer: Authorizer = field(default_factory=AllowAll)
     stopping: bool = False

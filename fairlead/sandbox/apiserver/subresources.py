@@ -1,15 +1,48 @@
-"""Subresources that are more than a view of the object: scale, binding, eviction, log, finalize, token, reviews.
+"""Subresources that are more than a view of the object, and resources that are only asked, never kept.
 
-Keyed by (subresource or group/resource, verb).
+Keyed by (subresource, or group/resource, and the verb). Everything else of a kind's subresources is an update of the
+object that its strategy judges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from fairlead.sandbox.apiserver import binding, eviction, finalize, reviews, scale, statuses, tokenrequest
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, Stream
 
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 
-SUBRESOURCES: dict[tuple[str, str], Handler] = {}
+
+async def _no_containers(call: Call) -> Response:
+    """Logs, exec and the like need a container that runs; here containers are simulated."""
+    raise statuses.ApiError(
+        501,
+        "NotImplemented",
+        f"{call.kind.plural} {call.target.name!r}: containers of this cluster are simulated, so there is no {call.target.subresource}",
+        {"name": call.target.name, "kind": call.kind.plural},
+    )
+
+
+SUBRESOURCES: dict[tuple[str, str], Handler] = {
+    ("binding", "create"): binding.bind,
+    ("/bindings", "create"): binding.bind,
+    ("eviction", "create"): eviction.evict,
+    ("finalize", "update"): finalize.finalize,
+    ("scale", "get"): scale.get,
+    ("scale", "update"): scale.update,
+    ("scale", "patch"): scale.patch,
+    ("token", "create"): tokenrequest.create,
+    ("authorization.k8s.io/selfsubjectaccessreviews", "create"): reviews.self_access,
+    ("authorization.k8s.io/subjectaccessreviews", "create"): reviews.access,
+    ("authorization.k8s.io/localsubjectaccessreviews", "create"): reviews.access,
+    ("authorization.k8s.io/selfsubjectrulesreviews", "create"): reviews.self_rules,
+    ("authentication.k8s.io/selfsubjectreviews", "create"): reviews.self_subject,
+    ("authentication.k8s.io/tokenreviews", "create"): reviews.token,
+    **{
+        (name, verb): _no_containers
+        for name in ("log", "exec", "attach", "portforward", "proxy")
+        for verb in ("get", "create", "update", "patch", "delete")
+    },
+}

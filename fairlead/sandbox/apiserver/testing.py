@@ -118,11 +118,14 @@ class Inside:
     def __init__(self, kinds: list[Kind] | None = None, *, history_limit: int = 10_000) -> None:
         self.now = NOON
         self.state = State(
-            Store(history_limit=history_limit), Registry(kinds or open_kinds()), lambda: self.now, Random(7)  # noqa: S311
+            Store(history_limit=history_limit),
+            Registry(kinds or open_kinds()),
+            lambda: self.now,
+            Random(7),  # noqa: S311
+            Tokens(Random(8)),  # noqa: S311
         )
-        self.tokens = Tokens(Random(7))  # noqa: S311
         self.faults = Faults(lambda _: 0)
-        self.dispatcher = Dispatcher(self.state, self.tokens, self.faults)
+        self.dispatcher = Dispatcher(self.state, self.faults)
         self.last: Response | None = None
 
     async def call(
@@ -157,7 +160,7 @@ class Inside:
         headers: Mapping[str, str] | None = None,
         content_type: str = "application/json",
     ) -> Response | Stream | None:
-        token = self.tokens.issue(user, groups or (("system:masters",) if user == "admin" else ()))
+        token = self.state.tokens.issue(user, groups or (("system:masters",) if user == "admin" else ()))
         sent = {"Authorization": f"Bearer {token}", "User-Agent": "tests/1", **(headers or {})}
         data = b""
         if body is not None:

@@ -1,0 +1,41 @@
+"""PUT namespaces/x/finalize: the namespace loop says that it is done; the last finalizer takes the namespace with it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairlead.sandbox.apiserver import meta, rendering, statuses
+from fairlead.sandbox.apiserver.bodies import read_object
+from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
+from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.negotiation import negotiate
+from fairlead.sandbox.apiserver.store import Stored
+from fairlead.sandbox.apiserver.writing import clone, decode, modify
+
+
+async def finalize(call: Call) -> Response:
+    """Only spec.finalizers of the body count."""
+    wanted = negotiate(call.request.accept)
+    call.context.dry_run = check_write_options(call.request, "UpdateOptions")
+    body = read_object(call.request, call.kind, call.state.registry)
+    decode(call, body.value, body.duplicates)
+    meta.match_url(call, body.value)
+    metadata = body.value["metadata"]
+    finalizers = (body.value.get("spec") or {}).get("finalizers") or []
+
+    def transform(stored: Stored | None) -> Json:
+        if stored is None:
+            raise statuses.not_found(call.kind, call.target.name)
+        new = clone(rendering.shown(call.kind, stored.obj))
+        for field in ("resourceVersion", "uid"):
+            if field in metadata:
+                new["metadata"][field] = metadata[field]
+        spec = new.setdefault("spec", {})
+        spec.pop("finalizers", None)
+        if finalizers:
+            spec["finalizers"] = msgspec.json.decode(msgspec.json.encode(finalizers))
+        return new
+
+    stored, _ = await modify(call, transform, options_of(call, "UpdateOptions"))
+    return rendering.one(call.kind, stored, wanted, call.state.now())

@@ -1,0 +1,111 @@
+"""Questions about permissions and identity: answered, never kept.
+
+SelfSubjectAccessReview (`kubectl auth can-i`), SubjectAccessReview and its local form, SelfSubjectRulesReview
+(`can-i --list`), SelfSubjectReview (`auth whoami`), TokenReview.
+"""
+
+from __future__ import annotations
+
+from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver.bodies import read_object
+from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver.exchange import Response, json_response
+from fairlead.sandbox.apiserver.kinds.base import Access, Json, UserInfo
+from fairlead.sandbox.apiserver.kinds.errors import invalid
+
+
+async def self_access(call: Call) -> Response:
+    given = _given(call)
+    return _answer(call, given, _verdict(call, call.user, _access(call, given)))
+
+
+async def access(call: Call) -> Response:
+    """For another user, named in spec."""
+    given = _given(call)
+    spec = given["spec"]
+    if not spec.get("user") and not spec.get("groups"):
+        error = invalid("spec.user", "", "at least one of user or group must be specified")
+        raise statuses.invalid(call.kind, "", [error])
+    user = UserInfo(
+        spec.get("user") or "", tuple(spec.get("groups") or ()), spec.get("uid") or "", spec.get("extra") or {}
+    )
+    if call.namespace and (spec.get("resourceAttributes") or {}).get("namespace") != call.namespace:
+        error = invalid("spec.resourceAttributes.namespace", call.namespace, "must match metadata.namespace")
+        raise statuses.invalid(call.kind, "", [error])
+    return _answer(call, given, _verdict(call, user, _access(call, given)))
+
+
+async def self_rules(call: Call) -> Response:
+    given = _given(call)
+    rules = call.state.authorizer.rules_of(call.user, given["spec"].get("namespace") or "")
+    resources = [rule for rule in rules if "nonResourceURLs" not in rule]
+    paths = [rule for rule in rules if "nonResourceURLs" in rule]
+    status = {"resourceRules": resources, "nonResourceRules": paths, "incomplete": False}
+    return _answer(call, given, status)
+
+
+async def self_subject(call: Call) -> Response:
+    given = _given(call)
+    given.pop("spec", None)
+    return _answer(call, given, {"userInfo": _shown(call.user)})
+
+
+async def token(call: Call) -> Response:
+    given = _given(call)
+    user = call.state.tokens.user_of_token(given["spec"].get("token") or "")
+    if user is None:
+        return _answer(call, given, {"user": {}, "error": "the token is not known to this cluster"})
+    return _answer(call, given, {"authenticated": True, "user": _shown(user)})
+
+
+def _given(call: Call) -> Json:
+    given: Json = read_object(call.request, call.kind, call.state.registry).value
+    if not isinstance(given.get("spec"), dict):
+        given["spec"] = {}
+    return given
+
+
+def _access(call: Call, given: Json) -> Access:
+    spec = given["spec"]
+    resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if (resource is None) == (path is None):
+        told = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise statuses.invalid(call.kind, "", [invalid("spec.resourceAttributes", resource, told)])
+    if path is not None:
+        return Access(path.get("verb", ""), path=path.get("path", ""))
+    return Access(
+        resource.get("verb", ""),
+        resource.get("group", ""),
+        resource.get("resource", ""),
+        resource.get("subresource", ""),
+        resource.get("namespace", ""),
+        resource.get("name", ""),
+    )
+
+
+def _verdict(call: Call, user: UserInfo, asked: Access) -> Json:
+    allowed, reason = call.state.authorizer.explain(user, asked)
+    return {"allowed": allowed, "reason": reason} if reason else {"allowed": allowed}
+
+
+def _answer(call: Call, given: Json, status: Json) -> Response:
+    body = {
+        "kind": call.kind.kind,
+        "apiVersion": call.kind.api_version,
+        "metadata": given.get("metadata") or {},
+    }
+    if "spec" in given:
+        body["spec"] = given["spec"]
+    body["status"] = status
+    return json_response(body, 201)
+
+
+def _shown(user: UserInfo) -> Json:
+    shown: Json = {"username": user.name}
+    if user.uid:
+        shown["uid"] = user.uid
+    if user.groups:
+        shown["groups"] = list(user.groups)
+    if user.extra:
+        shown["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return shown
