@@ -67,7 +67,7 @@ def parse_template_name(name: str) -> LegacyRequest | None:
 
 
 def template_manifest(
-    name: str, namespace: str, *, driver: str = names.DRIVER, gpu_class: str | None = None, mig_class: str | None = None
+    name: str, namespace: str, *, driver: str = names.DRIVER, gpu: str | None = None, mig: str | None = None
 ) -> dict[str, Any]:
     """The ResourceClaimTemplate of that name. Raises ValueError where the name is not one of ours.
 
@@ -79,7 +79,7 @@ def template_manifest(
         raise ValueError(f"ResourceClaimTemplate {namespace}/{name}: not a name that stands for a legacy request")
     profile = request.profile
     exactly: dict[str, Any] = {
-        "deviceClassName": (gpu_class or driver) if profile is None else (mig_class or _mig_class(driver)),
+        "deviceClassName": (gpu or driver) if profile is None else (mig or mig_class(driver)),
         "allocationMode": "ExactCount",
         "count": request.count,
     }
@@ -95,5 +95,6 @@ def template_manifest(
     }
 
 
-def _mig_class(driver: str) -> str:
+def mig_class(driver: str) -> str:
+    """The class of MIG devices that a driver ships beside the class of its own name."""
     return names.MIG_CLASS if driver == names.DRIVER else f"mig.{driver.removeprefix('gpu.')}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from fairlead.api import names
+from fairlead.api.base import is_dns_subdomain
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
@@ -63,8 +64,9 @@ class Needs:
 
     templates: frozenset[Key] = frozenset()
     claims: frozenset[Key] = frozenset()
-    classes: frozenset[str] = frozenset()
     gangs: frozenset[Key] = frozenset()
+    queues: frozenset[str] = frozenset()
+    flavors: frozenset[str] = frozenset()
     release: bool = False
 
 
@@ -97,8 +99,20 @@ def needs(review: Review) -> Needs:
         case "jobs.batch" | "cronjobs.batch":
             template = pod_template(review)
             return pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
+        case "queues.fairlead.dev":
+            return _queue_needs(map_at(object_, "spec"))
         case _:
             return Needs()
+
+
+def _queue_needs(spec: Json) -> Needs:
+    parent, flavors = spec.get("parent"), spec.get("flavors")
+    entries = flavors if isinstance(flavors, list) else []
+    named = (entry.get("flavor") for entry in entries if isinstance(entry, dict))
+    return Needs(
+        queues=frozenset({parent} if isinstance(parent, str) and is_dns_subdomain(parent) else ()),
+        flavors=frozenset(name for name in named if isinstance(name, str) and is_dns_subdomain(name)),
+    )
 
 
 def pod_template(review: Review) -> Json:

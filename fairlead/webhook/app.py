@@ -1,0 +1,151 @@
+"""The webhook as a program: certificates, facts, server and registration, started in the order that is safe.
+
+Exists so that the command line only parses flags. Serves before it registers, so that the apiserver never asks a
+webhook that does not know the cluster yet. Stopping removes nothing, unless `unregister` asks for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from prometheus_client import CollectorRegistry
+
+from fairlead.api import names
+from fairlead.kube import errors, probes
+from fairlead.kube.client import Client
+from fairlead.webhook import certificates, keeping, registration
+from fairlead.webhook.certificates import Material
+from fairlead.webhook.keeping import Keeper
+from fairlead.webhook.knowing import Knowledge
+from fairlead.webhook.metrics import Metrics
+from fairlead.webhook.registration import Target
+from fairlead.webhook.server import Server, load, tls_context
+
+log = logging.getLogger(__name__)
+
+LOOK_AFTER_S = 30.0
+"""How often certificate and registration are looked at; SETTLE is far longer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WebhookOptions:
+    """What the command line may say. `url` registers by URL; without it the apiserver is told the Service."""
+
+    kubeconfig: Path | None = None
+    bind: str = "0.0.0.0:9443"
+    url: str | None = None
+    service: str = f"{names.NAMESPACE}/fairlead-webhook"
+    metrics_bind: str | None = None
+    managed_drivers: tuple[str, ...] = (names.DRIVER,)
+    controllers: tuple[str, ...] = (names.CONTROLLER_USER,)
+    """Users that may remove the gate, besides those whom RBAC lets write allocations."""
+    unregister: bool = False
+    """Remove both configurations on exit: for a webhook that is not coming back."""
+
+
+def hosts(options: WebhookOptions) -> tuple[str, ...]:
+    """The names that the certificate must cover. Raises ValueError on a URL or Service that means nothing."""
+    if options.url is None:
+        return certificates.service_hosts(options.service)
+    parts = urlsplit(options.url)
+    if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"url {options.url!r}: write https://host:port, without user, query or fragment")
+    return (parts.hostname,)
+
+
+async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) -> None:
+    """Serve reviews until cancelled. `ready` is set when the apiserver was told where we are.
+
+    Raises ValueError on options that mean nothing, ApiError when the cluster cannot be reached at the start.
+    """
+    covered = hosts(options)
+    host, port = probes.parse_bind(options.bind)
+    async with Client.connect(options.kubeconfig, user_agent="fairlead-webhook") as client:
+        try:
+            await _serve(options, client, covered, (host, port), ready or asyncio.Event())
+        except* errors.ApiError as group:
+            raise _first(group) from None
+
+
+async def _serve(
+    options: WebhookOptions, client: Client, covered: tuple[str, ...], bind: tuple[str, int], ready: asyncio.Event
+) -> None:
+    metrics = Metrics(CollectorRegistry())
+    knowledge = Knowledge(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
+    keeper = Keeper(client=client, hosts=covered, now=lambda: dt.datetime.now(dt.UTC))
+    material = await keeper.material()
+    context = tls_context(material)
+    metrics.certificate(material.server.ends.timestamp())
+    server = Server(knowledge.facts, metrics)
+
+    def unready() -> str | None:
+        if knowledge.unsynced:
+            return f"waiting for {', '.join(knowledge.unsynced)}"
+        return None if ready.is_set() else "not registered yet"
+
+    def health() -> str | None:
+        return "the certificate has expired" if keeper.now() > material.server.ends else None
+
+    def use(renewed: Material) -> None:
+        nonlocal material
+        if renewed.server != material.server:
+            load(context, renewed)
+            metrics.certificate(renewed.server.ends.timestamp())
+            log.info("serving a new certificate, valid until %s", renewed.server.ends.isoformat())
+        material = renewed
+
+    async with (
+        probes.serve(options.metrics_bind, health=health, ready=unready, registry=metrics.registry),
+        asyncio.TaskGroup() as tasks,
+    ):
+        tasks.create_task(knowledge.run())
+        await knowledge.synced()
+        async with server.serve(*bind, context) as port:
+            url = None if options.url is None else _with_port(options.url, port)
+            target = Target(bundle=material.bundle, url=url, service=options.service, drivers=options.managed_drivers)
+            await registration.ensure(client, target)
+            log.info("serving on port %d, registered as %s", port, url or options.service)
+            ready.set()
+            try:
+                await _look_after(client, keeper, target, use)
+            finally:
+                if options.unregister:
+                    await registration.remove(client)
+
+
+async def _look_after(client: Client, keeper: Keeper, target: Target, use: keeping.Use) -> None:
+    """For ever: renew the certificate in time, and repair the registration. Errors are logged and tried again."""
+    while True:
+        await asyncio.sleep(LOOK_AFTER_S)
+        try:
+            material = await keeper.material()
+            target = target.trusting(material.bundle)
+            await registration.ensure(client, target)
+        except errors.ApiError as error:
+            log.warning("certificate or registration: %s; trying again in %.0f s", error, LOOK_AFTER_S)
+            continue
+        use(material)
+
+
+def _first(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
+    found = group.exceptions[0]
+    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+
+
+def _with_port(url: str, port: int) -> str:
+    """The URL with the port that was really bound, where it says port 0 (tests)."""
+    parts = urlsplit(url)
+    if parts.port != 0:
+        return url
+    host = parts.hostname or ""
+    try:
+        host = f"[{host}]" if ipaddress.ip_address(host).version == 6 else host
+    except ValueError:
+        pass
+    return f"https://{host}:{port}{parts.path}"

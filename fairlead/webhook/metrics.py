@@ -1,0 +1,62 @@
+"""The webhook's metrics. Labels hold words from closed sets only: never a namespace, a name or a user."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from fairlead.webhook.handlers import MUTATING, VALIDATING
+from fairlead.webhook.review import Review
+from fairlead.webhook.verdict import Verdict
+
+_KNOWN = frozenset({*MUTATING, *VALIDATING})
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
+        self._reviews = Counter(
+            "fairlead_webhook_reviews",
+            "Reviews answered, by what was decided and why.",
+            ["phase", "resource", "operation", "verdict", "cause"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "fairlead_webhook_review_seconds",
+            "From the first byte read to the answer made.",
+            ["phase"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self._refused = Counter(
+            "fairlead_webhook_bad_requests",
+            "Requests that were no review, or that could not be judged, by HTTP status.",
+            ["status"],
+            registry=registry,
+        )
+        self._certificate = Gauge(
+            "fairlead_webhook_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served ends.",
+            registry=registry,
+        )
+        self._policies = Counter(
+            "fairlead_webhook_policy_findings",
+            "Broken rules of tenancy policies, by the policy's mode.",
+            ["mode"],
+            registry=registry,
+        )
+
+    def reviewed(self, phase: str, review: Review, verdict: Verdict, seconds: float) -> None:
+        resource = review.of if review.of in _KNOWN else "other"
+        decided = "denied" if not verdict.allowed else "patched" if verdict.patch else "allowed"
+        self._reviews.labels(phase, resource, review.operation, decided, verdict.cause).inc()
+        self._seconds.labels(phase).observe(seconds)
+        for key, text in verdict.audit.items():
+            if key.startswith("policy-"):
+                self._policies.labels(text.split(" ", 1)[0]).inc()
+
+    def refused(self, status: int) -> None:
+        self._refused.labels(str(status)).inc()
+
+    def certificate(self, ends_timestamp: float) -> None:
+        self._certificate.set(ends_timestamp)

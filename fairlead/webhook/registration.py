@@ -1,0 +1,258 @@
+"""The two webhook configurations: written when the webhook starts, repaired when someone changes them.
+
+Exists so that an install has no order to keep and no bundle to copy. The apiserver asks us only about what we
+may manage: match conditions, namespaces and operations are as narrow as they can be said.
+
+Two failure policies, because the webhook that is down must never block what it does not manage:
+- Fail where the object itself says that it is ours: a legacy limit, an annotation or gate of ours, our class or driver;
+- Ignore where only a claim's template could say so. Such a pod then comes in without a gate; the allocation fence
+  keeps it from getting devices out of turn, and says why.
+Removes nothing when the webhook stops: a restart must not open the door.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.api import legacy, names
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from fairlead.webhook.facts import EXEMPT_NAMESPACES
+
+log = logging.getLogger(__name__)
+
+NAME = "fairlead"
+TIMEOUT_S = 5
+TIMEOUT_OF_OTHERS_S = 2
+"""Where the policy is Ignore, the object is most likely not ours: a webhook that hangs may not hold it up for long."""
+Json = dict[str, Any]
+
+_OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
+_LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
+_NOT_CONTROLLER = f"request.userInfo.username != '{names.CONTROLLER_USER}'"
+"""The controller is never held up by us: it releases whole gangs, and makes their claims."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where the apiserver finds us: a URL, or a Service as namespace/name."""
+
+    bundle: str
+    url: str | None = None
+    service: str = f"{names.NAMESPACE}/fairlead-webhook"
+    drivers: tuple[str, ...] = (names.DRIVER,)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that each managed driver ships: gpu.fairlead.dev has mig.gpu.fairlead.dev, gpu.nvidia.com mig.nvidia.com."""
+        return tuple(name for driver in self.drivers for name in (driver, legacy.mig_class(driver)))
+
+    def trusting(self, bundle: str) -> Target:
+        """The same, with another caBundle."""
+        return replace(self, bundle=bundle)
+
+    def client_config(self, path: str) -> Json:
+        bundle = base64.b64encode(self.bundle.encode()).decode()
+        if self.url is not None:
+            return {"url": f"{self.url.rstrip('/')}{path}", "caBundle": bundle}
+        namespace, _, name = self.service.partition("/")
+        return {"service": {"namespace": namespace, "name": name, "path": path, "port": 443}, "caBundle": bundle}
+
+
+def mutating(target: Target) -> Json:
+    """The MutatingWebhookConfiguration, as the apiserver stores it."""
+    pods = [_rule("", "pods", ["CREATE"])]
+    common = {"reinvocationPolicy": "IfNeeded"}
+    return _configuration(
+        "MutatingWebhookConfiguration",
+        [
+            _webhook("pods", target, "/mutate", pods, "Fail", _says_ours("object"), common),
+            _webhook("claims.pods", target, "/mutate", pods, "Ignore", _only_claims("object"), common),
+            _webhook("jobs", target, "/mutate", _jobs(), "Fail", _job_says_ours(), common),
+            _webhook("claims.jobs", target, "/mutate", _jobs(), "Ignore", _job_only_claims(), common),
+        ],
+    )
+
+
+def validating(target: Target) -> Json:
+    """The ValidatingWebhookConfiguration, as the apiserver stores it."""
+    create, update = [_rule("", "pods", ["CREATE"])], [_rule("", "pods", ["UPDATE"])]
+    claims = [_rule("resource.k8s.io", ["resourceclaims", "resourceclaimtemplates"], ["CREATE"])]
+    classes = [_rule("resource.k8s.io", ["deviceclasses"], ["CREATE", "UPDATE"])]
+    own = [_rule(names.API_GROUP, ["queues", "flavors", "tenancypolicies"], ["CREATE", "UPDATE"], "v1alpha1")]
+    says = _claim_says_ours(target)
+    return _configuration(
+        "ValidatingWebhookConfiguration",
+        [
+            _webhook("pods", target, "/validate", create, "Fail", _says_ours("object")),
+            _webhook("claims.pods", target, "/validate", create, "Ignore", _only_claims("object")),
+            _webhook("changed.pods", target, "/validate", update, "Fail", [_NOT_CONTROLLER, _changed()]),
+            _webhook("jobs", target, "/validate", _jobs(), "Fail", _job_says_ours()),
+            _webhook("claims.jobs", target, "/validate", _jobs(), "Ignore", _job_only_claims()),
+            _webhook("claims", target, "/validate", claims, "Fail", [_NOT_CONTROLLER, says]),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", [_NOT_CONTROLLER, f"!({says})"]),
+            _webhook("classes", target, "/validate", classes, "Ignore", []),
+            _webhook("own", target, "/validate", own, "Fail", []),
+        ],
+    )
+
+
+async def ensure(client: Client, target: Target) -> bool:
+    """Write both configurations where they are missing or differ. True if something was written. Raises ApiError."""
+    wrote = await _ensure(client, MUTATING_WEBHOOKS, mutating(target))
+    return await _ensure(client, VALIDATING_WEBHOOKS, validating(target)) or wrote
+
+
+async def remove(client: Client) -> None:
+    """Take both configurations away; only where an operator asks for it. Raises ApiError."""
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        try:
+            await client.delete(resource, NAME)
+        except errors.NotFound:
+            continue
+
+
+async def _ensure(client: Client, resource: Resource[Json], wanted: Json) -> bool:
+    try:
+        found = await client.get(resource, NAME)
+    except errors.NotFound:
+        try:
+            await client.create(resource, wanted)
+        except errors.AlreadyExists:
+            return False  # another replica was first; looked at again soon
+        log.info("%s %s: written", resource.kind, NAME)
+        return True
+    if found.get("webhooks") == wanted["webhooks"]:
+        return False
+    try:
+        await client.replace(resource, found | {"webhooks": wanted["webhooks"]})
+    except errors.Conflict:
+        return False
+    log.info("%s %s: repaired", resource.kind, NAME)
+    return True
+
+
+# -- the pieces ----------------------------------------------------------------------------------------------------
+
+
+def _configuration(kind: str, webhooks: list[Json]) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": NAME, "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}},
+        "webhooks": webhooks,
+    }
+
+
+def _webhook(
+    name: str,
+    target: Target,
+    path: str,
+    rules: list[Json],
+    failure_policy: str,
+    conditions: Sequence[str],
+    more: Json | None = None,
+) -> Json:
+    """One webhook with every default written out, so that comparing with what is stored is exact."""
+    webhook: Json = {
+        "name": f"{name}.{names.API_GROUP}",
+        "clientConfig": target.client_config(path),
+        "rules": rules,
+        "failurePolicy": failure_policy,
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT_NAMESPACES)},
+                {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"},
+            ]
+        },
+        "objectSelector": {},
+        "sideEffects": "None",
+        "timeoutSeconds": TIMEOUT_S if failure_policy == "Fail" else TIMEOUT_OF_OTHERS_S,
+        "admissionReviewVersions": ["v1"],
+    } | (more or {})
+    if conditions:
+        webhook["matchConditions"] = [
+            {"name": f"managed-{index}", "expression": text} for index, text in enumerate(conditions)
+        ]
+    return webhook
+
+
+def _rule(group: str, resources: str | list[str], operations: list[str], version: str = "v1") -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": operations,
+        "resources": [resources] if isinstance(resources, str) else resources,
+        "scope": "*",
+    }
+
+
+def _jobs() -> list[Json]:
+    """A Job's template is immutable; a CronJob's is not."""
+    return [_rule("batch", ["jobs", "cronjobs"], ["CREATE"]), _rule("batch", ["cronjobs"], ["UPDATE"])]
+
+
+def _says_ours(pod: str) -> list[str]:
+    return [_ours(f"{pod}.metadata", f"{pod}.spec")]
+
+
+def _only_claims(pod: str) -> list[str]:
+    return [f"{pod}.spec.?resourceClaims.orValue([]).size() > 0", f"!({_ours(f'{pod}.metadata', f'{pod}.spec')})"]
+
+
+_TEMPLATE = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.template : object.spec.template)"
+
+
+def _job_says_ours() -> list[str]:
+    own = f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
+    return [f"{own} || {_ours(f'{_TEMPLATE}.?metadata', f'{_TEMPLATE}.spec')}"]
+
+
+def _job_only_claims() -> list[str]:
+    (says,) = _job_says_ours()
+    return [f"{_TEMPLATE}.spec.?resourceClaims.orValue([]).size() > 0", f"!({says})"]
+
+
+def _ours(metadata: str, spec: str) -> str:
+    """A pod, or pod template, that says by itself that it is ours: an annotation, the queue label, a gate, a legacy limit."""
+    parts = [f"{metadata}.?annotations.orValue({{}}).exists(k, {_OURS})"]
+    parts.append(f"'{names.QUEUE}' in {metadata}.?labels.orValue({{}})")
+    parts.append(f"{spec}.?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')")
+    for containers in (f"{spec}.?containers.orValue([])", f"{spec}.?initContainers.orValue([])"):
+        parts += [
+            f"{containers}.exists(c, c.?resources.?{side}.orValue({{}}).exists(k, {_LEGACY}))"
+            for side in ("limits", "requests")
+        ]
+    return " || ".join(parts)
+
+
+def _changed() -> str:
+    """An update of a pod that takes our gate away, or changes an annotation of ours or the queue label."""
+    gated = f".?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
+    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
+    label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
+    return " || ".join(
+        (
+            f"oldObject.spec{gated} && !(object.spec{gated})",
+            f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
+            f"{new}.exists(k, {_OURS} && !(k in {old}))",
+            f"object{label} != oldObject{label}",
+        )
+    )
+
+
+def _claim_says_ours(target: Target) -> str:
+    """A claim or template that names a class that we ship, or configures a managed driver."""
+    spec = "(request.kind.kind == 'ResourceClaimTemplate' ? object.spec.spec : object.spec)"
+    classes, drivers = (f"[{', '.join(repr(name) for name in listed)}]" for listed in (target.classes, target.drivers))
+    one_of = f"deviceClassName.orValue('') in {classes}"
+    listed = f"{spec}.?devices.?requests.orValue([])"
+    configured = f"{spec}.?devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue('') in {drivers})"
+    alternatives = f"r.?firstAvailable.orValue([]).exists(s, s.?{one_of})"
+    return f"{configured} || {listed}.exists(r, r.?exactly.?{one_of} || {alternatives})"
