@@ -339,7 +339,7 @@ def _logic(decisive: bool, name: str) -> Callable[[Compiler, ast.Call], Step]:
                     held = held or error
                 else:
                     if value is decisive:
-                        return decisive
+                        return bool(value)
                     if type(value) is not bool:
                         held = held or _not_bool(value, name)
             if held is not None:

@@ -15,21 +15,25 @@ from fairlead.cel import macros
 from fairlead.cel import types as t
 from fairlead.cel.device import DEVICE_FIELDS, DEVICE_TYPE
 from fairlead.cel.environment import Environment
+from fairlead.cel.library.authz import AUTHZ
 from fairlead.cel.library.clock import CLOCK
 from fairlead.cel.library.conversions import CONVERSIONS
+from fairlead.cel.library.formats import FORMATS
 from fairlead.cel.library.kubernetes import INCLUDES, QUANTITIES, VERSIONS
 from fairlead.cel.library.lists import KUBERNETES_LISTS, LISTS, SETS
+from fairlead.cel.library.net import NET
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
 from fairlead.cel.library.strings import STRINGS
+from fairlead.cel.library.urls import URLS
 
 CEL: Final = Environment.of(
     (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),
     (macros.STANDARD, macros.OPTIONAL),
 )
 BASE: Final = CEL.extend(
-    libraries=(STRINGS, LISTS, KUBERNETES_LISTS, SETS, REGEX, QUANTITIES, VERSIONS),
+    libraries=(STRINGS, LISTS, KUBERNETES_LISTS, SETS, REGEX, URLS, NET, FORMATS, QUANTITIES, VERSIONS, AUTHZ),
     macros=(macros.TWO_VARIABLES, macros.SORT_BY),
     types={type_.name: type_ for type_ in (t.QUANTITY, t.SEMVER, t.IP, t.CIDR, t.URL, t.FORMAT)},
 )

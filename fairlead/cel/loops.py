@@ -128,7 +128,7 @@ def _not_iterable(value: object) -> EvaluationError:
 def _truth(value: object, name: str) -> bool:
     if type(value) is not bool:
         no_overload(name, value)
-    return value
+    return bool(value)
 
 
 Turns = Callable[["Frame"], Iterable[Any]]

@@ -18,7 +18,7 @@ from fairlead.cel import types as t
 from fairlead.cel.device import DeviceView
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE
-from fairlead.cel.program import Program, compile
+from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
 

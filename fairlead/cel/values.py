@@ -13,7 +13,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from fairlead.cel.errors import EvaluationError
 from fairlead.kube.quantity import Quantity
@@ -245,10 +245,7 @@ def _equal_optionals(left: object, right: object) -> bool:
 def _equal_maps(left: dict[object, object], right: dict[object, object]) -> bool:
     if len(left) != len(right):
         return False
-    for key, value in left.items():
-        if key not in right or not equal_or_unlike(value, right[key]):
-            return False
-    return True
+    return all(key in right and equal_or_unlike(value, right[key]) for key, value in left.items())
 
 
 def contains(values: Iterable[object], wanted: object) -> bool:
@@ -266,7 +263,11 @@ def compare_numbers(left: object, right: object) -> int | None:
         if a != a or b != b:  # noqa: PLR0124 - NaN
             return None
         return (a > b) - (a < b)
-    return (left > right) - (left < right)  # type: ignore[operator]
+    return _sign(left, right)
+
+
+def _sign(left: Any, right: Any) -> int:
+    return int(left > right) - int(left < right)
 
 
 _ORDERED: Final = frozenset({str, bytes, bool, Timestamp, Duration})
@@ -278,7 +279,7 @@ def compare(left: object, right: object) -> int | None:
     if kind in _NUMBERS and other in _NUMBERS:
         return compare_numbers(left, right)
     if kind is other and kind in _ORDERED:
-        return (left > right) - (left < right)  # type: ignore[operator]
+        return _sign(left, right)
     no_overload("_<_", left, right)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cmp_to_key
+from itertools import pairwise
 from typing import Final
 
 from fairlead.cel.declare import Library
@@ -39,7 +40,8 @@ def _sort_by_keys(values: Values, keys: Values) -> list[object]:
         raise EvaluationError("@sortByAssociatedKeys() expected as many keys as elements")
     if keys:
         compare(keys[0], keys[0])
-    order = sorted(range(len(values)), key=cmp_to_key(lambda a, b: _order(keys[a], keys[b])))
+    by_key: Callable[[int, int], int] = lambda a, b: _order(keys[a], keys[b])  # noqa: E731
+    order = sorted(range(len(values)), key=cmp_to_key(by_key))
     return [values[index] for index in order]
 
 
@@ -136,7 +138,7 @@ def _declare_sets() -> None:
 
 
 def _is_sorted(values: Values) -> bool:
-    for left, right in zip(values, values[1:], strict=False):
+    for left, right in pairwise(values):
         order = compare(left, right)
         if order is not None and order > 0:
             return False
@@ -148,11 +150,11 @@ def _sum(start: object) -> Callable[[Values], object]:
         result = start
         for value in values:
             if type(value) is float and type(result) in {float, int}:
-                result = float(result) + value if type(result) is float or result == 0 else no_overload("sum", values)  # type: ignore[arg-type]
+                result = float(result) + value if type(result) is float or result == 0 else no_overload("sum", values)
             elif type(value) is int and type(result) is int:
                 result = check_int(result + value)
             elif type(value) is UInt and (type(result) is UInt or result == 0):
-                result = check_uint(int(result) + int(value))  # type: ignore[call-overload]
+                result = check_uint(int(result) + int(value))
             elif type(value) is Duration and (type(result) is Duration or result == 0):
                 result = Duration(check_int((result.ns if isinstance(result, Duration) else 0) + value.ns))
             else:

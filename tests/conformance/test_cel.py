@@ -1,0 +1,55 @@
+"""Every device selector that a real Kubernetes judged is judged alike: one test per recorded case.
+
+A `compile-error` must be found without a device; a `runtime-error` is told from `no-match`. Where the worst-case cost was
+recorded, ours may differ in the number, but never in whether the API admits the selector.
+"""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.cel import COST_MAX, CompileError, DeviceView, compile_selector
+from fairlead.kube.resource import Device
+
+
+def _cases(directory: Path) -> list[Any]:
+    cases = []
+    for path in sorted(directory.glob("cel*.jsonl.gz")):
+        with gzip.open(path, "rt") as lines:
+            for number, line in enumerate(lines):
+                case = json.loads(line)
+                cases.append(pytest.param(case, id=f"{path.name.partition('.')[0]}-{case.get('name', number)}"))
+    return cases
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "case" in metafunc.fixturenames:
+        directory = metafunc.config.getoption("--vectors")
+        cases = _cases(Path(directory))
+        if not cases:
+            reason = f"no cel*.jsonl.gz in {directory}; pass --vectors DIR"
+            cases = [pytest.param(None, id="absent", marks=pytest.mark.skip(reason=reason))]
+        metafunc.parametrize("case", cases)
+
+
+def test_cel_verdict_agrees(case: dict[str, Any]) -> None:
+    device = {
+        "name": "device",
+        "attributes": case.get("attributes") or {},
+        "capacity": case.get("capacity") or {},
+        "allowMultipleAllocations": case.get("allowMultipleAllocations"),
+    }
+    try:
+        selector = compile_selector(case["expression"])
+    except CompileError as error:
+        assert case["expect"] == "compile-error", str(error)
+        return
+    view = DeviceView.of(case["driver"], msgspec.convert(device, Device))
+    verdict = selector.verdict(view)
+    assert verdict.outcome.value == case["expect"], (case["expression"], verdict.reason, case.get("message"))
+    if case.get("estimatedCost") is not None:
+        assert (selector.estimated_cost > COST_MAX) == (case["estimatedCost"] > COST_MAX)
