@@ -1,0 +1,177 @@
+"""Kubelet's DRA manager: prepares a pod's claims before it starts, and gives them back after it ended.
+
+Exists to hold a driver to the real rules: a claim is fetched and must be the pod's, reserved for it and allocated;
+all claims of a pod for one driver go in one call; an answer with an error fails the pod and is asked again; a claim
+is prepared once however many pods use it, and unprepared after the last; after a restart everything is prepared again.
+Knows nothing of containers. Source: pkg/kubelet/cm/dra/manager.go, 1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from fairlead.sandbox.kubelet import checkpoint
+from fairlead.sandbox.kubelet.checkpoint import ClaimInfo
+from fairlead.sandbox.kubelet.plugins import ClaimRef, Plugin, PluginError
+from fairlead.sandbox.objects import (
+    Obj,
+    allocation_of,
+    is_claim_for,
+    is_reserved_for,
+    name_of,
+    namespace_of,
+    pod_claims,
+    results_of,
+    uid_of,
+)
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT: Final = "dra_manager_state"
+
+GetClaim = Callable[[str, str], Awaitable[Obj | None]]  # namespace, name; asks the API
+
+
+class PrepareError(Exception):
+    """Why a pod cannot start yet; it is tried again."""
+
+
+def check(pod: Obj, entry: Mapping[str, Any], name: str, claim: Obj | None) -> Obj:
+    """The claim, if the pod may use it now. Raises PrepareError."""
+    who = f"pod {name_of(pod)} ({uid_of(pod)})"
+    if claim is None:
+        raise PrepareError(f"failed to fetch ResourceClaim {name} referenced by {who}: not found")
+    if entry.get("resourceClaimTemplateName") is not None and not is_claim_for(claim, pod):
+        raise PrepareError(f"ResourceClaim {name} was not created for {who} (pod is not owner)")
+    if not is_reserved_for(claim, pod):
+        raise PrepareError(f"{who} is not allowed to use ResourceClaim {name} ({uid_of(claim)})")
+    if allocation_of(claim) is None:
+        raise PrepareError(f"ResourceClaim {name} ({uid_of(claim)}) has no allocation")
+    return claim
+
+
+class DraManager:
+    def __init__(self, *, state_dir: Path, get_claim: GetClaim, plugin: Callable[[str], Plugin]) -> None:
+        self._path = state_dir / CHECKPOINT
+        self._get_claim = get_claim
+        self._plugin = plugin
+        self._claims: dict[tuple[str, str], ClaimInfo] = {
+            (each.ref.namespace, each.ref.name): each for each in checkpoint.load(self._path)
+        }
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    @property
+    def claims(self) -> list[ClaimInfo]:
+        """What this node holds, in the order of namespace and name."""
+        return [self._claims[key] for key in sorted(self._claims)]
+
+    async def prepare(self, pod: Obj) -> None:
+        """Make the pod's claims ready. Raises PrepareError or PluginError; both mean: again, later."""
+        entries = [(entry, name) for entry, name in pod_claims(pod)]
+        if not entries:
+            return
+        async with self._locked((namespace_of(pod), name) for _, name in entries if name):
+            infos = [await self._admit(pod, entry, name) for entry, name in entries]
+            self._save()
+            wanting = [each for each in {id(each): each for each in infos}.values() if not each.prepared]
+            for driver, claims in _by_driver(wanting).items():
+                await self._prepare(driver, claims)
+            for each in wanting:
+                each.prepared = True
+            self._save()
+
+    async def _admit(self, pod: Obj, entry: Mapping[str, Any], name: str | None) -> ClaimInfo:
+        if name is None:
+            raise PrepareError(f"pod {name_of(pod)}: ResourceClaim for {entry.get('name')!r} not created yet")
+        namespace = namespace_of(pod)
+        claim = check(pod, entry, name, await self._get_claim(namespace, name))
+        known = self._claims.get((namespace, name))
+        if known is not None and known.ref.uid != uid_of(claim):
+            raise PrepareError(
+                f"old ResourceClaim with same name {name} and different UID {known.ref.uid} still exists"
+            )
+        if known is None:
+            drivers = tuple(dict.fromkeys(str(each["driver"]) for each in results_of(claim)))
+            ref = ClaimRef(namespace=namespace, name=name, uid=uid_of(claim))
+            known = self._claims[namespace, name] = ClaimInfo(ref=ref, drivers=drivers)
+        known.pods.add(uid_of(pod))
+        return known
+
+    async def _prepare(self, driver: str, claims: list[ClaimInfo]) -> None:
+        answer = await self._plugin(driver).prepare([each.ref for each in claims])
+        failed: list[str] = []
+        for each in claims:
+            devices = answer[each.ref.uid]
+            if isinstance(devices, str):
+                failed.append(f"NodePrepareResources failed for ResourceClaim {each.ref.name}: {devices}")
+            else:
+                each.devices[driver] = devices
+        self._save()
+        if failed:
+            raise PrepareError("; ".join(failed))
+
+    async def unprepare(self, pod_uid: str) -> None:
+        """Give back what this pod was the last to use. Raises PluginError, PrepareError; both mean: again, later."""
+        keys = [key for key, each in self._claims.items() if pod_uid in each.pods]
+        if not keys:
+            return
+        async with self._locked(keys):
+            mine = [self._claims[key] for key in keys if key in self._claims and pod_uid in self._claims[key].pods]
+            for each in mine:
+                if len(each.pods) > 1:
+                    each.pods.discard(pod_uid)
+            last = [each for each in mine if pod_uid in each.pods]
+            for driver, claims in _by_driver(last).items():
+                answer = await self._plugin(driver).unprepare([each.ref for each in claims])
+                failed = [
+                    f"ResourceClaim {each.ref.name}: {answer[each.ref.uid]}" for each in claims if answer[each.ref.uid]
+                ]
+                if failed:
+                    raise PrepareError(f"NodeUnprepareResources failed for {'; '.join(failed)}")
+            for each in last:
+                del self._claims[each.ref.namespace, each.ref.name]
+            self._save()
+
+    def cdi_ids(self, pod: Obj, container: Mapping[str, Any]) -> list[str]:
+        """The CDI devices of one container: those of the claims and requests that it names."""
+        names = {str(entry.get("name")): name for entry, name in pod_claims(pod)}
+        found: list[str] = []
+        for wanted in (container.get("resources") or {}).get("claims") or ():
+            info = self._claims.get((namespace_of(pod), names.get(str(wanted["name"])) or ""))
+            if info is None:
+                raise PrepareError(f"claim {wanted['name']!r} of pod {name_of(pod)} is not prepared")
+            found += info.cdi_ids(str(wanted.get("request") or ""))
+        return list(dict.fromkeys(found))
+
+    async def reconcile(self, live: Iterable[str]) -> None:
+        """Give back what pods held that no longer exist here; failures are left for the next time."""
+        known = set(live)
+        for uid in sorted({uid for each in self._claims.values() for uid in each.pods} - known):
+            try:
+                await self.unprepare(uid)
+            except (PluginError, PrepareError) as error:
+                log.info("claims of pod %s not given back yet: %s", uid, error)
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
+        """One at a time per claim; sorted, so that two pods never wait for each other."""
+        async with contextlib.AsyncExitStack() as stack:
+            for key in sorted(set(keys)):
+                await stack.enter_async_context(self._locks.setdefault(key, asyncio.Lock()))
+            yield
+
+    def _save(self) -> None:
+        checkpoint.save(self._path, self.claims)
+
+
+def _by_driver(claims: Iterable[ClaimInfo]) -> dict[str, list[ClaimInfo]]:
+    grouped: dict[str, list[ClaimInfo]] = {}
+    for each in claims:
+        for driver in each.drivers:
+            grouped.setdefault(driver, []).append(each)
+    return grouped

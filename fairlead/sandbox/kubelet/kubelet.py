@@ -1,0 +1,219 @@
+"""The kubelet of one simulated node: its parts, put together.
+
+Exists so that the real driver meets what it meets on a real node, and so that pods run. Everything it knows of the
+cluster comes over HTTPS as system:node:<name>. It may be stopped and started again: what must survive is in the state
+directory (claims) and in the Runtime (containers), which belong to the node.
+Does not do: volumes, probes, images, resource admission, mirror pods, the DRA health stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.limits import Backoff, Clock
+from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
+from fairlead.sandbox.kubelet import cdi, node_object
+from fairlead.sandbox.kubelet.dra import DraManager
+from fairlead.sandbox.kubelet.node_object import Machine
+from fairlead.sandbox.kubelet.plugins import PluginManager
+from fairlead.sandbox.kubelet.pod_worker import Host, PodWorker
+from fairlead.sandbox.kubelet.runtime import Container, Runtime
+from fairlead.sandbox.loop import RECONNECT
+from fairlead.sandbox.objects import Obj, name_of, namespace_of, uid_of
+
+log = logging.getLogger(__name__)
+
+_PODS: Final = raw(PODS)
+_CLAIMS: Final = raw(RESOURCE_CLAIMS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubeletOptions:
+    """`registry_dir`, `cdi_dir` and `state_dir` are the node's; times are the real kubelet's unless a test says less."""
+
+    node_name: str
+    registry_dir: Path
+    cdi_dir: Path
+    state_dir: Path
+    machine: Machine = field(default_factory=Machine)
+    lease_s: float = 40.0
+    wiping_delay_s: float = 30.0
+    reconcile_s: float = 60.0
+
+
+class Kubelet:
+    """`run()` never returns; cancel it, and containers go on without it."""
+
+    def __init__(
+        self,
+        client: Client,
+        options: KubeletOptions,
+        runtime: Runtime,
+        *,
+        random: Random,
+        wall: Clock = time.time,
+    ) -> None:
+        self.options = options
+        self.ready = asyncio.Event()
+        self._client = client
+        self._runtime = runtime
+        self._random = random
+        self._wall = wall
+        options.state_dir.mkdir(parents=True, exist_ok=True)
+        self._events = EventRecorder(client, "kubelet", instance=options.node_name)
+        self._plugins = PluginManager(
+            registry_dir=options.registry_dir, on_found=self._driver_found, on_lost=self._driver_lost
+        )
+        self.dra = DraManager(state_dir=options.state_dir, get_claim=self._get_claim, plugin=self._plugins.get)
+        self._pods = Informer(client, _PODS, fields=f"spec.nodeName={options.node_name}", backoff=RECONNECT)
+        self._workers: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
+        self._wipes: dict[str, asyncio.Task[None]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def containers(self) -> dict[tuple[str, str, str], Container]:
+        """By namespace, pod and container, what runs on the node now, with what its CDI edits gave it."""
+        return self._runtime.running
+
+    @property
+    def drivers(self) -> PluginManager:
+        return self._plugins
+
+    async def run(self) -> None:
+        name, machine = self.options.node_name, self.options.machine
+        await self._wipe("", delay_s=0.0)  # as at every start: slices may be of a driver that is no more
+        registered = await self._register()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._pods.subscribe(self._pod_changed)
+                group.create_task(self._plugins.run(), name=f"{name}: plugins")
+                group.create_task(self._events.run(), name=f"{name}: events")
+                group.create_task(self._pods.run(), name=f"{name}: pods")
+                group.create_task(self._reconcile(), name=f"{name}: reconcile")
+                group.create_task(
+                    node_object.heartbeat(
+                        self._client, name, machine, registered, wall=self._wall, lease_s=self.options.lease_s
+                    ),
+                    name=f"{name}: heartbeat",
+                )
+                await self._pods.synced.wait()
+                self.ready.set()
+        finally:
+            self._group = None
+
+    async def _register(self) -> Obj:
+        attempt = 0
+        while True:
+            try:
+                return await node_object.register(
+                    self._client, self.options.node_name, self.options.machine, wall=self._wall
+                )
+            except errors.ApiError as error:
+                log.info("node %s: not registered yet: %s", self.options.node_name, error)
+                await asyncio.sleep(self._jitter(RECONNECT, attempt))
+                attempt += 1
+
+    # -- pods ------------------------------------------------------------------------------------------------------
+
+    def _pod_changed(self, change: Change[Raw]) -> None:
+        uid = uid_of(change.object)
+        known = self._workers.get(uid)
+        if known is not None:
+            known[0].update(change.new)
+        elif change.new is not None and self._group is not None:
+            worker = PodWorker(host=self._host(change.new), pod=change.new)
+            task = self._group.create_task(self._work(worker), name=f"pod {change.key}")
+            self._workers[uid] = (worker, task)
+
+    async def _work(self, worker: PodWorker) -> None:
+        try:
+            await worker.run()
+        except Exception:
+            log.exception("node %s: pod %s", self.options.node_name, name_of(worker.pod))
+        finally:
+            del self._workers[worker.uid]
+
+    def _host(self, pod: Obj) -> Host:
+        number = int.from_bytes(uid_of(pod).encode()[-2:], "big")
+        return Host(
+            dra=self.dra,
+            runtime=self._runtime,
+            wall=self._wall,
+            jitter=self._jitter,
+            resolve=lambda names: cdi.resolve(self.options.cdi_dir, names),
+            patch_status=self._patch_status,
+            remove=self._remove,
+            warn=lambda subject, reason, message: self._events.record(
+                Regarding.of(PODS, subject), reason, message, type="Warning"
+            ),
+            host_ip=self.options.machine.address,
+            pod_ip=f"10.244.{number >> 8}.{number & 255}",
+        )
+
+    async def _patch_status(self, pod: Obj, status: Obj) -> Obj | None:
+        body = {"metadata": {"uid": uid_of(pod)}, "status": status}
+        patched = await self._client.patch(
+            _PODS, name_of(pod), body, namespace=namespace_of(pod), kind=Patch.STRATEGIC, subresource="status"
+        )
+        self._pods.note(patched)
+        return patched
+
+    async def _remove(self, pod: Obj) -> None:
+        await self._client.delete(_PODS, name_of(pod), namespace_of(pod), uid=uid_of(pod), grace_period_s=0)
+
+    async def _get_claim(self, namespace: str, name: str) -> Obj | None:
+        try:
+            return await self._client.get(_CLAIMS, name, namespace)
+        except errors.NotFound:
+            return None
+
+    async def _reconcile(self) -> None:
+        """Give back what pods held that are no longer here; they may have gone while this kubelet was not running."""
+        await self._pods.synced.wait()
+        while True:
+            live = {uid_of(pod) for pod in self._pods.all()}
+            for uid in self._runtime.pods() - live - set(self._workers):
+                self._runtime.forget(uid)
+            await self.dra.reconcile(live | set(self._workers))
+            await asyncio.sleep(self.options.reconcile_s)
+
+    # -- drivers ---------------------------------------------------------------------------------------------------
+
+    def _driver_found(self, driver: str) -> None:
+        wipe = self._wipes.pop(driver, None)
+        if wipe is not None:
+            wipe.cancel()
+
+    def _driver_lost(self, driver: str) -> None:
+        if self._group is not None and driver not in self._wipes:
+            wipe = self._wipe(driver, delay_s=self.options.wiping_delay_s)
+            self._wipes[driver] = self._group.create_task(wipe, name=f"wipe {driver}")
+
+    async def _wipe(self, driver: str, *, delay_s: float) -> None:
+        """Delete this node's ResourceSlices (of one driver), after giving the driver time to come back."""
+        await asyncio.sleep(delay_s)
+        fields = f"spec.nodeName={self.options.node_name}" + (f",spec.driver={driver}" if driver else "")
+        attempt = 0
+        while True:
+            try:
+                await self._client.request("DELETE", RESOURCE_SLICES.path(), params={"fieldSelector": fields})
+                self._wipes.pop(driver, None)
+                return
+            except errors.ApiError as error:
+                log.info("node %s: slices not wiped yet: %s", self.options.node_name, error)
+                await asyncio.sleep(self._jitter(RECONNECT, attempt))
+                attempt += 1
+
+    def _jitter(self, backoff: Backoff, attempt: int) -> float:
+        return backoff.delay(attempt, self._random)

@@ -1,0 +1,112 @@
+"""The status that a kubelet reports for a pod, from what its containers do.
+
+Exists as pure functions so that phases and conditions are a table test. Source: kubelet_pods.go getPhase,
+status/generate.go, 1.36.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.kube import timestamps
+from fairlead.sandbox.kubelet.runtime import Container
+from fairlead.sandbox.objects import Obj, containers_of, spec_of, status_of, with_condition
+
+
+def phase(pod: Obj, containers: Mapping[str, Container | None]) -> str:
+    """Pending, Running, Succeeded or Failed. A container that will be restarted counts as running."""
+    found = list(containers.values())
+    if any(each is None for each in found):
+        return "Pending"
+    policy = str(spec_of(pod).get("restartPolicy") or "Always")
+    ended = [each.exit_code for each in found if each is not None and each.ended_s is not None]
+    if len(ended) < len(found):
+        return "Running"
+    if policy == "Always" or (policy == "OnFailure" and any(ended)):
+        return "Running"
+    return "Failed" if any(ended) else "Succeeded"
+
+
+def restarts(pod: Obj, container: Container) -> bool:
+    policy = str(spec_of(pod).get("restartPolicy") or "Always")
+    return container.ended_s is not None and (
+        policy == "Always" or (policy == "OnFailure" and bool(container.exit_code))
+    )
+
+
+def status(
+    pod: Obj,
+    containers: Mapping[str, Container | None],
+    *,
+    now_s: float,
+    host_ip: str,
+    pod_ip: str,
+    final: str = "",
+    waiting: str = "ContainerCreating",
+    message: str = "",
+) -> Obj:
+    """The status to write. `final` is the phase that is forced on a pod that was stopped; `waiting` why one waits."""
+    now = timestamps.seconds(now_s)
+    where = final or phase(pod, containers)
+    listed = [
+        _container(each, containers.get(str(each["name"])), waiting=waiting, message=message)
+        for each in containers_of(pod)
+    ]
+    ready = where == "Running" and all(each["ready"] for each in listed)
+    conditions: Sequence[Mapping[str, Any]] = status_of(pod).get("conditions") or ()
+    done = where in {"Succeeded", "Failed"}
+    reason = {"reason": "PodCompleted"} if where == "Succeeded" else {}
+    unready = reason or ({} if ready else {"reason": "PodFailed" if done else "ContainersNotReady"})
+    for new in (
+        {"type": "PodReadyToStartContainers", "status": _truth(where == "Running")},
+        {"type": "Initialized", "status": "True", **reason},
+        {"type": "Ready", "status": _truth(ready), **unready},
+        {"type": "ContainersReady", "status": _truth(ready), **unready},
+    ):
+        conditions = with_condition(_without_reason(conditions, new), new, now=now)
+    made: Obj = {
+        "phase": where,
+        "conditions": list(conditions),
+        "containerStatuses": listed,
+        "startTime": status_of(pod).get("startTime") or now,
+        "hostIP": host_ip,
+        "hostIPs": [{"ip": host_ip}],
+        "qosClass": status_of(pod).get("qosClass") or "Burstable",
+    }
+    if where != "Pending":
+        made |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
+    return made
+
+
+def _truth(value: bool) -> str:
+    return "True" if value else "False"
+
+
+def _without_reason(conditions: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """A reason belongs to the state it explains: it goes when the condition is written without one."""
+    return [
+        {key: value for key, value in each.items() if key not in {"reason", "message"}}
+        if each.get("type") == new["type"]
+        else each
+        for each in conditions
+    ]
+
+
+def _container(spec: Mapping[str, Any], container: Container | None, *, waiting: str, message: str) -> Obj:
+    image = str(spec.get("image") or "")
+    listed: Obj = {"name": spec["name"], "image": image, "imageID": image, "restartCount": 0}
+    if container is None:
+        why = {"reason": waiting, **({"message": message} if message else {})}
+        return {**listed, "ready": False, "started": False, "state": {"waiting": why}}
+    listed["restartCount"] = container.restarts
+    began = timestamps.seconds(container.started_s)
+    if container.ended_s is None:
+        return {**listed, "ready": True, "started": True, "state": {"running": {"startedAt": began}}}
+    ended = {
+        "exitCode": container.exit_code or 0,
+        "reason": "Error" if container.exit_code else "Completed",
+        "startedAt": began,
+        "finishedAt": timestamps.seconds(container.ended_s),
+    }
+    return {**listed, "ready": False, "started": False, "state": {"terminated": ended}}

@@ -1,0 +1,247 @@
+"""The life of one pod on a node: prepare, start, wait, stop, give back, report, remove.
+
+Exists because the order of these is what a driver and a controller rely on: nothing starts before all claims are
+prepared; claims are given back after the last container ended and before the pod's end is reported, so that the
+claim is not freed while the node still holds its devices. Works on one pod until it is gone from the API; every
+step that fails is tried again. Source: pkg/kubelet/kubelet.go SyncPod, SyncTerminatingPod, 1.36.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairlead.kube import errors
+from fairlead.kube.limits import Backoff, Clock
+from fairlead.sandbox.kubelet import pod_status
+from fairlead.sandbox.kubelet.cdi import CdiError, Edits
+from fairlead.sandbox.kubelet.dra import DraManager, PrepareError
+from fairlead.sandbox.kubelet.plugins import PluginError
+from fairlead.sandbox.kubelet.program import Program, program_of
+from fairlead.sandbox.kubelet.runtime import SIGKILL_EXIT, Container, Runtime
+from fairlead.sandbox.objects import (
+    Obj,
+    containers_of,
+    is_deleting,
+    key_of,
+    name_of,
+    namespace_of,
+    phase_of,
+    spec_of,
+    uid_of,
+)
+
+log = logging.getLogger(__name__)
+
+RETRY: Final = Backoff(base_s=0.2, max_s=5.0)
+RESTART: Final = Backoff(base_s=1.0, max_s=300.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """What a pod's worker may use of its kubelet."""
+
+    dra: DraManager
+    runtime: Runtime
+    wall: Clock
+    jitter: Callable[[Backoff, int], float]
+    resolve: Callable[[list[str]], Edits]
+    patch_status: Callable[[Obj, Obj], Awaitable[Obj | None]]
+    remove: Callable[[Obj], Awaitable[None]]
+    warn: Callable[[Obj, str, str], None]
+    host_ip: str
+    pod_ip: str
+
+
+@dataclass(kw_only=True)
+class PodWorker:
+    host: Host
+    pod: Obj
+    gone: bool = False  # removed from the API
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def update(self, pod: Obj | None) -> None:
+        if pod is None:
+            self.gone = True
+        else:
+            self.pod = pod
+        self._changed.set()
+
+    @property
+    def uid(self) -> str:
+        return uid_of(self.pod)
+
+    def _stopped(self) -> bool:
+        """The pod shall not run (any more): removed, being deleted, or ended by somebody else's word."""
+        return self.gone or is_deleting(self.pod) or phase_of(self.pod) in {"Succeeded", "Failed"}
+
+    async def run(self) -> None:
+        """Until the pod is gone from the API, or has nothing left to do but be there."""
+        if not self._stopped() and await self._start():
+            await self._watch()
+        await self._finish()
+        while not self.gone:
+            if is_deleting(self.pod):
+                with contextlib.suppress(errors.NotFound):
+                    await self._retrying(lambda: self.host.remove(self.pod), "remove")
+                return
+            await self._wait(None)
+
+    # -- starting --------------------------------------------------------------------------------------------------
+
+    async def _start(self) -> bool:
+        """Prepare the claims and start what does not run yet. False when the pod was stopped meanwhile."""
+        attempt = 0
+        while not self._stopped():
+            try:
+                await self.host.dra.prepare(self.pod)
+                edits = {
+                    str(each["name"]): self.host.resolve(self.host.dra.cdi_ids(self.pod, each))
+                    for each in containers_of(self.pod)
+                }
+            except (PrepareError, PluginError, CdiError, errors.ApiError) as error:
+                log.info("pod %s: %s", key_of(self.pod), error)
+                self.host.warn(
+                    self.pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}"
+                )
+                if attempt == 0:
+                    await self._report(message=str(error))
+                await self._wait(self.host.jitter(RETRY, attempt))
+                attempt += 1
+                continue
+            if self._stopped():
+                return False
+            self._start_containers(edits)
+            await self._report()
+            return True
+        return False
+
+    def _start_containers(self, edits: dict[str, Edits]) -> None:
+        # A node that lost power finds pods that the API knows as running, without their containers.
+        lost = phase_of(self.pod) == "Running" and not any(self._containers().values())
+        delay_s = sum(program_of(each).run_s or 0.0 for each in spec_of(self.pod).get("initContainers") or ())
+        for each in containers_of(self.pod):
+            name = str(each["name"])
+            if self.host.runtime.find(self.uid, name) is not None:
+                continue
+            program = program_of(each)
+            if lost and spec_of(self.pod).get("restartPolicy") == "Never":
+                program = Program(0.0, SIGKILL_EXIT)
+            elif delay_s and program.run_s is not None:
+                program = Program(program.run_s + delay_s, program.exit_code)
+            self.host.runtime.start(
+                self.uid,
+                name,
+                namespace=namespace_of(self.pod),
+                pod=name_of(self.pod),
+                program=program,
+                edits=edits[name],
+            )
+
+    # -- running ---------------------------------------------------------------------------------------------------
+
+    def _containers(self) -> dict[str, Container | None]:
+        return {
+            str(each["name"]): self.host.runtime.find(self.uid, str(each["name"])) for each in containers_of(self.pod)
+        }
+
+    async def _watch(self) -> None:
+        """Until every container has ended for good, or the pod is stopped."""
+        while not self._stopped():
+            found = [each for each in self._containers().values() if each is not None]
+            running = [each for each in found if each.ended_s is None]
+            again = [each for each in found if pod_status.restarts(self.pod, each)]
+            if again:
+                await self._report()
+                await self._wait(self.host.jitter(RESTART, max(each.restarts for each in again)))
+                if not self._stopped():
+                    self._restart(again)
+                    await self._report()
+                continue
+            if not running:
+                return
+            await self._wait(None, *(each.ended for each in running))
+            if not self._stopped() and len(running) > 1:
+                await self._report()
+
+    def _restart(self, containers: list[Container]) -> None:
+        specs = {str(each["name"]): each for each in containers_of(self.pod)}
+        for each in containers:
+            self.host.runtime.start(
+                self.uid,
+                each.name,
+                namespace=each.namespace,
+                pod=each.pod,
+                program=program_of(specs[each.name]),
+                edits=each.edits,
+                restarts=each.restarts + 1,
+            )
+
+    # -- ending ----------------------------------------------------------------------------------------------------
+
+    async def _finish(self) -> None:
+        """Stop what runs, give the claims back, then say how it ended."""
+        was_running = any(each is not None for each in self._containers().values())
+        self.host.runtime.stop(self.uid)
+        attempt = 0
+        while True:
+            try:
+                await self.host.dra.unprepare(self.uid)
+                break
+            except (PluginError, PrepareError) as error:
+                log.info("pod %s: %s", key_of(self.pod), error)
+                if attempt == 0:
+                    self.host.warn(self.pod, "FailedUnprepareDynamicResources", str(error))
+                await asyncio.sleep(self.host.jitter(RETRY, attempt))
+                attempt += 1
+        if not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
+            failed = any(each is None or each.exit_code for each in self._containers().values())
+            await self._report(final="Failed" if failed else "Succeeded")
+        self.host.runtime.forget(self.uid)
+
+    async def _report(self, *, final: str = "", message: str = "") -> None:
+        containers = self._containers()
+        made = pod_status.status(
+            self.pod,
+            containers,
+            now_s=self.host.wall(),
+            host_ip=self.host.host_ip,
+            pod_ip=self.host.pod_ip,
+            final=final,
+            message=message,
+        )
+
+        async def patch() -> None:
+            patched = await self.host.patch_status(self.pod, made)
+            if patched is not None and not self.gone:
+                self.pod = patched
+
+        await self._retrying(patch, "status")
+
+    async def _retrying(self, call: Callable[[], Awaitable[None]], what: str) -> None:
+        attempt = 0
+        while not self.gone:
+            try:
+                return await call()
+            except errors.NotFound:
+                return None
+            except errors.ApiError as error:
+                log.info("pod %s: %s: %s", key_of(self.pod), what, error)
+                await asyncio.sleep(self.host.jitter(RETRY, attempt))
+                attempt += 1
+        return None
+
+    async def _wait(self, timeout_s: float | None, *events: asyncio.Event) -> None:
+        """Until the pod changed in the API, one of the events came, or time is up."""
+        self._changed.clear()
+        tasks = [asyncio.ensure_future(each.wait()) for each in (self._changed, *events)]
+        try:
+            await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)

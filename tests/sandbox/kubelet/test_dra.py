@@ -1,0 +1,270 @@
+"""Kubelet's rules towards a DRA driver, with a fake driver behind real unix sockets."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.driver import protocol
+from fairlead.sandbox.kubelet import checkpoint
+from fairlead.sandbox.kubelet.dra import CHECKPOINT, DraManager, PrepareError
+from fairlead.sandbox.kubelet.plugins import PluginError, PluginManager
+from fairlead.sandbox.kubelet.testing import FakeDriver
+
+Obj = dict[str, Any]
+
+
+def pod(name: str = "p", *claims: str) -> Obj:
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": f"uid-{name}"},
+        "spec": {
+            "resourceClaims": [{"name": each, "resourceClaimName": each} for each in claims or ("c",)],
+            "containers": [{"name": "main", "resources": {"claims": [{"name": each} for each in claims or ("c",)]}}],
+        },
+    }
+
+
+def claim(name: str = "c", *pods: str, uid: str = "", driver: str = "gpu.example.com") -> Obj:
+    consumers = [{"resource": "pods", "name": each, "uid": f"uid-{each}"} for each in pods or ("p",)]
+    results = [{"request": "gpu", "driver": driver, "pool": "n1", "device": f"dev-{name}"}]
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": uid or f"uid-{name}"},
+        "status": {"allocation": {"devices": {"results": results}}, "reservedFor": consumers},
+    }
+
+
+class Node:
+    """Plugin manager and DRA manager of one node, and the claims that the API would return."""
+
+    def __init__(self, root: Path, *claims: Obj) -> None:
+        self.root = root
+        self.claims = {each["metadata"]["name"]: each for each in claims}
+        self.heard: list[str] = []
+        self.plugins = PluginManager(
+            registry_dir=root / "reg",
+            on_found=lambda driver: self.heard.append(f"found {driver}"),
+            on_lost=lambda driver: self.heard.append(f"lost {driver}"),
+        )
+        self.dra = self.new_manager()
+
+    def new_manager(self) -> DraManager:
+        async def get(_namespace: str, name: str) -> Obj | None:
+            return self.claims.get(name)
+
+        return DraManager(state_dir=self.root, get_claim=get, plugin=self.plugins.get)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Node"]:
+        task = asyncio.create_task(self.plugins.run())
+        try:
+            yield self
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 5.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what is waited for happens behind sockets
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def node(short_dir: Path) -> AsyncIterator[Node]:
+    async with Node(short_dir, claim()).running() as made:
+        yield made
+
+
+@pytest.fixture
+async def driver(node: Node) -> AsyncIterator[FakeDriver]:
+    async with FakeDriver(root=node.root).serving() as made:
+        await until(lambda: node.heard)
+        yield made
+
+
+# -- registration ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_driver_is_registered_with_the_first_of_its_versions_that_kubelet_knows(node: Node) -> None:
+    fake = FakeDriver(root=node.root, versions=("v9.DRAPlugin", protocol.DRA_V1BETA1, protocol.DRA_V1))
+    async with fake.serving():
+        await until(lambda: node.heard == ["found gpu.example.com"])
+        assert fake.registered == [(True, "")]
+        assert node.plugins.get("gpu.example.com").version == protocol.DRA_V1BETA1
+        await node.dra.prepare(pod())
+        assert fake.calls == [("prepare", ("c",))]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"), [({"versions": ("v9.DRAPlugin",)}, "is supported"), ({"kind": "CSIPlugin"}, "is not handled")]
+)
+async def test_a_plugin_that_kubelet_cannot_use_is_told_why(node: Node, wrong: dict[str, Any], why: str) -> None:
+    fake = FakeDriver(root=node.root, **wrong)
+    async with fake.serving():
+        await until(lambda: fake.registered)
+    assert fake.registered[0][0] is False
+    assert why in fake.registered[0][1]
+
+
+async def test_a_hidden_socket_is_left_alone(node: Node) -> None:
+    fake = FakeDriver(root=node.root)
+    async with fake.serving(socket=".reg.sock"), FakeDriver(root=node.root / "b", name="other").serving():
+        await asyncio.sleep(0.3)
+    assert fake.registered == []
+
+
+async def test_a_driver_whose_socket_goes_is_lost_and_found_when_it_is_back(node: Node) -> None:
+    async with FakeDriver(root=node.root).serving():
+        await until(lambda: node.heard == ["found gpu.example.com"])
+    await until(lambda: node.heard == ["found gpu.example.com", "lost gpu.example.com"])
+    await until(lambda: not node.plugins.is_connected("gpu.example.com"))
+    async with FakeDriver(root=node.root).serving():
+        await until(lambda: node.heard[-1] == "found gpu.example.com" and len(node.heard) == 3)
+        await node.dra.prepare(pod())
+
+
+# -- preparing -------------------------------------------------------------------------------------------------------
+
+
+async def test_all_claims_of_a_pod_go_in_one_call(node: Node, driver: FakeDriver) -> None:
+    node.claims["d"] = claim("d")
+    await node.dra.prepare(pod("p", "c", "d"))
+    assert driver.calls == [("prepare", ("c", "d"))]
+    assert driver.prepared() == ["uid-c", "uid-d"]
+    subject = pod("p", "c", "d")
+    assert node.dra.cdi_ids(subject, subject["spec"]["containers"][0]) == [
+        "example.com/claim=uid-c-dev",
+        "example.com/claim=uid-d-dev",
+    ]
+
+
+async def test_a_container_gets_only_the_requests_that_it_names(node: Node, driver: FakeDriver) -> None:
+    await node.dra.prepare(pod())
+    assert node.dra.cdi_ids(pod(), {"resources": {"claims": [{"name": "c", "request": "gpu"}]}}) != []
+    assert node.dra.cdi_ids(pod(), {"resources": {"claims": [{"name": "c", "request": "nic"}]}}) == []
+    assert node.dra.cdi_ids(pod(), {}) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (None, "not found"),
+        (claim("c", "somebody-else"), "is not allowed to use"),
+        ({**claim(), "status": {"reservedFor": claim()["status"]["reservedFor"]}}, "has no allocation"),
+    ],
+)
+async def test_a_claim_that_the_pod_may_not_use_is_never_prepared(
+    node: Node, driver: FakeDriver, found: Obj | None, why: str
+) -> None:
+    node.claims = {"c": found} if found else {}
+    with pytest.raises(PrepareError, match=why):
+        await node.dra.prepare(pod())
+    assert driver.calls == []
+
+
+async def test_a_claim_made_for_another_pod_is_refused(node: Node, driver: FakeDriver) -> None:
+    subject = pod()
+    subject["spec"]["resourceClaims"] = [{"name": "c", "resourceClaimTemplateName": "t"}]
+    subject["status"] = {"resourceClaimStatuses": [{"name": "c", "resourceClaimName": "c"}]}
+    with pytest.raises(PrepareError, match="not owner"):
+        await node.dra.prepare(subject)
+    assert driver.calls == []
+
+
+async def test_an_error_of_the_driver_is_the_pods_error_and_asked_again(node: Node, driver: FakeDriver) -> None:
+    driver.errors["c"] = "GPU fell off the bus"
+    with pytest.raises(PrepareError, match="GPU fell off the bus"):
+        await node.dra.prepare(pod())
+    driver.errors.clear()
+    await node.dra.prepare(pod())
+    assert [kind for kind, _ in driver.calls] == ["prepare", "prepare"]
+
+
+def _renamed(request: Any, answer: Any) -> Any:
+    answer.claims["nobody"].CopyFrom(answer.claims["uid-c"])
+    return answer
+
+
+def _emptied(request: Any, answer: Any) -> Any:
+    answer.claims.clear()
+    return answer
+
+
+@pytest.mark.parametrize(("answer", "why"), [(_renamed, "unknown claims nobody"), (_emptied, "skipped claims uid-c")])
+async def test_an_answer_for_other_claims_than_asked_breaks_the_protocol(
+    node: Node, driver: FakeDriver, answer: Callable[[Any, Any], Any], why: str
+) -> None:
+    driver.answer = answer
+    with pytest.raises(PluginError, match=why):
+        await node.dra.prepare(pod())
+
+
+async def test_a_driver_that_is_not_there_is_named(node: Node) -> None:
+    with pytest.raises(PluginError, match=r"DRA driver gpu\.example\.com is not registered"):
+        await node.dra.prepare(pod())
+
+
+# -- sharing, giving back, restarting --------------------------------------------------------------------------------
+
+
+async def test_a_shared_claim_is_prepared_once_and_unprepared_after_its_last_pod(
+    node: Node, driver: FakeDriver
+) -> None:
+    node.claims["c"] = claim("c", "p", "q")
+    await asyncio.gather(node.dra.prepare(pod("p")), node.dra.prepare(pod("q")))
+    assert driver.calls == [("prepare", ("c",))]
+    await node.dra.unprepare("uid-p")
+    assert driver.calls == [("prepare", ("c",))]
+    await node.dra.unprepare("uid-q")
+    assert driver.calls[-1] == ("unprepare", ("c",))
+    assert node.dra.claims == []
+
+
+async def test_a_restarted_kubelet_prepares_again_and_unprepares_what_the_api_forgot(
+    node: Node, driver: FakeDriver
+) -> None:
+    await node.dra.prepare(pod())
+    again = node.new_manager()
+    await again.prepare(pod())
+    assert driver.calls == [("prepare", ("c",)), ("prepare", ("c",))]
+    node.claims.clear()
+    last = node.new_manager()
+    await last.reconcile([])
+    assert driver.calls[-1] == ("unprepare", ("c",))
+    assert driver.prepared() == []
+
+
+async def test_a_failed_unprepare_keeps_the_claim_for_the_next_try(node: Node, driver: FakeDriver) -> None:
+    await node.dra.prepare(pod())
+
+    def refuse(request: Any, answer: Any) -> Any:
+        answer.claims["uid-c"].error = "busy"
+        return answer
+
+    driver.answer = refuse
+    with pytest.raises(PrepareError, match="busy"):
+        await node.dra.unprepare("uid-p")
+    driver.answer = None
+    await node.dra.unprepare("uid-p")
+    assert node.dra.claims == []
+
+
+async def test_a_claim_made_anew_under_the_same_name_waits_for_the_old_one(node: Node, driver: FakeDriver) -> None:
+    await node.dra.prepare(pod())
+    node.claims["c"] = claim("c", "q", uid="another")
+    with pytest.raises(PrepareError, match="old ResourceClaim with same name"):
+        await node.dra.prepare(pod("q"))
+    await node.dra.unprepare("uid-p")
+    await node.dra.prepare(pod("q"))
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"data": "[]", "checksum": 1}', "null"])
+def test_a_checkpoint_that_cannot_be_read_is_set_aside(short_dir: Path, text: str) -> None:
+    path = short_dir / CHECKPOINT
+    path.write_text(text)
+    assert checkpoint.load(path) == []
+    assert not path.exists()
+    assert path.with_suffix(".corrupt").read_text() == text
