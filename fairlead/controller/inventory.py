@@ -20,6 +20,7 @@ from fairlead.controller.model import DeviceRef
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
+    from fairlead.cel import DeviceView
     from fairlead.controller.constraints import Value
     from fairlead.controller.model import Amount
     from fairlead.kube import resource
@@ -46,7 +47,6 @@ class Device:
         "_values",
         "draws",
         "everywhere",
-        "face",
         "local",
         "name",
         "node",
@@ -80,8 +80,7 @@ class Device:
         self.draws: Draw = ()
         self.use: Use | None = None
         self.order = 0
-        self.view: object = None  # fairlead.cel's view, built by the selectors when first asked
-        self.face: object = None
+        self.view: DeviceView | None = None  # built by the selectors when first asked
         self._values: dict[str, frozenset[Value]] | None = None
 
     def __repr__(self) -> str:

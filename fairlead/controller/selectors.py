@@ -24,10 +24,6 @@ class Selectors:
     def __init__(self) -> None:
         self._compiled: dict[str, Selector | str] = {}
 
-    def compile(self, text: str) -> Selector:
-        """Raises CompileError."""
-        return compile_selector(text)
-
     def problem(self, text: str) -> str | None:
         """Why the expression does not compile; None when it does."""
         found = self._selector(text)

@@ -1,0 +1,156 @@
+"""What a device costs a queue: per flavor, in the flavor's measure.
+
+Exists so that order, limits, fair share and status count alike. Charges what was really allocated; a gang that waits is
+charged the least that it could get. Admin access is free; a claim that several pods share is charged once.
+A partition's share is its largest part of any counter it draws from; a shared device's is its largest part of any capacity.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from fairlead.controller.capacity import amount, qualified
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fairlead.controller.allocator_requests import Ask, Filter
+    from fairlead.controller.inventory import Device, HeldClaim, Inventory
+    from fairlead.controller.inventory_ledger import Consumption
+    from fairlead.controller.model import Amount, FlavorSpec
+    from fairlead.controller.placement import Placed
+    from fairlead.controller.placement_shapes import Unit
+    from fairlead.controller.placement_spots import Sites
+    from fairlead.controller.selectors import Selectors
+
+# Flavor name to amount. Zero amounts are left out.
+Charge = dict[str, "Amount"]
+
+
+def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
+    for flavor, value in charge.items():
+        total[flavor] = total.get(flavor, 0) + times * value
+
+
+class Charges:
+    """The tariff of one decision."""
+
+    def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
+        self.problems: list[str] = []
+        self.flavors: list[FlavorSpec] = []
+        self._selectors = selectors
+        self._devices: dict[Device, Charge] = {}
+        self._least: dict[Filter, Charge] = {}
+        for flavor in sorted(flavors, key=lambda flavor: flavor.name):
+            problem = selectors.problem(flavor.device_selector)
+            if problem is None:
+                self.flavors.append(flavor)
+            else:
+                self.problems.append(f"Flavor {flavor.name}: spec.deviceSelector: {problem}; it charges nothing")
+
+    def selector(self, flavor: str) -> str:
+        """The flavor's CEL text."""
+        return next(spec.device_selector for spec in self.flavors if spec.name == flavor)
+
+    def of_device(self, device: Device, consumption: Consumption = ()) -> Charge:
+        """One device, or this much of a shared one."""
+        if not device.shared:
+            charge = self._devices.get(device)
+            if charge is None:
+                charge = self._devices[device] = self._charge(device, ())
+            return charge
+        return self._charge(device, consumption)
+
+    def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+        """A claim that is allocated. Devices that are published no more cost nothing."""
+        total: Charge = {}
+        for held in claim.devices:
+            device = None if held.admin else inventory.device(held.ref)
+            if device is not None:
+                add(total, self.of_device(device, held.consumed))
+        return total
+
+    def of_placed(self, placed: Iterable[Placed]) -> Charge:
+        """What a gang has just been given."""
+        total: Charge = {}
+        for entry in placed:
+            for picks in entry.picks:
+                for pick in picks:
+                    if not pick.ask.admin:
+                        add(total, self.of_device(pick.device, pick.consumption))
+        return total
+
+    def least(self, units: Iterable[Unit], sites: Sites) -> Charge:
+        """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
+        total: Charge = {}
+        if not self.flavors:
+            return total
+        for unit in units:
+            for claim in unit.shape.claims:
+                for asks in claim.alternatives:
+                    add(total, self._cheapest([self._least_of(ask, sites) for ask in asks]))
+        return total
+
+    def _least_of(self, ask: Ask, sites: Sites) -> Charge:
+        if ask.admin:
+            return {}
+        one = self._least.get(ask.filter)
+        if one is None:
+            devices: dict[Device, Consumption] = {}
+            for site in sites.all:
+                found = sites.candidates(site, ask)
+                for device in found.devices:
+                    devices[device] = found.consumption.get(device, ())
+            different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
+            one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
+        return {flavor: value * max(ask.count, 1) for flavor, value in one.items()}
+
+    @staticmethod
+    def _cheapest(charges: list[Charge]) -> Charge:
+        if not charges:
+            return {}
+        common = set(charges[0]).intersection(*charges)
+        return {flavor: min(charge[flavor] for charge in charges) for flavor in sorted(common)}
+
+    def _charge(self, device: Device, consumption: Consumption) -> Charge:
+        charge: Charge = {}
+        for flavor in self.flavors:
+            if self._selectors.verdict((flavor.device_selector,), device) is True:
+                value = _measured(flavor, device, consumption)
+                if value:
+                    charge[flavor.name] = value
+        return charge
+
+
+def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> Amount:
+    if flavor.measure == "Devices":
+        return 1
+    if flavor.measure == "Share":
+        return share(device, consumption)
+    wanted = qualified(flavor.capacity_name or "", device.pool.driver)
+    if device.shared:
+        taken = {qualified(name, device.pool.driver): value for name, value in consumption}
+        return taken.get(wanted, 0)
+    for name, entry in device.spec.capacity.items():
+        if qualified(name, device.pool.driver) == wanted:
+            return amount(entry.value)
+    return 0
+
+
+def share(device: Device, consumption: Consumption) -> Amount:
+    """The part of a whole GPU that this is; 1 for a whole one."""
+    part: Amount = 1
+    if device.draws:
+        part = max((Fraction(value) / counter.total for counter, value in device.draws if counter.total), default=1)
+    if device.shared and consumption:
+        driver = device.pool.driver
+        part *= max(
+            (
+                Fraction(value) / device.totals[qualified(name, driver)]
+                for name, value in consumption
+                if device.totals.get(qualified(name, driver))
+            ),
+            default=1,
+        )
+    return int(part) if part == int(part) else part

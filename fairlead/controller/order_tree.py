@@ -1,0 +1,197 @@
+"""The tree of queues: who is whose parent, who takes which gang, who holds what.
+
+Exists so that a broken Queue object never stops the others: faults are listed, and the queue is left out or made a root.
+Knows quotas and use, not devices. Without any Queue object there is one implicit queue without quotas, named "".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.controller.charges import Charge, add
+from fairlead.controller.model import QueueSpec
+from fairlead.controller.reasons import Code, LimitBlock, Reason
+from fairlead.kube import labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairlead.controller.model import Amount, FlavorQuota, GangRequest, RunningGang
+
+
+class Queue:
+    """One queue of the tree with its use, descendants' use included."""
+
+    __slots__ = ("admitted", "children", "demand", "devices", "fair", "parent", "quotas", "spec", "used", "waiting")
+
+    def __init__(self, spec: QueueSpec) -> None:
+        self.spec = spec
+        self.parent: Queue | None = None
+        self.children: list[Queue] = []
+        self.quotas: dict[str, FlavorQuota] = {quota.flavor: quota for quota in spec.quotas}
+        self.used: Charge = {}
+        self.demand: Charge = {}  # used, and what waiting gangs ask for at least
+        self.fair: Charge = {}  # what it may hold now, see fairshare
+        self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
+        self.admitted = 0  # gangs of this queue itself
+        self.waiting = 0
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    def path(self) -> Iterator[Queue]:
+        """This queue and those above it."""
+        queue: Queue | None = self
+        while queue is not None:
+            yield queue
+            queue = queue.parent
+
+    def deserved(self, flavor: str) -> Amount:
+        """Its own word, else what the queues below it deserve together."""
+        quota = self.quotas.get(flavor)
+        if quota is not None:
+            return quota.deserved
+        return sum(child.deserved(flavor) for child in self.children)
+
+    def weight(self, flavor: str) -> float:
+        quota = self.quotas.get(flavor)
+        return 1.0 if quota is None else quota.weight
+
+    def charge(self, charge: Mapping[str, Amount], devices: int, sign: int = 1) -> None:
+        """Count this on the queue and on those above it."""
+        for queue in self.path():
+            add(queue.used, charge, sign)
+            queue.devices += sign * devices
+
+    def over_limit(self, charge: Mapping[str, Amount]) -> list[tuple[Queue, str]]:
+        """(queue, flavor) of each limit on the way up that this charge would break."""
+        broken: list[tuple[Queue, str]] = []
+        for queue in self.path():
+            for flavor, value in sorted(charge.items()):
+                quota = queue.quotas.get(flavor)
+                limit = None if quota is None else quota.limit
+                if value and limit is not None and queue.used.get(flavor, 0) + value > limit:
+                    broken.append((queue, flavor))
+        return broken
+
+
+class Tree:
+    def __init__(self, specs: Sequence[QueueSpec]) -> None:
+        self.problems: list[str] = []
+        self.implicit = not specs
+        self.queues: dict[str, Queue] = {}
+        for spec in sorted(specs or (QueueSpec(name=""),), key=lambda spec: (spec.name, spec.uid)):
+            if spec.name not in self.queues:
+                self.queues[spec.name] = Queue(spec)
+        self._link()
+        self.roots = [queue for queue in self.queues.values() if queue.parent is None]
+        self._selectors: dict[str, labels.Selector] = {}
+        for queue in self.queues.values():
+            if queue.spec.namespace_selector is not None:
+                try:
+                    self._selectors[queue.name] = labels.from_label_selector(queue.spec.namespace_selector)
+                except labels.SelectorError as error:
+                    self.problems.append(
+                        f"Queue {queue.name}: spec.namespaceSelector: {error}; it selects no namespace"
+                    )
+
+    def _link(self) -> None:
+        for queue in self.queues.values():
+            name = queue.spec.parent
+            if name is None:
+                continue
+            parent = self.queues.get(name)
+            if parent is None:
+                self.problems.append(
+                    f"Queue {queue.name}: spec.parent: there is no Queue {name!r}; create it or remove the field "
+                    "(treated as a root until then)"
+                )
+            elif queue in parent.path():
+                self.problems.append(
+                    f"Queue {queue.name}: spec.parent: {name!r} makes a cycle; name a queue that is not below this one "
+                    "(treated as a root until then)"
+                )
+            else:
+                queue.parent = parent
+                parent.children.append(queue)
+        for queue in self.queues.values():
+            for flavor in sorted(queue.quotas):
+                below = sum((child.deserved(flavor) for child in queue.children), 0)
+                if queue.children and below > queue.quotas[flavor].deserved:
+                    self.problems.append(
+                        f"Queue {queue.name}: spec.flavors: the queues below it deserve {below} of {flavor}, it only "
+                        f"{queue.quotas[flavor].deserved}; raise its deserved or lower theirs"
+                    )
+
+    def resolve(self, gang: GangRequest | RunningGang) -> Queue | Reason:
+        """The leaf that takes the gang, or why none does."""
+        if self.implicit:
+            return self.queues[""]
+        if gang.queue:
+            return self._named(gang.queue, gang)
+        takers = [
+            self.queues[name]
+            for name, selector in self._selectors.items()
+            if not self.queues[name].children and selector.matches(gang.namespace_labels)
+        ]
+        if takers:
+            return takers[0]  # in name order: overlapping selectors are reported where queues are validated
+        leaves = ", ".join(queue.name for queue in self.queues.values() if not queue.children)
+        return Reason(
+            code=Code.UNKNOWN_QUEUE,
+            message=f"no queue takes pods of namespace {gang.namespace}, and the gang names none",
+            advice=f"label or annotate the pods with fairlead.dev/queue (one of: {leaves}), "
+            "or give a queue a namespaceSelector that matches the namespace",
+        )
+
+    def _named(self, name: str, gang: GangRequest | RunningGang) -> Queue | Reason:
+        queue = self.queues.get(name)
+        if queue is None:
+            known = ", ".join(queue.name for queue in self.queues.values() if not queue.children)
+            return Reason(
+                code=Code.UNKNOWN_QUEUE,
+                message=f"there is no Queue {name!r}",
+                advice=f"create it, or name one of: {known}",
+            )
+        if queue.children:
+            leaves = ", ".join(sorted(child.name for child in queue.children))
+            return Reason(
+                code=Code.QUEUE_NOT_LEAF,
+                message=f"Queue {name} has queues below it and takes no gangs itself",
+                advice=f"name one of the queues below it: {leaves}",
+            )
+        selector = self._selectors.get(name)
+        if selector is not None and not selector.matches(gang.namespace_labels):
+            return Reason(
+                code=Code.QUEUE_NOT_FOR_NAMESPACE,
+                message=f"Queue {name} does not take pods of namespace {gang.namespace}: its namespaceSelector does not "
+                "match the namespace's labels",
+                advice="label the namespace so that it matches, or name another queue",
+            )
+        return queue
+
+
+def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
+    """Why a gang waits at a limit."""
+    limit = queue.quotas[flavor].limit
+    block = LimitBlock(
+        queue=queue.name,
+        flavor=flavor,
+        used=amount_text(queue.used.get(flavor, 0)),
+        asked=amount_text(asked),
+        limit=amount_text(0 if limit is None else limit),
+    )
+    return Reason(
+        code=Code.OVER_LIMIT,
+        message=f"the limit of queue {queue.name} for flavor {flavor} does not allow it",
+        limit=block,
+        could_ever_fit=limit is not None and asked <= limit,
+        advice="wait until gangs of this queue end, or raise the limit"
+        if limit is not None and asked <= limit
+        else f"it asks for more than the whole limit: raise spec.flavors of Queue {queue.name}, or ask for less",
+    )
+
+
+def amount_text(value: Amount) -> str:
+    return str(value) if isinstance(value, int) else f"{float(value):.4g}"

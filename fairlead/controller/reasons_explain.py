@@ -1,0 +1,305 @@
+"""From a failed placement to a Reason: which filter removed how many devices, who holds the rest, what would change it.
+
+Exists apart from placement because explaining costs a look at every node, and is done once per decision and kind of gang.
+Changes nothing. Counts are as of the end of the decision: the gangs admitted in it count as holders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.controller.allocator import Verdict
+from fairlead.controller.reasons import Code, Filter, Holder, NearMiss, NodeShortage, Reason, RequestShortage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairlead.controller.allocator_requests import Ask
+    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_ledger import Ledger
+    from fairlead.controller.model import GangRequest
+    from fairlead.controller.placement import Outcome
+    from fairlead.controller.placement_shapes import Shape, Unit
+    from fairlead.controller.placement_spots import Site, Sites
+
+HOLDERS_MAX = 8
+_ORDER = {why: place for place, why in enumerate(Filter)}
+
+
+class Census:
+    """How the cluster's devices fall away for one ask of one shape."""
+
+    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed")
+
+    def __init__(self) -> None:
+        self.devices = 0
+        self.free = 0
+        self.best = 0  # most free on one node
+        self.nodes = 0  # nodes with at least one free
+        self.removed: dict[Filter, int] = {}
+        self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
+        self.detail = ""
+        self.incomplete = False
+
+
+class Explainer:
+    """Explains against the ledger as it is now."""
+
+    def __init__(
+        self,
+        sites: Sites,
+        ledger: Ledger,
+        owners: Mapping[str, tuple[str, str]],
+        taken_by: Mapping[Device, tuple[str, str]],
+    ) -> None:
+        self._sites = sites
+        self._ledger = ledger
+        self._owners = owners  # claim UID: (gang, queue)
+        self._taken_by = taken_by  # devices of this decision: (gang, queue)
+        self._census: dict[tuple[Shape, Ask], Census] = {}
+        self._refusals: dict[Shape, tuple[dict[str, list[str]], set[Site]]] = {}
+
+    def explain(self, gang: GangRequest, units: Sequence[Unit], outcome: Outcome, ever: bool | None) -> Reason:
+        unit = outcome.stuck or units[0]
+        refused, willing = self._nodes(unit.shape)
+        shortages, worst = self._shortages(unit, willing)
+        code = self._code(outcome, ever, worst, willing, shortages)
+        return Reason(
+            code=code,
+            message=self._message(code, gang, unit, shortages, worst, willing),
+            advice=_advice(code, worst),
+            could_ever_fit=ever,
+            requests=shortages,
+            nodes=tuple(
+                NodeShortage(need=need, nodes=len(names), example=names[0]) for need, names in sorted(refused.items())
+            ),
+            near_miss=_near_miss(gang, outcome),
+            holders=self._holders(unit, worst),
+        )
+
+    # ------------------------------------------------------------------------------------------------------- nodes
+
+    def _nodes(self, shape: Shape) -> tuple[dict[str, list[str]], set[Site]]:
+        """Nodes refused for what is not a device, by need; and the nodes that are left."""
+        found = self._refusals.get(shape)
+        if found is not None:
+            return found
+        refused: dict[str, list[str]] = {}
+        willing: set[Site] = set()
+        for site in self._sites.all:
+            why = next((why for needs in shape.needs if (why := site.node.refuses(needs)) is not None), None)
+            example = site.node.name
+            if why is None:
+                lacking = next(
+                    (lack for needs in shape.needs if (lack := self._ledger.node_lacks(site.node, needs)) is not None),
+                    None,
+                )
+                if lacking is not None:
+                    why, _, rest = lacking.partition(":")
+                    example += f":{rest}" if rest else ""
+            if why is None:
+                willing.add(site)
+            else:
+                refused.setdefault(why, []).append(example)
+        self._refusals[shape] = (refused, willing)
+        return refused, willing
+
+    # ----------------------------------------------------------------------------------------------------- devices
+
+    def _shortages(self, unit: Unit, willing: set[Site]) -> tuple[tuple[RequestShortage, ...], Census | None]:
+        """One entry per alternative of each request, and the census of the request that is shortest of devices."""
+        shortages: list[RequestShortage] = []
+        worst: Census | None = None
+        least = 0.0
+        for claim, asked in zip(unit.shape.claims, unit.claims, strict=True):
+            for asks in claim.alternatives:
+                for ask in asks:
+                    census = self._count(unit.shape, ask, willing)
+                    count = max(ask.count, 1)
+                    shortages.append(
+                        RequestShortage(
+                            claim=str(asked),
+                            request=ask.name,
+                            wanted=count,
+                            per_node_best=census.best,
+                            devices=census.devices,
+                            removed=tuple(
+                                (why, number)
+                                for why, number in sorted(census.removed.items(), key=lambda item: _ORDER[item[0]])
+                                if number
+                            ),
+                            nodes=census.nodes,
+                            detail=census.detail,
+                        )
+                    )
+                    if worst is None or census.best / count < least:
+                        worst, least = census, census.best / count
+        return tuple(shortages), worst
+
+    def _count(self, shape: Shape, ask: Ask, willing: set[Site]) -> Census:
+        key = (shape, ask)
+        census = self._census.get(key)
+        if census is None:
+            census = self._census[key] = Census()
+            seen: set[Device] | None = set() if self._sites.roaming else None
+            for site in self._sites.all:
+                self._count_on(census, site, ask, reachable=site in willing, seen=seen)
+        return census
+
+    def _count_on(self, census: Census, site: Site, ask: Ask, *, reachable: bool, seen: set[Device] | None) -> None:
+        found = self._sites.candidates(site, ask)
+        census.devices += len(site.devices.devices) + found.removed.get(Filter.POOL, 0)
+        for why, number in found.removed.items():
+            census.removed[why] = census.removed.get(why, 0) + number
+        if found.removed.get(Filter.POOL):
+            census.incomplete = True
+        if not census.detail:
+            census.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
+        here = 0
+        for device in found.devices:
+            if seen is not None:
+                if device in seen:
+                    census.devices -= 1
+                    continue
+                seen.add(device)
+            lost = self._why_not(ask, device, found.consumption.get(device, ()))
+            if lost is None and not reachable:
+                lost = Filter.NODE
+            if lost is None:
+                here += 1
+                continue
+            census.removed[lost] = census.removed.get(lost, 0) + 1
+            if lost in {Filter.IN_USE, Filter.SHARED_FULL} and device.use is not None:
+                for uid in device.use.claims:
+                    census.holders[uid] = census.holders.get(uid, 0) + 1
+            elif lost in {Filter.IN_USE, Filter.SHARED_FULL} and device in self._taken_by:
+                gang = self._taken_by[device][0]
+                census.holders[gang] = census.holders.get(gang, 0) + 1
+        census.free += here
+        census.nodes += bool(here)
+        census.best = max(census.best, here)
+
+    def _why_not(self, ask: Ask, device: Device, consumption: tuple[tuple[str, object], ...]) -> Filter | None:
+        ledger = self._ledger
+        if ask.admin:
+            return None
+        if not ledger.free(device):
+            return Filter.IN_USE
+        if device.draws and not ledger.draws_fit(device):
+            return Filter.COUNTERS
+        if device.shared and not ledger.room(device, consumption):  # type: ignore[arg-type]
+            return Filter.SHARED_FULL
+        return None
+
+    # ----------------------------------------------------------------------------------------------------- wording
+
+    def _code(
+        self,
+        outcome: Outcome,
+        ever: bool | None,
+        worst: Census | None,
+        willing: set[Site],
+        shortages: tuple[RequestShortage, ...],
+    ) -> Code:
+        if outcome.verdict is Verdict.BUDGET_ENDED:
+            return Code.SEARCH_ENDED
+        if worst is not None and worst.removed.get(Filter.SELECTOR_ERROR):
+            return Code.SELECTOR_ERROR
+        if worst is not None and worst.incomplete:
+            return Code.POOL_INCOMPLETE
+        enough = all(shortage.per_node_best + _on_bad_nodes(shortage) >= shortage.wanted for shortage in shortages)
+        by_nodes = not willing or (enough and any(_on_bad_nodes(shortage) for shortage in shortages))
+        if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
+            return Code.NO_NODE
+        return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
+
+    def _message(
+        self,
+        code: Code,
+        gang: GangRequest,
+        unit: Unit,
+        shortages: tuple[RequestShortage, ...],
+        worst: Census | None,
+        willing: set[Site],
+    ) -> str:
+        count = len(gang.members)
+        pods = f"its {count} pods" if count > 1 else "its pod"
+        wanted = sum(claim.least for claim in unit.shape.claims)
+        each = (
+            f"{wanted} device{'s' if wanted != 1 else ''}{' per pod' if count > 1 and len(unit.members) == 1 else ''}"
+        )
+        free = f"{worst.free} free on {worst.nodes} nodes" if worst is not None else "none asked"
+        if code is Code.SEARCH_ENDED:
+            return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
+        if code is Code.NO_NODE:
+            return f"no node takes {pods}: {len(self._sites.all) - len(willing)} of {len(self._sites.all)} nodes are ruled out by what the pod needs beside devices"
+        if code is Code.SELECTOR_ERROR:
+            return f"a selector failed on devices that {pods} might have used, and the others do not suffice ({each}; {free})"
+        if code is Code.POOL_INCOMPLETE:
+            return (
+                f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
+            )
+        short = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
+        missing = (
+            f"request {short.request} wants {short.wanted} on one node, the best node has {short.per_node_best}"
+            if short is not None
+            else f"{wanted * count} wanted in all"
+        )
+        if code is Code.NEVER_FITS:
+            return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}, {missing}"
+        return f"not enough free devices for {pods}: {each}, {missing}; {free}"
+
+    def _holders(self, unit: Unit, worst: Census | None) -> tuple[Holder, ...]:
+        if worst is None:
+            return ()
+        gangs: dict[tuple[str, str], int] = {}
+        queues = dict(self._taken_by.values())
+        for holder, devices in worst.holders.items():
+            owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
+            gangs[owner] = gangs.get(owner, 0) + devices
+        ordered = sorted(gangs.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(
+            Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in ordered[:HOLDERS_MAX]
+        )
+
+
+def _on_bad_nodes(shortage: RequestShortage) -> int:
+    return dict(shortage.removed).get(Filter.NODE, 0)
+
+
+def _in_use(shortage: RequestShortage) -> int:
+    removed = dict(shortage.removed)
+    return sum(removed.get(why, 0) for why in (Filter.IN_USE, Filter.COUNTERS, Filter.SHARED_FULL))
+
+
+def _near_miss(gang: GangRequest, outcome: Outcome) -> NearMiss:
+    node = outcome.closest.node.name if outcome.closest is not None else ""
+    lacking = ""
+    if outcome.short is not None:
+        ask = outcome.short.short
+        if ask is not None:
+            lacking = f"{outcome.short.got} of {max(ask.count, 1)} devices for request {ask.name}"
+        lacking = (
+            f"{lacking}: {outcome.short.detail}"
+            if lacking and outcome.short.detail
+            else lacking or outcome.short.detail
+        )
+    return NearMiss(members_placed=outcome.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
+
+
+def _advice(code: Code, worst: Census | None) -> str:
+    match code:
+        case Code.NEVER_FITS:
+            if worst is not None and worst.removed.get(Filter.TAINT):
+                return "add nodes or devices, clear or tolerate the taint, or ask for less"
+            return "add nodes or devices that match, or ask for less"
+        case Code.NO_NODE:
+            return "free or add what the nodes lack, or change what the pod asks of its node"
+        case Code.SELECTOR_ERROR:
+            return "guard the expression, for instance with has(...) or ?. and orValue(...)"
+        case Code.POOL_INCOMPLETE:
+            return "wait for the driver to finish publishing, or look at its log"
+        case Code.SEARCH_ENDED:
+            return "it is tried again when the cluster changes; simpler constraints make the search shorter"
+        case _:
+            return "it starts when enough of these devices are given back together"
