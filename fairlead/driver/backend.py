@@ -162,8 +162,15 @@ class Backend(Protocol):
         """The device nodes that every container with a GPU needs, those that exist."""
         ...
 
-    def device_nodes(self, gpu: Gpu, mig: MigDevice | None = None) -> tuple[DeviceNode, ...]:
-        """The device nodes of a GPU, or of a MIG device on it (the GPU's own, and its instances' capabilities)."""
+    def device_nodes(self, minor: int, instances: tuple[int, int] | None = None) -> tuple[DeviceNode, ...]:
+        """The device nodes of a GPU, or of a MIG device on it: the GPU's own, and its instances' capabilities.
+
+        `instances` are the IDs of GPU instance and compute instance. Raises BackendError when those are not there.
+        """
+        ...
+
+    def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
+        """The MIG devices that one GPU has now, sorted by placement. Raises DeviceGone or BackendError."""
         ...
 
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
@@ -171,7 +178,10 @@ class Backend(Protocol):
         ...
 
     def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
-        """Take back the MIG device at that placement; False when there is none. Raises InUse or BackendError.
+        """Take back the MIG device at that placement; False when there is none.
+
+        A creation that was cut short may have left half of one (a GPU instance without compute instance): that goes
+        too. Raises InUse, DeviceGone or BackendError.
 
         Named by placement, not by instance IDs or UUID: those are known only after the creation that an intent
         record precedes, and IDs are used again.

@@ -89,13 +89,19 @@ class SimulatedBackend:
     def control_nodes(self) -> tuple[DeviceNode, ...]:
         return tuple(_node(path) for path in _CONTROL)
 
-    def device_nodes(self, gpu: Gpu, mig: MigDevice | None = None) -> tuple[DeviceNode, ...]:
-        nodes = [_node(f"/dev/nvidia{gpu.minor}")]
-        if mig is not None:
+    def device_nodes(self, minor: int, instances: tuple[int, int] | None = None) -> tuple[DeviceNode, ...]:
+        nodes = [_node(f"/dev/nvidia{minor}")]
+        if instances is not None:
+            gi_id, ci_id = instances
             # nvidia-caps numbers 1 + 8 nodes for each of 15 GPU instances of each GPU, from 3 on.
-            gi_cap = 3 + gpu.minor * 135 + mig.gi_id * 9
-            nodes += [_node(f"/dev/nvidia-caps/nvidia-cap{cap}") for cap in (gi_cap, gi_cap + 1 + mig.ci_id)]
+            gi_cap = 3 + minor * 135 + gi_id * 9
+            nodes += [_node(f"/dev/nvidia-caps/nvidia-cap{cap}") for cap in (gi_cap, gi_cap + 1 + ci_id)]
         return tuple(nodes)
+
+    def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
+        gpu = self._reach("mig_devices", gpu_uuid)
+        with self._lock:
+            return self._now(gpu).mig_devices
 
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
         gpu = self._reach("create_mig", gpu_uuid)

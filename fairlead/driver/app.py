@@ -1,0 +1,251 @@
+"""The kubelet plugin of one node, put together and run.
+
+Exists so that the command line, the sandbox and tests start the same program. Order: own the directories, take up what
+the process before left, look at the hardware, serve kubelet, publish; the other way round at the end. Holds no logic of
+its own: each part is in a module of its name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import logging
+import re
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from fairlead.api import names
+from fairlead.driver import backends, cdi, libraries, protocol, sockets, threads
+from fairlead.driver.backend import Backend
+from fairlead.driver.checkpoint import Checkpoint
+from fairlead.driver.hardware import Hardware
+from fairlead.driver.health import HealthBoard
+from fairlead.driver.metrics import Metrics
+from fairlead.driver.prepare import Preparer, Recovery
+from fairlead.driver.publisher import Publisher
+from fairlead.driver.service import DraService, HealthService, Plugin, RegistrationService
+from fairlead.driver.slices import Built, Layout
+from fairlead.driver.sockets import Places
+from fairlead.driver.sweep import Sweeper
+from fairlead.driver.turns import Turns
+from fairlead.kube import errors, probes
+from fairlead.kube.client import Client
+from fairlead.kube.resource import ResourceClaim
+from fairlead.kube.resources import RESOURCE_CLAIMS
+
+log = logging.getLogger(__name__)
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+GRACE_S = 5.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DriverOptions:
+    """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
+
+    `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand.
+    """
+
+    node_name: str
+    plugins_dir: Path
+    registry_dir: Path
+    cdi_dir: Path
+    kubeconfig: Path | None = None
+    backend: str = "nvml"
+    metrics_bind: str | None = None
+    pod_uid: str | None = None
+    driver_root: Path = Path("/")
+    dynamic_mig: bool = False
+    hardware_interval_s: float = 5.0
+    sweep_interval_s: float = 120.0
+    settle_s: float = 2.0
+
+
+async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:
+    """Serve until cancelled. Raises SocketError, ProfileError, BackendError or OSError when it cannot start.
+
+    `ready` is set once kubelet can call and the slices are published.
+    """
+    places = sockets.places(
+        driver=names.DRIVER,
+        plugins_dir=options.plugins_dir,
+        registry_dir=options.registry_dir,
+        pod_uid=options.pod_uid,
+    )
+    places.data.mkdir(mode=0o750, parents=True, exist_ok=True)
+    places.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    with sockets.only_one(places.lifetime_lock, shared=options.pod_uid is not None):
+        backend = await threads.run(
+            backends.open_backend,
+            options.backend,
+            node=options.node_name,
+            data=places.data,
+            driver_root=options.driver_root,
+        )
+        try:
+            async with Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client:
+                await _run(options, places, backend, client, ready)
+        finally:
+            await threads.run(backend.close)
+
+
+async def _run(
+    options: DriverOptions, places: Places, backend: Backend, client: Client, ready: asyncio.Event | None
+) -> None:
+    async def fetch(namespace: str, name: str) -> ResourceClaim:
+        return await client.get(RESOURCE_CLAIMS, name, namespace)
+
+    async def reload() -> None:
+        await threads.run(preparer.reload)
+
+    def publish(built: Built) -> None:
+        types = Counter(device.attributes["type"].string or "" for device in built.devices)
+        metrics.published(types, sum(1 for device in built.devices if device.taints))
+        publisher.publish(built.slices)
+
+    def unwell() -> str | None:
+        """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
+        return registration.problem or publisher.problem
+
+    metrics = Metrics()
+    hardware = Hardware(
+        backend,
+        pool=options.node_name,
+        dynamic_mig=options.dynamic_mig,
+        layout=await _layout(client) if options.dynamic_mig else "split",
+        interval_s=options.hardware_interval_s,
+    )
+    await hardware.look()
+    boot_id = (await threads.run(BOOT_ID.read_text)).strip()
+    preparer = Preparer(
+        driver=names.DRIVER,
+        pool=options.node_name,
+        backend=backend,
+        checkpoint=Checkpoint(places.claims, boot_id=boot_id),
+        store=cdi.Store(options.cdi_dir),
+        inventory=lambda: hardware.inventory,
+        partitionable=hardware.partitionable,
+        mounts=await threads.run(libraries.find, options.driver_root, hardware.inventory.driver_version),
+    )
+    publisher = Publisher(
+        client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
+    )
+    turns = Turns(places.serialize_lock, changed=reload)
+    plugin = Plugin(preparer, fetch=fetch, turns=turns, metrics=metrics)
+    registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
+    sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
+
+    async with turns.hold(timeout_s=60.0):
+        recovery = await threads.run(preparer.recover)
+    _report(recovery, metrics)
+    hardware.own = lambda: _made(preparer)
+    if options.dynamic_mig:
+        await hardware.look()  # now that it is known which MIG devices are ours
+    metrics.watch_held(lambda: Counter(record.state for record in preparer.records()))
+    publish(hardware.built)
+
+    async with (
+        probes.serve(options.metrics_bind, ready=unwell, health=lambda: hardware.problem, registry=metrics.registry),
+        _serving(places, plugin, registration, hardware.board, shared=options.pod_uid is not None),
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(publisher.run())
+        group.create_task(hardware.watch(publish))
+        group.create_task(sweeper.run())
+        await publisher.published.wait()
+        log.info(
+            "serving",
+            extra={"node": options.node_name, "socket": str(places.dra), "devices": len(hardware.built.devices)},
+        )
+        if ready is not None:
+            ready.set()
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    places: Places, plugin: Plugin, registration: RegistrationService, board: HealthBoard, *, shared: bool
+) -> AsyncIterator[None]:
+    """Both sockets, the DRA one first: kubelet may call the moment it sees the other."""
+    if not shared:
+        sockets.clear(places.dra)
+        sockets.clear(places.registration)
+    sockets.clear_dead(places.data, "dra*.sock")
+    sockets.clear_dead(places.registration.parent, f"{names.DRIVER}*-reg.sock")
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(plugin.close)
+        dra = grpc.aio.server()
+        v1: Any = DraService(plugin, protocol.dra_v1_pb2, shares=True)
+        v1beta1: Any = DraService(plugin, protocol.dra_v1beta1_pb2, shares=False)
+        health: Any = HealthService(board)
+        protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(v1, dra)
+        protocol.dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(v1beta1, dra)
+        protocol.dra_health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(health, dra)
+        await stack.enter_async_context(_listening(dra, places.dra))
+        stack.callback(board.close)  # or the health stream would keep the server for its whole grace
+        registrar = grpc.aio.server()
+        servicer: Any = registration
+        protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(servicer, registrar)
+        await stack.enter_async_context(_listening(registrar, places.registration))
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]:
+    """While the context lasts; calls in progress get `GRACE_S` to end, and the socket goes at once."""
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        path.chmod(0o600)  # noqa: ASYNC240 - once, on a local disk
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # noqa: ASYNC240
+        await server.stop(GRACE_S)
+
+
+def _made(preparer: Preparer) -> frozenset[tuple[str, int, int]]:
+    """Where our own MIG devices are, or are coming to be: (GPU UUID, profile ID, start)."""
+    return frozenset(
+        (device.gpu_uuid, device.mig.profile_id, device.mig.start)
+        for record in preparer.records()
+        for device in record.devices
+        if device.mig and device.mig.made in {"creating", "live"}
+    )
+
+
+def _report(recovery: Recovery, metrics: Metrics) -> None:
+    """What the process before left, in the log: INFO for what is as it should be, more for what is not."""
+    metrics.unreadable(len(recovery.unreadable))
+    for broken in recovery.unreadable:
+        log.error(
+            "checkpoint of claim %s could not be read (%s); it is kept as %s", broken.uid, broken.reason, broken.path
+        )
+    for uid in recovery.rebuilt:
+        log.warning("claim %s had no checkpoint; it was rebuilt from its CDI file", uid)
+    for uid, reason in recovery.stuck:
+        log.error("claim %s was left unfinished and cannot be undone yet: %s", uid, reason)
+    log.info(
+        "recovered",
+        extra={
+            "kept": len(recovery.kept),
+            "undone": len(recovery.undone),
+            "rebuilt": len(recovery.rebuilt),
+            "earlier_boot": len(recovery.earlier_boot),
+        },
+    )
+
+
+async def _layout(client: Client) -> Layout:
+    """Since 1.35 counters and the devices that use them are in different slices; 1.34 wants them together."""
+    try:
+        version = json.loads(await client.request("GET", "/version"))
+        major, minor = int(version["major"]), int(re.sub(r"\D.*", "", version["minor"]))
+    except (errors.ApiError, ValueError, KeyError, TypeError) as error:
+        log.warning("the apiserver's version is not known (%s); taking it for 1.35 or later", error)
+        return "split"
+    return "combined" if (major, minor) < (1, 35) else "split"

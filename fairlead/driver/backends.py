@@ -1,0 +1,44 @@
+"""From the text of `--backend` to a Backend.
+
+Exists so that one place knows the implementations, and that a typo is answered with what would be right. NVML is loaded
+only when it is asked for.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.driver import profile
+from fairlead.driver.backend import Backend
+from fairlead.driver.simulated import SimulatedBackend
+
+SIMULATED = "simulated"
+STATE_FILE = "simulated-hardware.json"
+
+
+class BackendSpecError(ValueError):
+    """`--backend` names no backend."""
+
+
+def open_backend(spec: str, *, node: str, data: Path, driver_root: Path = Path("/")) -> Backend:
+    """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
+
+    `node` makes the UUIDs of simulated GPUs; `data` is where simulated hardware keeps its MIG instances. Raises
+    BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
+    """
+    kind, _, argument = spec.partition(":")
+    if kind == SIMULATED and argument:
+        return SimulatedBackend(profile.load(argument), node=node, state_file=data / STATE_FILE)
+    if spec == "nvml":
+        from fairlead.driver.nvml import NvmlBackend
+
+        return NvmlBackend.open(driver_root=driver_root)
+    if kind == SIMULATED:
+        raise BackendSpecError(
+            f"backend {spec!r}: names no profile; write simulated:<profile or file>, "
+            f"with one of the profiles {', '.join(profile.known())}"
+        )
+    raise BackendSpecError(
+        f"backend {spec!r}: unknown; write nvml, or simulated:<profile or file> "
+        f"with one of the profiles {', '.join(profile.known())}"
+    )

@@ -1,0 +1,136 @@
+"""One CDI spec per claim: what a container runtime adds to a container that uses the claim.
+
+Exists because kubelet passes only names (`k8s.gpu.fairlead.dev/claim=<uid>-gpu-0`) and the runtime looks them up in a
+directory. `build` is pure; `Store` keeps the files. No hook and no vendor tool runs: device nodes, mounts and
+environment are all there is. Runtimes cache by name, so each name holds the claim's UID and is never used again.
+The spec also carries the claim's record in an annotation: the checkpoint's spare copy.
+Source: Container Device Interface SPEC.md, 0.6.0, the first version with annotations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.driver import files
+from fairlead.driver.backend import DeviceNode
+from fairlead.driver.libraries import Mount
+from fairlead.driver.records import ClaimRecord, DeviceRecord
+
+VERSION: Final = "0.6.0"
+KIND: Final = f"k8s.{names.DRIVER}/claim"
+RECORD: Final = f"{names.API_GROUP}/record"
+BOOT_ID: Final = f"{names.API_GROUP}/boot-id"
+_PREFIX: Final = f"k8s.{names.DRIVER}-claim_"
+
+
+def device_id(uid: str, device: DeviceRecord) -> str:
+    """The fully qualified name that kubelet passes on."""
+    return f"{KIND}={uid}-{device.cdi_name}"
+
+
+def build(
+    record: ClaimRecord,
+    *,
+    boot_id: str,
+    nodes: Mapping[str, Sequence[DeviceNode]],
+    uuids: Mapping[str, str],
+    control: Iterable[DeviceNode] = (),
+    mounts: Iterable[Mount] = (),
+) -> dict[str, Any]:
+    """The spec as plain JSON. `nodes` and `uuids` are by device name: what to add, and who the device is.
+
+    NVIDIA_VISIBLE_DEVICES=void keeps a legacy NVIDIA runtime from adding every GPU on its own. Each device also says in
+    the environment that it is here, so that a container can be checked: FAIRLEAD_DEVICE_GPU_0=<uuid>.
+    """
+    common: dict[str, Any] = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    if control_nodes := [_node(node) for node in control]:
+        common["deviceNodes"] = control_nodes
+    if binds := [_mount(mount) for mount in mounts]:
+        common["mounts"] = binds
+    return {
+        "cdiVersion": VERSION,
+        "kind": KIND,
+        "annotations": {BOOT_ID: boot_id, RECORD: msgspec.json.encode(record).decode()},
+        "devices": [
+            {
+                "name": f"{record.uid}-{device.cdi_name}",
+                "containerEdits": {
+                    "env": [f"{environment_name(device.device)}={uuids[device.device]}"],
+                    "deviceNodes": [_node(node) for node in nodes[device.device]],
+                },
+            }
+            # Two results may look on at one device (admin access): one CDI device serves both.
+            for device in {device.cdi_name: device for device in record.devices}.values()
+        ],
+        "containerEdits": common,
+    }
+
+
+def environment_name(device: str) -> str:
+    return "FAIRLEAD_DEVICE_" + device.upper().replace("-", "_")
+
+
+def _node(node: DeviceNode) -> dict[str, Any]:
+    made: dict[str, Any] = {"path": node.path}
+    if node.host_path is not None and node.host_path != node.path:
+        made["hostPath"] = node.host_path
+    if node.major is not None:
+        made |= {"type": "c", "major": node.major, "minor": node.minor or 0}
+    if node.mode is not None:
+        made["fileMode"] = node.mode
+    return made | {"permissions": "rw"}
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    return {
+        "hostPath": mount.host_path,
+        "containerPath": mount.container_path,
+        "options": ["ro" if mount.read_only else "rw", "nosuid", "nodev", "rbind", "rprivate"],
+    }
+
+
+class Store:
+    """The claim specs in the runtime's CDI directory. Touches only files of our own kind."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def open(self) -> None:
+        """Make the directory, and clear away what a dying process half wrote. Raises OSError."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        files.sweep(self._directory, _PREFIX)
+
+    def path(self, uid: str) -> Path:
+        return self._directory / f"{_PREFIX}{uid}.json"
+
+    def exists(self, uid: str) -> bool:
+        return self.path(uid).is_file()
+
+    def write(self, uid: str, spec: Mapping[str, Any]) -> None:
+        """Raises OSError; then the directory is as it was."""
+        files.write(self.path(uid), json.dumps(spec, indent=1).encode(), mode=0o644)
+
+    def remove(self, uid: str) -> bool:
+        """Raises OSError; False when there was none."""
+        return files.remove(self.path(uid))
+
+    def uids(self) -> list[str]:
+        """UIDs of the claims that have a spec here, sorted."""
+        return sorted(path.name[len(_PREFIX) : -len(".json")] for path in self._directory.glob(f"{_PREFIX}*.json"))
+
+    def record(self, uid: str, *, boot_id: str) -> ClaimRecord | None:
+        """The record that the spec carries; None when it carries none that can be read, or one of another boot."""
+        try:
+            annotations = json.loads(self.path(uid).read_bytes())["annotations"]
+            if annotations[BOOT_ID] != boot_id:
+                return None
+            record = msgspec.json.decode(annotations[RECORD], type=ClaimRecord)
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return record if record.uid == uid else None

@@ -1,0 +1,182 @@
+"""What an allocated claim asks of this node: its results, read against the hardware, as device records.
+
+Exists to part the deterministic from the effects: everything that can be wrong with a claim is found here, before
+anything is touched. Pure. Results and configs of other drivers are skipped: one claim may hold devices of several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.api import config as opaque
+from fairlead.api.base import ManifestError
+from fairlead.driver import devicenames, records
+from fairlead.driver.backend import Gpu, Inventory, MigDevice, MigProfile
+from fairlead.driver.records import DeviceRecord, MigRecord
+from fairlead.kube.resource import (
+    DeviceAllocationConfiguration,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+)
+
+
+class ClaimError(Exception):
+    """The claim cannot be prepared on this node; the message names claim, field, value and next step."""
+
+
+def describe(claim: ResourceClaim) -> str:
+    return f"ResourceClaim {claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def results(claim: ResourceClaim, *, driver: str) -> list[tuple[int, DeviceRequestAllocationResult]]:
+    """The claim's results that are this driver's, with their index. Raises ClaimError when nothing is allocated."""
+    if claim.status.allocation is None:
+        raise ClaimError(f"{describe(claim)}: status.allocation: not set; it is prepared once it is allocated")
+    found = enumerate(claim.status.allocation.devices.results)
+    return [(index, result) for index, result in found if result.driver == driver]
+
+
+def allocated(claim: ResourceClaim, *, driver: str) -> list[tuple[str, str, str, str | None, bool]]:
+    """What the allocation says of this driver's devices, in the form of DeviceRecord.allocated."""
+    return [(r.request, r.pool, r.device, r.share_id, bool(r.admin_access)) for _, r in results(claim, driver=driver)]
+
+
+def plan(
+    claim: ResourceClaim, *, driver: str, pool: str, inventory: Inventory, partitionable: frozenset[str] = frozenset()
+) -> tuple[DeviceRecord, ...]:
+    """One record per result of this driver, in their order.
+
+    `partitionable` holds the UUIDs of GPUs whose MIG devices are made on demand. Raises ClaimError for a device that is
+    not here, for two results on one device, and for a config that cannot be applied.
+    """
+    devices: list[DeviceRecord] = []
+    for index, result in results(claim, driver=driver):
+        field = f"{describe(claim)}: status.allocation.devices.results[{index}]"
+        if result.pool != pool:
+            raise ClaimError(f"{field}.pool: {result.pool!r} is not on this node, whose pool is {pool!r}")
+        device = _device(result, field, inventory, partitionable)
+        for other in devices:
+            if records.overlap(device, other):
+                raise ClaimError(f"{field}.device: {device.device!r} overlaps {other.device!r} of the same claim")
+        _check_configs(claim, device, driver=driver)
+        devices.append(device)
+    return tuple(devices)
+
+
+def _device(
+    result: DeviceRequestAllocationResult, field: str, inventory: Inventory, partitionable: frozenset[str]
+) -> DeviceRecord:
+    place = devicenames.parse(result.device)
+    gpu = next((gpu for gpu in inventory.gpus if place and gpu.minor == place.minor), None)
+    if place is None or gpu is None:
+        raise ClaimError(
+            f"{field}.device: {result.device!r} is not on this node, which has {_have(inventory)}; "
+            "if a GPU fell off the bus, delete the pod so that it is placed again"
+        )
+    mig = None
+    if place.profile_id is not None and place.start is not None:
+        mig = _mig(result.device, field, gpu, place.profile_id, place.start, dynamic=gpu.uuid in partitionable)
+    elif gpu.mig_devices and gpu.uuid not in partitionable:
+        raise ClaimError(
+            f"{field}.device: {result.device!r} is cut into MIG devices ({_migs(gpu)}) and cannot be given whole"
+        )
+    return DeviceRecord(
+        request=result.request,
+        pool=result.pool,
+        device=result.device,
+        gpu_uuid=gpu.uuid,
+        minor=gpu.minor,
+        share_id=result.share_id,
+        admin=bool(result.admin_access),
+        mig=mig,
+    )
+
+
+def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool) -> MigRecord:
+    there = next((mig for mig in gpu.mig_devices if (mig.profile.id, mig.start) == (profile_id, start)), None)
+    if dynamic:
+        profile = next((p for p in gpu.mig_profiles if p.id == profile_id and start in p.starts), None)
+        if profile is None or devicenames.mig_name(gpu.minor, profile, start) != device:
+            raise ClaimError(f"{field}.device: {device!r} is no MIG placement that gpu-{gpu.minor} has")
+        return _record(profile, start, None)
+    if there is None or devicenames.mig_name(gpu.minor, there.profile, start) != device:
+        raise ClaimError(
+            f"{field}.device: {device!r} does not exist: gpu-{gpu.minor} has {_migs(gpu)}; "
+            "its MIG geometry changed after the allocation: delete the pod so that it is placed again"
+        )
+    return _record(there.profile, start, there)
+
+
+def _record(profile: MigProfile, start: int, there: MigDevice | None) -> MigRecord:
+    return MigRecord(
+        profile=profile.name,
+        profile_id=profile.id,
+        start=start,
+        size=profile.memory_slices,
+        made="no" if there else "planned",
+        uuid=there.uuid if there else None,
+        gi_id=there.gi_id if there else None,
+        ci_id=there.ci_id if there else None,
+    )
+
+
+def _check_configs(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> None:
+    """Refuse what this version cannot apply: a claim that asks for time slices must not silently get none.
+
+    Class before claim, later wins; a config that names its requests must suit their devices, one for all requests is
+    skipped by devices of the other kind.
+    """
+    allocation = claim.status.allocation
+    wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
+    chosen: tuple[str, opaque.DeviceConfig] | None = None
+    for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
+        field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
+        try:
+            decoded = opaque.decode(
+                entry.opaque.parameters if entry.opaque else None,
+                subject=field,
+                strict=False,
+            )
+        except ManifestError as error:
+            raise ClaimError(str(error)) from error
+        if decoded.kind != wanted:
+            if entry.requests:
+                raise ClaimError(
+                    f"{field}.kind: {decoded.kind!r} is for request {device.request!r}, which got {device.device}; "
+                    f"write {wanted}"
+                )
+            continue
+        chosen = field, decoded
+    if chosen is not None and chosen[1].sharing is not None:
+        if device.admin:
+            raise ClaimError(f"{chosen[0]}.sharing: a request with adminAccess only looks on; remove the config")
+        raise ClaimError(
+            f"{chosen[0]}.sharing.strategy: {chosen[1].sharing.strategy!r} is not supported by this version of the "
+            "driver; remove sharing (the containers of a claim share its devices without it)"
+        )
+
+
+def _for_request(
+    configs: Iterable[DeviceAllocationConfiguration], request: str, driver: str
+) -> list[tuple[int, DeviceAllocationConfiguration]]:
+    """The configs of this driver that reach `request`, lowest precedence first."""
+    reach = {request, request.partition("/")[0]}
+    found = [
+        (index, entry)
+        for index, entry in enumerate(configs)
+        if entry.opaque is not None
+        and entry.opaque.driver == driver
+        and (not entry.requests or reach.intersection(entry.requests))
+    ]
+    return sorted(found, key=lambda pair: (pair[1].source != "FromClass", pair[0]))
+
+
+def _have(inventory: Inventory) -> str:
+    return ", ".join(f"gpu-{gpu.minor}" for gpu in inventory.gpus) or "no GPUs"
+
+
+def _migs(gpu: Gpu) -> str:
+    return (
+        ", ".join(devicenames.mig_name(gpu.minor, mig.profile, mig.start) for mig in gpu.mig_devices)
+        or "no MIG devices"
+    )

@@ -1,0 +1,123 @@
+"""The node's hardware as the driver last saw it, looked at again and again.
+
+Exists so that prepare does not query NVML for what seldom changes, and so that discovery, health and publication see
+one moment. A GPU that answered once and is lost now stays in the inventory, tainted: it still is in claims.
+Blocks nowhere: each look is in a thread, with a deadline; a look that hangs leaves the last one standing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Callable
+
+from fairlead.driver import health, slices, threads
+from fairlead.driver.backend import Backend, BackendError, Gpu, Health, Inventory
+from fairlead.driver.slices import Built, Layout
+from fairlead.kube.limits import Clock, Sleep
+
+log = logging.getLogger(__name__)
+
+
+class Hardware:
+    """`look` reads everything once; `watch` goes on reading and calls `changed` when there is something to publish.
+
+    `own` gives the MIG devices that the driver made: (GPU UUID, profile ID, start).
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        pool: str,
+        dynamic_mig: bool = False,
+        layout: Layout = "split",
+        interval_s: float = 5.0,
+        deadline_s: float = 30.0,
+        wall: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.inventory = Inventory()
+        self.healths: tuple[Health, ...] = ()
+        self.built = Built(slices=())
+        self.board = health.HealthBoard()
+        self.problem: str | None = "not looked at yet"
+        self.layout: Layout = layout
+        self.own: Callable[[], frozenset[tuple[str, int, int]]] = frozenset
+        self._backend = backend
+        self._pool = pool
+        self._dynamic = dynamic_mig
+        self._interval_s = interval_s
+        self._deadline_s = deadline_s
+        self._wall = wall
+        self._sleep = sleep
+        self._known: dict[str, Gpu] = {}
+        self._warned: tuple[str, ...] = ()
+        self._partitionable: frozenset[str] = frozenset()
+
+    def partitionable(self) -> frozenset[str]:
+        """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
+        return self._partitionable
+
+    async def look(self) -> bool:
+        """See everything now; True when what should be published changed. Raises BackendError or TimeoutError."""
+        own = self.own()
+        async with asyncio.timeout(self._deadline_s):
+            seen, healths = await threads.run(self._read)
+        gone = {one.uuid for one in healths if one.reason == "gpu-lost"}
+        present = {gpu.uuid: gpu for gpu in seen.gpus}
+        kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}
+        self._known = present | kept
+        self.inventory = dataclasses.replace(
+            seen, gpus=tuple(sorted(self._known.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
+        )
+        self.healths = healths
+        if self._dynamic:
+            self._partitionable = _free_to_cut(self.inventory, own | self.own())
+        built = slices.build(
+            self.inventory,
+            taints=health.taints(healths),
+            partitionable=self._partitionable,
+            layout=self.layout,
+        )
+        changed = built.slices != self.built.slices
+        self.built = built
+        warnings = (*self.inventory.warnings, *built.warnings)
+        for warning in sorted(set(warnings) - set(self._warned)):
+            log.warning("%s", warning)
+        self._warned = warnings
+        self.board.post(health.states(built.devices, healths, pool=self._pool, now_s=self._wall()))
+        self.problem = None
+        return changed
+
+    async def watch(self, changed: Callable[[Built], None]) -> None:
+        """Look every `interval_s`, for ever."""
+        while True:
+            await self._sleep(self._interval_s)
+            try:
+                if await self.look():
+                    log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
+                    changed(self.built)
+            except (BackendError, TimeoutError) as error:
+                problem = str(error) or f"the hardware did not answer within {self._deadline_s:.0f} s"
+                if problem != self.problem:
+                    log.error("hardware: %s; what was seen last stays published", problem)
+                self.problem = problem
+
+    def _read(self) -> tuple[Inventory, tuple[Health, ...]]:
+        return self._backend.inventory(), self._backend.health()
+
+
+def _free_to_cut(inventory: Inventory, own: frozenset[tuple[str, int, int]]) -> frozenset[str]:
+    """GPUs whose every MIG device is ours. `own` holds what was ours before and after the look: one that came or
+    went meanwhile is not somebody else's.
+    """
+    return frozenset(
+        gpu.uuid
+        for gpu in inventory.gpus
+        if gpu.mig_profiles
+        and (gpu.mig_mutable or gpu.mig_enabled)
+        and all((gpu.uuid, mig.profile.id, mig.start) in own for mig in gpu.mig_devices)
+    )

@@ -1,0 +1,392 @@
+"""Prepare and unprepare: a claim's devices made usable on this node, and taken back, whatever happens in between.
+
+Exists so that a kill at any point leaks nothing. What is about to change is on disk before it changes; each later step
+can find out what the one before did. Talks to no apiserver and no kubelet; blocks, so it runs in threads.
+
+    prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), CDI file,
+               record "prepared"
+    unprepare  record "unpreparing" (only with MIG devices of its own), destroy each, CDI file, record
+
+Keeps: two claims never hold what overlaps (admin access aside), finished or not; a claim prepared twice gets the same
+answer; a record goes last, so what is left can always be undone; GPUs are worked on one claim at a time, different GPUs
+at once. `at` is called with the name of each step passed: tests kill there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+
+from fairlead.driver import cdi, claims, records
+from fairlead.driver.backend import Backend, BackendError, DeviceGone, DeviceNode, Inventory, MigDevice
+from fairlead.driver.checkpoint import Checkpoint, Unreadable
+from fairlead.driver.claims import ClaimError
+from fairlead.driver.libraries import Mount
+from fairlead.driver.locks import KeyedLocks
+from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.kube.resource import ResourceClaim
+
+log = logging.getLogger(__name__)
+
+
+class PrepareError(Exception):
+    """A claim could not be prepared or unprepared now; kubelet will ask again."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a start found of the process before. `stuck` are claims that could not be undone yet, with the reason."""
+
+    kept: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+    earlier_boot: tuple[str, ...] = ()
+    unreadable: tuple[Unreadable, ...] = ()
+    stuck: tuple[tuple[str, str], ...] = ()
+
+
+def _nothing(step: str) -> None:
+    pass
+
+
+class Preparer:
+    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs cut on demand.
+
+    Safe to call from many threads. `recover` comes first, before any other thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        pool: str,
+        backend: Backend,
+        checkpoint: Checkpoint,
+        store: cdi.Store,
+        inventory: Callable[[], Inventory],
+        partitionable: Callable[[], frozenset[str]] = frozenset,
+        mounts: Iterable[Mount] = (),
+        at: Callable[[str], None] = _nothing,
+    ) -> None:
+        self._driver = driver
+        self._pool = pool
+        self._backend = backend
+        self._checkpoint = checkpoint
+        self._store = store
+        self._inventory = inventory
+        self._partitionable = partitionable
+        self._mounts = tuple(mounts)
+        self._at = at
+        self._claims = KeyedLocks()
+        self._gpus = KeyedLocks()
+        self._mutex = threading.Lock()
+        self._records: dict[str, ClaimRecord] = {}
+
+    def records(self) -> tuple[ClaimRecord, ...]:
+        """Every claim known, prepared or on its way, sorted by UID."""
+        with self._mutex:
+            return tuple(self._records[uid] for uid in sorted(self._records))
+
+    def record(self, uid: str) -> ClaimRecord | None:
+        with self._mutex:
+            return self._records.get(uid)
+
+    def reload(self) -> None:
+        """Read the records again: another process of this driver has worked on them (a rolling update)."""
+        loaded = self._checkpoint.load()
+        with self._mutex:
+            self._records = dict(loaded.records)
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def recover(self) -> Recovery:
+        """Take up what is on disk: finished claims are kept, unfinished ones undone, lost records rebuilt from CDI.
+
+        Raises OSError only when the directories cannot be used at all.
+        """
+        self._store.open()
+        loaded = self._checkpoint.load()
+        with self._mutex:
+            self._records = dict(loaded.records)
+        rebuilt: list[str] = []
+        for uid in self._store.uids():
+            if uid in loaded.records:
+                continue
+            # Neither order of steps leaves a CDI file without a record: the record was lost, not never written.
+            record = self._store.record(uid, boot_id=self._checkpoint.boot_id)
+            if record is not None and records.valid_uid(uid):
+                record = msgspec.structs.replace(record, state="prepared")
+                self._note(record)
+                self._checkpoint.write(record)
+                rebuilt.append(uid)
+            else:
+                self._store.remove(uid)
+        undone: list[str] = []
+        stuck: list[tuple[str, str]] = []
+        for record in self.records():
+            if record.state == "prepared":
+                continue
+            try:
+                with self._gpus.hold(_locked(record)):
+                    self._undo(record)
+                undone.append(record.uid)
+            except (BackendError, OSError) as error:
+                stuck.append((record.uid, str(error)))
+        return Recovery(
+            kept=tuple(record.uid for record in self.records() if record.state == "prepared"),
+            undone=tuple(undone),
+            rebuilt=tuple(rebuilt),
+            earlier_boot=loaded.earlier_boot,
+            unreadable=loaded.unreadable,
+            stuck=tuple(stuck),
+        )
+
+    # -- prepare -----------------------------------------------------------------------------------------------------
+
+    def prepare(self, claim: ResourceClaim) -> ClaimRecord:
+        """Make the claim's devices usable; the record says what to answer. The same claim again: the same answer.
+
+        Raises ClaimError when the claim cannot be prepared as it is, PrepareError when it may work later.
+        """
+        uid = claim.metadata.uid
+        if not records.valid_uid(uid):
+            raise ClaimError(f"{claims.describe(claim)}: metadata.uid: {uid!r} cannot be part of a file's name")
+        with self._claims.hold([uid]):
+            wanted = claims.allocated(claim, driver=self._driver)
+            existing = self.record(uid)
+            try:
+                if existing is not None and existing.state == "prepared":
+                    if [device.allocated for device in existing.devices] != wanted:
+                        log.warning("%s is allocated anew; its old devices are given back first", existing)
+                    elif self._intact(existing):
+                        return self._again(existing)
+                    else:
+                        log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
+                if existing is not None:
+                    with self._gpus.hold(_locked(existing)):
+                        self._undo(existing)
+                return self._prepare(claim)
+            except BackendError as error:
+                raise PrepareError(f"{claims.describe(claim)}: {error}") from error
+            except OSError as error:
+                raise PrepareError(f"{claims.describe(claim)}: {_plainly(error)}") from error
+
+    def _prepare(self, claim: ResourceClaim) -> ClaimRecord:
+        planned = claims.plan(
+            claim,
+            driver=self._driver,
+            pool=self._pool,
+            inventory=self._inventory(),
+            partitionable=self._partitionable(),
+        )
+        record = ClaimRecord(
+            uid=claim.metadata.uid,
+            namespace=claim.metadata.namespace,
+            name=claim.metadata.name,
+            state="preparing",
+            devices=planned,
+        )
+        if not planned:
+            return msgspec.structs.replace(record, state="prepared")
+        self._reserve(record)
+        with self._gpus.hold(_locked(record)):
+            try:
+                return self._carry_out(record)
+            except Exception:
+                # What was done so far is in the record that is noted; a step that failed may have left less than it
+                # says, never more. An undo that fails too leaves the record: the next call, or start, tries again.
+                self._undo_if_possible(self.record(record.uid) or record)
+                raise
+
+    def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
+        self._at("reserved")
+        if not any(_own(device) for device in record.devices):
+            self._checkpoint.write(record)
+            self._at("intent written")
+        for index, device in enumerate(record.devices):
+            if _own(device):
+                record = self._create(record, index)
+        self._store.write(record.uid, self._spec(record))
+        self._at("CDI written")
+        record = msgspec.structs.replace(record, state="prepared")
+        self._checkpoint.write(record)
+        self._note(record)
+        self._at("prepared")
+        return record
+
+    def _create(self, record: ClaimRecord, index: int) -> ClaimRecord:
+        """Bring one MIG device into being; the intent is on disk before, its identity after."""
+        device = record.devices[index]
+        assert device.mig is not None
+        if self._there(device) is not None:
+            raise PrepareError(
+                f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
+                "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
+            )
+        record = self._with_mig(record, index, made="creating")
+        self._checkpoint.write(record)
+        self._note(record)
+        self._at(f"create {index} intended")
+        try:
+            made = self._backend.create_mig(device.gpu_uuid, device.mig.profile_id, device.mig.start)
+        except BackendError:
+            # The backend left nothing; an undo must not take away what someone else put there meanwhile.
+            self._note(self._with_mig(record, index, made="planned"))
+            raise
+        self._at(f"create {index} done")
+        record = self._with_mig(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
+        self._note(record)
+        self._checkpoint.write(record)
+        self._at(f"create {index} recorded")
+        return record
+
+    def _intact(self, record: ClaimRecord) -> bool:
+        """Whether the MIG devices made for the claim are still those: an administrator may have destroyed one."""
+        for device in record.devices:
+            if device.mig is not None and device.mig.made == "live":
+                there = self._there(device)
+                if there is None or there.uuid != device.mig.uuid:
+                    return False
+        return True
+
+    def _again(self, record: ClaimRecord) -> ClaimRecord:
+        """A finished claim asked for once more, after a restart of kubelet, of us, or of the pod's sandbox."""
+        if not self._store.exists(record.uid):
+            log.warning("%s: its CDI file is gone; writing it again", record)
+            with self._gpus.hold(_locked(record)):
+                self._store.write(record.uid, self._spec(record))
+        return record
+
+    def _reserve(self, record: ClaimRecord) -> None:
+        """Claim the devices in memory, so that of two claims at once one is refused, not both half prepared."""
+        with self._mutex:
+            others = (other for other in self._records.values() if other.uid != record.uid)
+            found = records.conflict(record.devices, others)
+            if found is None:
+                self._records[record.uid] = record
+                return
+        device, holder = found
+        theirs = next(d for d in holder.devices if records.overlap(device, d))
+        raise PrepareError(
+            f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
+            f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
+            f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has ended"
+        )
+
+    # -- unprepare ---------------------------------------------------------------------------------------------------
+
+    def unprepare(self, uid: str) -> bool:
+        """Take the claim's devices back; False when it is not known, which is as good. Raises PrepareError."""
+        if not records.valid_uid(uid):
+            return False
+        with self._claims.hold([uid]):
+            record = self.record(uid)
+            try:
+                if record is None:
+                    self._store.remove(uid)
+                    return False
+                with self._gpus.hold(_locked(record)):
+                    self._undo(record)
+                return True
+            except BackendError as error:
+                raise PrepareError(f"{record}: {error}") from error
+            except OSError as error:
+                raise PrepareError(f"ResourceClaim {uid}: {_plainly(error)}") from error
+
+    def _undo(self, record: ClaimRecord) -> None:
+        """Back to nothing, from any state. Raises BackendError or OSError; then the record says what is left."""
+        if any(device.mig and device.mig.made in {"creating", "live"} for device in record.devices):
+            if record.state == "prepared":
+                record = msgspec.structs.replace(record, state="unpreparing")
+                self._checkpoint.write(record)
+                self._note(record)
+                self._at("unprepare intended")
+            for index, device in reversed(list(enumerate(record.devices))):
+                if device.mig is not None and device.mig.made in {"creating", "live"}:
+                    self._destroy(record, device)
+                    record = self._with_mig(record, index, made="planned")
+                    self._note(record)
+                    self._at(f"destroyed {index}")
+        # The CDI file goes before the record, whose spare copy it holds.
+        self._store.remove(record.uid)
+        self._at("CDI removed")
+        self._checkpoint.remove(record.uid)
+        self._at("record removed")
+        with self._mutex:
+            self._records.pop(record.uid, None)
+
+    def _destroy(self, record: ClaimRecord, device: DeviceRecord) -> None:
+        mig = device.mig
+        assert mig is not None
+        try:
+            there = self._there(device)
+        except DeviceGone:
+            log.warning("%s: %s: its GPU is gone, and the MIG device with it", record, device.device)
+            return
+        if there is not None and mig.uuid is not None and there.uuid != mig.uuid:
+            log.warning("%s: %s is another MIG device by now (%s); it is left alone", record, device.device, there.uuid)
+            return
+        self._backend.destroy_mig(device.gpu_uuid, mig.profile_id, mig.start)
+
+    def _undo_if_possible(self, record: ClaimRecord) -> None:
+        try:
+            self._undo(record)
+        except (BackendError, OSError) as error:
+            log.error("%s: could not be undone (%s); its devices stay held until that works", record, error)
+
+    # -- shared ------------------------------------------------------------------------------------------------------
+
+    def _spec(self, record: ClaimRecord) -> dict[str, Any]:
+        nodes: dict[str, tuple[DeviceNode, ...]] = {}
+        uuids: dict[str, str] = {}
+        for device in record.devices:
+            mig = device.mig
+            ids = None if mig is None or mig.gi_id is None or mig.ci_id is None else (mig.gi_id, mig.ci_id)
+            nodes[device.device] = self._backend.device_nodes(device.minor, ids)
+            uuids[device.device] = mig.uuid if mig and mig.uuid else device.gpu_uuid
+        return cdi.build(
+            record,
+            boot_id=self._checkpoint.boot_id,
+            nodes=nodes,
+            uuids=uuids,
+            control=self._backend.control_nodes(),
+            mounts=self._mounts,
+        )
+
+    def _there(self, device: DeviceRecord) -> MigDevice | None:
+        """The MIG device that is at this placement now, whoever made it."""
+        mig = device.mig
+        assert mig is not None
+        found = self._backend.mig_devices(device.gpu_uuid)
+        return next((m for m in found if (m.profile.id, m.start) == (mig.profile_id, mig.start)), None)
+
+    def _note(self, record: ClaimRecord) -> None:
+        with self._mutex:
+            self._records[record.uid] = record
+
+    @staticmethod
+    def _with_mig(record: ClaimRecord, index: int, **changes: object) -> ClaimRecord:
+        devices = list(record.devices)
+        mig = devices[index].mig
+        assert mig is not None
+        devices[index] = msgspec.structs.replace(devices[index], mig=msgspec.structs.replace(mig, **changes))
+        return msgspec.structs.replace(record, devices=tuple(devices))
+
+
+def _own(device: DeviceRecord) -> bool:
+    """Whether preparing the claim has to make the device first."""
+    return device.mig is not None and device.mig.made != "no"
+
+
+def _locked(record: ClaimRecord) -> set[str]:
+    """The GPUs to hold while this claim is worked on: looking on needs none."""
+    return {device.gpu_uuid for device in record.devices if not device.admin}
+
+
+def _plainly(error: OSError) -> str:
+    return f"{error.filename or 'file'}: {error.strerror or error}"
