@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from fairlead.cel import ADMISSION, CompileError
+from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Json, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
@@ -27,12 +29,6 @@ MATCH_CONDITIONS = 64
 
 def expression(text: str, path: str) -> Iterator[FieldError]:
     """An expression of the ADMISSION environment: it must compile."""
-    try:
-        from fairlead.cel import ADMISSION, CompileError
-        from fairlead.cel import compile as compile_cel
-    except ImportError:  # until cel lands
-        return
-
     if not text.strip():
         yield required(path)
         return

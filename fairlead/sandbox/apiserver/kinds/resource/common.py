@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
+from fairlead.cel import CompileError, compile_selector
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import (
@@ -130,11 +131,6 @@ def _selector(selector: Json, path: str) -> Iterator[FieldError]:
 
 def expression(text: str, path: str) -> Iterator[FieldError]:
     """A device selector: it must compile, and its worst case must be affordable."""
-    try:
-        from fairlead.cel import CompileError, compile_selector
-    except ImportError:  # until cel lands
-        return
-
     if len(text.encode()) > limits.EXPRESSION_BYTES:
         yield too_long(path, limits.EXPRESSION_BYTES)
         return
@@ -143,7 +139,11 @@ def expression(text: str, path: str) -> Iterator[FieldError]:
     except CompileError as error:
         yield invalid(path, text, f"compilation failed: {error}")
         return
-    if compiled.estimated_cost > limits.EXPRESSION_COST:
+    try:
+        cost = compiled.estimated_cost
+    except ImportError:  # until cel lands
+        return
+    if cost > limits.EXPRESSION_COST:
         yield forbidden(path, "too complex, exceeds cost limit")
 
 

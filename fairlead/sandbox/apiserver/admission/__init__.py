@@ -1,0 +1,58 @@
+"""Admission: what stands between a decoded request and the store.
+
+The order is the real one. Mutating: the built-in plugins (service account, tolerations, priority), then mutating
+webhooks, once more for those that asked to be called again. Validating: admission policies, then validating webhooks.
+`chain(services)` gives the whole; the server calls `close()` when it stops.
+Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/options/plugins.go (1.36).
+"""
+
+from __future__ import annotations
+
+import copy
+
+from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
+from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
+from fairlead.sandbox.apiserver.admission.policies import Policies
+from fairlead.sandbox.apiserver.admission.webhooks import Webhooks
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
+
+REGISTRATIONS = "admissionregistration.k8s.io"
+
+
+class Chain:
+    """All of admission for one apiserver."""
+
+    def __init__(self, services: Services, resolve: Resolver) -> None:
+        self._caller = Caller(resolve, services.random)
+        self._webhooks = Webhooks(services, self._caller)
+        self._policies = Policies(services)
+
+    async def mutate(self, attributes: Attributes) -> None:
+        mutate_pod(attributes)
+        if _exempt(attributes):
+            return
+        before = copy.deepcopy(attributes.object)
+        await self._webhooks.mutate(attributes)
+        if attributes.object != before:
+            mutate_pod(attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        if _exempt(attributes):
+            return
+        self._policies.validate(attributes)
+        await self._webhooks.validate(attributes)
+
+    async def close(self) -> None:
+        """End the connections to webhooks."""
+        await self._caller.close()
+
+
+def _exempt(attributes: Attributes) -> bool:
+    """No policy or webhook may lock its own registration in; reviews are questions and not objects."""
+    group = attributes.kind.group
+    return group == REGISTRATIONS or group in {"authentication.k8s.io", "authorization.k8s.io"}
+
+
+def chain(services: Services, *, resolve: Resolver | None = None) -> Chain:
+    """Admission over these services. `resolve` says where a webhook's Service is (default: its Endpoints)."""
+    return Chain(services, resolve or endpoints_resolver(services))

@@ -1,0 +1,36 @@
+"""CEL's `authorizer`: what an admission expression may ask about the requester's rights.
+
+Binds the CEL room's questions to the server's authorizer. Field and label selectors of a question are not considered:
+RBAC has none.
+"""
+
+from __future__ import annotations
+
+from fairlead.cel.library.authz import Authorizer, Decision, Question
+from fairlead.sandbox.apiserver.kinds.base import Access, Attributes, Services, UserInfo
+
+
+def authorizer_of(attributes: Attributes, services: Services) -> Authorizer:
+    def ask(question: Question) -> Decision:
+        user = attributes.user
+        if question.user is not None:  # serviceAccount(namespace, name) asks for another
+            user = UserInfo(question.user, _groups(question.user))
+        access = Access(
+            question.verb,
+            question.group,
+            question.resource,
+            question.subresource,
+            question.namespace,
+            question.name,
+            question.path or "",
+        )
+        return Decision(services.allows(user, access))
+
+    return Authorizer(ask)
+
+
+def _groups(user: str) -> tuple[str, ...]:
+    parts = user.split(":")
+    if parts[:2] != ["system", "serviceaccount"] or len(parts) != 4:
+        return ("system:authenticated",)
+    return ("system:serviceaccounts", f"system:serviceaccounts:{parts[2]}", "system:authenticated")

@@ -1,0 +1,56 @@
+"""CEL for admission: match conditions and policies, compiled once, with what an expression may see.
+
+Exists so that webhooks and policies bind the same variables. Values are plain JSON. Source:
+k8s.io/apiserver/pkg/admission/plugin/{cel,webhook/matchconditions} (1.36).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from fairlead.cel import ADMISSION, CompileError, EvaluationError, Program
+from fairlead.cel import compile as compile_cel
+from fairlead.sandbox.apiserver.admission.authorizer import authorizer_of
+from fairlead.sandbox.apiserver.admission.matching import namespace_object, request_fields
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+
+Bindings = dict[str, Any]
+
+
+@lru_cache(maxsize=4096)
+def program(text: str) -> Program:
+    """Raises CompileError."""
+    return compile_cel(text, ADMISSION)
+
+
+def bindings(attributes: Attributes, services: Services) -> Bindings:
+    """What an expression sees of a request. `params` and `variables` are the policy's to add."""
+    return {
+        "object": attributes.object,
+        "oldObject": attributes.old_object,
+        "request": request_fields(attributes),
+        "namespaceObject": namespace_object(attributes, services),
+        "params": None,
+        "variables": {},
+        "authorizer": authorizer_of(attributes, services),
+    }
+
+
+def evaluate(text: str, bound: Bindings) -> Any:
+    """The value of an expression. Raises CompileError, EvaluationError."""
+    return program(text).evaluate(bound)
+
+
+def conditions_hold(conditions: list[Json] | None, bound: Bindings) -> bool:
+    """Match conditions: one that is false decides, whatever fails besides. Raises EvaluationError when one fails and none is false."""
+    failed: Exception | None = None
+    for condition in conditions or []:
+        try:
+            if evaluate(condition["expression"], bound) is not True:
+                return False
+        except (CompileError, EvaluationError) as error:
+            failed = error
+    if failed is not None:
+        raise EvaluationError(str(failed))
+    return True

@@ -1,0 +1,145 @@
+"""Does a webhook or a policy concern this request? Rules, selectors, match conditions.
+
+Pure but for the namespace's labels, which come from the Services. Matching is exact on versions: every kind here is
+served in one version (custom kinds without conversion), so `matchPolicy: Equivalent` adds nothing.
+Source: k8s.io/apiserver/pkg/admission/plugin/webhook/predicates (1.36).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+
+
+def rule_matches(rule: Json, attributes: Attributes) -> bool:
+    """One rule with operations: group, version, resource, operation and scope (and names, for policies)."""
+    kind = attributes.kind
+    names = rule.get("resourceNames") or []
+    return (
+        _in(rule.get("operations"), attributes.operation)
+        and _in(rule.get("apiGroups"), kind.group)
+        and _in(rule.get("apiVersions"), kind.version)
+        and any(_resource(one, kind.plural, attributes.subresource) for one in rule.get("resources") or [])
+        and _scope(rule.get("scope", "*"), attributes)
+        and (not names or attributes.name in names)
+    )
+
+
+def _in(values: list[str] | None, value: str) -> bool:
+    return any(one in {"*", value} for one in values or [])
+
+
+def _resource(pattern: str, plural: str, subresource: str) -> bool:
+    resource, _, sub = pattern.partition("/")
+    return resource in {"*", plural} and (sub == subresource or (sub == "*" and "/" in pattern))
+
+
+def _scope(scope: str, attributes: Attributes) -> bool:
+    namespaced = bool(attributes.namespace) and not is_namespace(attributes)
+    return scope in {"*", ""} or (scope == "Namespaced") == namespaced
+
+
+def is_namespace(attributes: Attributes) -> bool:
+    return attributes.kind.plural == "namespaces" and not attributes.kind.group
+
+
+def namespace_object(attributes: Attributes, services: Services) -> Json | None:
+    """The namespace that the request is in; None for what is in none (namespaces too)."""
+    if not attributes.kind.namespaced:
+        return None
+    return services.get("", "namespaces", attributes.namespace)
+
+
+def selectors_match(owner: Json, attributes: Attributes, services: Services) -> bool:
+    """NamespaceSelector and objectSelector of a webhook, a policy or a binding."""
+    return _namespace_selected(owner.get("namespaceSelector"), attributes, services) and _object_selected(
+        owner.get("objectSelector"), attributes
+    )
+
+
+def _namespace_selected(selector: Json | None, attributes: Attributes, services: Services) -> bool:
+    if _empty(selector):
+        return True
+    if is_namespace(attributes):
+        if attributes.subresource:
+            return True
+        # An update is judged by what the namespace becomes, a deletion by what it was.
+        return selects(selector, _labels(attributes.object or attributes.old_object))
+    if not attributes.namespace:
+        return True
+    return selects(selector, _labels(services.get("", "namespaces", attributes.namespace)))
+
+
+def _object_selected(selector: Json | None, attributes: Attributes) -> bool:
+    if _empty(selector):
+        return True
+    return any(selects(selector, _labels(one)) for one in (attributes.object, attributes.old_object) if one is not None)
+
+
+def _empty(selector: Json | None) -> bool:
+    return not selector or (not selector.get("matchLabels") and not selector.get("matchExpressions"))
+
+
+def _labels(obj: Json | None) -> Mapping[str, str]:
+    labels: Mapping[str, str] = ((obj or {}).get("metadata") or {}).get("labels") or {}
+    return labels
+
+
+def selects(selector: Json | None, labels: Mapping[str, str]) -> bool:
+    """A metav1.LabelSelector on labels; None selects everything."""
+    if selector is None:
+        return True
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_expression(one, labels) for one in selector.get("matchExpressions") or [])
+
+
+def _expression(one: Json, labels: Mapping[str, str]) -> bool:
+    key, values = one.get("key", ""), one.get("values") or []
+    match one.get("operator"):
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return key not in labels or labels[key] not in values
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels
+
+
+def user_info(attributes: Attributes) -> Json:
+    user = attributes.user
+    shown: Json = {"username": user.name}
+    if user.uid:
+        shown["uid"] = user.uid
+    if user.groups:
+        shown["groups"] = list(user.groups)
+    if user.extra:
+        shown["extra"] = {key: list(values) for key, values in user.extra.items()}
+    return shown
+
+
+def request_fields(attributes: Attributes) -> dict[str, Any]:
+    """What AdmissionReview.request and CEL's `request` have in common."""
+    kind = attributes.kind
+    group, version, name = attributes.body_kind or (kind.group, kind.version, kind.kind)
+    gvk = {"group": group, "version": version, "kind": name}
+    gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
+    fields: dict[str, Any] = {"kind": gvk, "resource": gvr}
+    if attributes.subresource:
+        fields["subResource"] = attributes.subresource
+    fields["requestKind"] = dict(gvk)
+    fields["requestResource"] = dict(gvr)
+    if attributes.subresource:
+        fields["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        fields["name"] = attributes.name
+    if attributes.namespace:
+        fields["namespace"] = attributes.namespace
+    fields["operation"] = attributes.operation
+    fields["userInfo"] = user_info(attributes)
+    fields["dryRun"] = attributes.dry_run
+    fields["options"] = attributes.options
+    return fields

@@ -1,0 +1,140 @@
+"""The built-in plugins that change pods: service account, default tolerations, priority.
+
+Idempotent, so that they may run again after webhooks. Quotas, limit ranges, node restriction and storage are not here.
+Source: plugin/pkg/admission/{serviceaccount,defaulttolerationseconds,priority} (1.36).
+"""
+
+from __future__ import annotations
+
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Rejected
+from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.podspec import all_containers
+
+TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  # a path
+_TOKEN_SECONDS = 3607  # an hour and a bit: kubelet tells a default from a wish by it
+_TOLERATION_SECONDS = 300
+_AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_MIRROR = "kubernetes.io/config.mirror"
+_SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def mutate_pod(attributes: Attributes) -> None:
+    """Complete a pod that is being created (or updated, for tolerations)."""
+    obj = attributes.object
+    if attributes.kind.group or attributes.kind.plural != "pods" or attributes.subresource or obj is None:
+        return
+    if attributes.operation == "CREATE":
+        spec = obj.setdefault("spec", {})
+        _service_account(attributes, spec)
+        _tolerations(spec)
+        _priority(attributes, spec)
+
+
+def _forbidden(attributes: Attributes, why: str) -> Rejected:
+    name = attributes.name or "Unknown"
+    return Rejected(403, "Forbidden", f"pods {quote(name)} is forbidden: {why}", {"name": name, "kind": "pods"})
+
+
+def _service_account(attributes: Attributes, spec: Json) -> None:
+    assert attributes.object is not None
+    if _MIRROR in (attributes.object["metadata"].get("annotations") or {}):
+        return
+    name = spec.get("serviceAccountName") or "default"
+    spec["serviceAccountName"] = spec["serviceAccount"] = name
+    account = attributes.context.services.get("", "serviceaccounts", name, attributes.namespace)
+    if account is None and name != "default":  # the default one comes with the namespace, a moment later
+        raise _forbidden(
+            attributes,
+            f"error looking up service account {attributes.namespace}/{name}: serviceaccount {quote(name)} not found",
+        )
+    wanted = spec.get("automountServiceAccountToken")
+    if wanted is None:
+        wanted = (account or {}).get("automountServiceAccountToken")
+    if wanted is not False:
+        _mount_token(attributes, spec)
+
+
+def _mount_token(attributes: Attributes, spec: Json) -> None:
+    volumes = spec.get("volumes") or []
+    volume = next((one["name"] for one in volumes if one.get("name", "").startswith("kube-api-access-")), "")
+    name = volume or "kube-api-access-" + "".join(attributes.context.services.random.choices(_ALPHABET, k=5))
+    mounted = False
+    for container in all_containers(spec):
+        mounts = container.setdefault("volumeMounts", [])
+        if any(mount.get("mountPath") == TOKEN_PATH for mount in mounts):
+            continue
+        mounts.append({"name": name, "readOnly": True, "mountPath": TOKEN_PATH})
+        mounted = True
+    if mounted and not volume:
+        spec.setdefault("volumes", []).append({"name": name, "projected": _projection()})
+
+
+def _projection() -> Json:
+    return {
+        "sources": [
+            {"serviceAccountToken": {"expirationSeconds": _TOKEN_SECONDS, "path": "token"}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {
+                "downwardAPI": {
+                    "items": [
+                        {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
+                    ]
+                }
+            },
+            # Recorded from the real 1.36.2 that the conformance vectors come from.
+            {
+                "configMap": {
+                    "name": "openshift-service-ca.crt",
+                    "items": [{"key": "service-ca.crt", "path": "service-ca.crt"}],
+                }
+            },
+        ],
+        "defaultMode": 0o644,
+    }
+
+
+def _tolerations(spec: Json) -> None:
+    given = spec.get("tolerations") or []
+    missing = [key for key in _AWAY if not any(_tolerates(one, key) for one in given)]
+    if missing:
+        spec["tolerations"] = [
+            *given,
+            *(
+                {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _TOLERATION_SECONDS}
+                for key in missing
+            ),
+        ]
+
+
+def _tolerates(toleration: Json, key: str) -> bool:
+    return toleration.get("key", "") in {key, ""} and toleration.get("effect", "") in {"NoExecute", ""}
+
+
+def _priority(attributes: Attributes, spec: Json) -> None:
+    services = attributes.context.services
+    name = spec.get("priorityClassName", "")
+    policy = "PreemptLowerPriority"
+    if name:
+        found = services.get("scheduling.k8s.io", "priorityclasses", name)
+        if found is None and name not in _SYSTEM_PRIORITIES:
+            raise _forbidden(attributes, f"no PriorityClass with name {name} was found")
+        value = (found or {}).get("value", _SYSTEM_PRIORITIES.get(name, 0))
+        policy = (found or {}).get("preemptionPolicy", policy)
+    else:
+        defaults = [one for one in services.list("scheduling.k8s.io", "priorityclasses") if one.get("globalDefault")]
+        chosen = min(defaults, key=lambda one: int(one.get("value", 0)), default=None)
+        value = 0
+        if chosen is not None:
+            value = chosen.get("value", 0)
+            policy = chosen.get("preemptionPolicy", policy)
+            spec["priorityClassName"] = chosen["metadata"]["name"]
+    if spec.get("priority") is not None and spec["priority"] != value:
+        raise _forbidden(
+            attributes,
+            f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; priority admission "
+            f"controller computed {value} from the given PriorityClass name",
+        )
+    spec["priority"] = value
+    if spec.get("preemptionPolicy") is None:
+        spec["preemptionPolicy"] = policy

@@ -1,0 +1,205 @@
+"""Mutating and validating webhooks: who is called, in which order, and what their answers do.
+
+Mutating ones run one after another in the order of their configurations' names, and those that ask for it once more
+when another changed the object after them; validating ones run together. A call that fails counts as the failurePolicy
+says. Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go (1.36).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.cel import EvaluationError
+from fairlead.sandbox.apiserver import meta
+from fairlead.sandbox.apiserver.admission.calling import Caller, CallError
+from fairlead.sandbox.apiserver.admission.expressions import bindings, conditions_hold
+from fairlead.sandbox.apiserver.admission.matching import request_fields, rule_matches, selectors_match
+from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
+from fairlead.sandbox.apiserver.kinds.base import Attributes, DecodeError, Json, Rejected, Services
+from fairlead.sandbox.apiserver.kinds.errors import quote
+
+log = logging.getLogger(__name__)
+GROUP = "admissionregistration.k8s.io"
+REVIEW_VERSION = "admission.k8s.io/v1"
+
+
+@dataclass(frozen=True)
+class Hook:
+    """One webhook of one configuration."""
+
+    configuration: str
+    spec: Json
+
+    @property
+    def name(self) -> str:
+        return str(self.spec["name"])
+
+    @property
+    def ignores_failures(self) -> bool:
+        return bool(self.spec.get("failurePolicy") == "Ignore")
+
+
+class Webhooks:
+    def __init__(self, services: Services, caller: Caller) -> None:
+        self._services = services
+        self._caller = caller
+
+    async def mutate(self, attributes: Attributes) -> None:
+        """Let every mutating webhook that matches change the object. Raises Rejected."""
+        again: list[Hook] = []
+        called: list[Hook] = []
+        for hook in self._hooks("mutatingwebhookconfigurations"):
+            if not self._concerns(hook, attributes):
+                continue
+            changed = await self._mutate(hook, attributes)
+            if changed:
+                again += [one for one in called if one not in again]
+            called.append(hook)
+        for hook in again:
+            if hook.spec.get("reinvocationPolicy") == "IfNeeded" and self._concerns(hook, attributes):
+                await self._mutate(hook, attributes)
+
+    async def validate(self, attributes: Attributes) -> None:
+        """Ask every validating webhook that matches, together. Raises Rejected with the first refusal in their order."""
+        hooks = [hook for hook in self._hooks("validatingwebhookconfigurations") if self._concerns(hook, attributes)]
+        if not hooks:
+            return
+        outcomes = await asyncio.gather(*(self._validate(hook, attributes) for hook in hooks), return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    # -- who is called
+    def _hooks(self, plural: str) -> Iterator[Hook]:
+        for configuration in self._services.list(GROUP, plural):
+            for spec in configuration.get("webhooks") or []:
+                yield Hook(configuration["metadata"]["name"], spec)
+
+    def _concerns(self, hook: Hook, attributes: Attributes) -> bool:
+        spec = hook.spec
+        if not any(rule_matches(rule, attributes) for rule in spec.get("rules") or []):
+            return False
+        if not selectors_match(spec, attributes, self._services):
+            return False
+        if not spec.get("matchConditions"):
+            return True
+        try:
+            return conditions_hold(spec["matchConditions"], bindings(attributes, self._services))
+        except EvaluationError as error:
+            if hook.ignores_failures:
+                return False
+            raise _forbidden(attributes, str(error)) from error
+
+    # -- one call
+    async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> Json:
+        """The checked response. Raises CallError for one that cannot be used, Rejected for a refusal."""
+        request = {"uid": self._caller.new_uid(), **request_fields(attributes)}
+        options = request.pop("options")
+        dry_run = request.pop("dryRun")
+        request |= {"object": attributes.object, "oldObject": attributes.old_object, "dryRun": dry_run}
+        request["options"] = options
+        review = {"kind": "AdmissionReview", "apiVersion": REVIEW_VERSION, "request": request}
+        try:
+            answer = await self._caller.post(hook.spec, review)
+        except CallError as error:
+            raise CallError(f"failed to call webhook: {error}") from error
+        response = _checked(answer, request["uid"], mutating=mutating)
+        attributes.context.warnings += [str(one) for one in response.get("warnings") or []]
+        for key, value in (response.get("auditAnnotations") or {}).items():
+            attributes.audit[f"{hook.name}/{key}"] = str(value)
+        if not response.get("allowed"):
+            raise _denied(hook.name, response.get("status") or {})
+        return response
+
+    async def _mutate(self, hook: Hook, attributes: Attributes) -> bool:
+        """Whether the object changed."""
+        try:
+            response = await self._ask(hook, attributes, mutating=True)
+        except CallError as error:
+            self._failed(hook, error)
+            return False
+        if not response.get("patch"):
+            return False
+        if attributes.object is None:
+            raise _internal(
+                "admission webhook attempted to modify the object, which is not supported for this operation"
+            )
+        before = attributes.object
+        try:
+            after = apply_patch(before, decode_patch(response["patch"]))
+            after = copy.deepcopy(after)
+            if attributes.body_kind is None:
+                meta.decode(after, attributes.kind.kind)
+                attributes.kind.strategy.decode(after)
+                attributes.kind.strategy.default(after)
+        except (PatchFailed, DecodeError) as error:
+            raise _internal(str(error)) from error
+        attributes.object = after
+        return after != before
+
+    async def _validate(self, hook: Hook, attributes: Attributes) -> None:
+        try:
+            await self._ask(hook, attributes, mutating=False)
+        except CallError as error:
+            self._failed(hook, error)
+
+    def _failed(self, hook: Hook, error: CallError) -> None:
+        text = f"failed calling webhook {quote(hook.name)}: {error}"
+        if not hook.ignores_failures:
+            raise _internal(text) from error
+        log.warning("%s (configuration %s, failurePolicy Ignore)", text, hook.configuration)
+
+
+def _checked(answer: Any, uid: str, *, mutating: bool) -> Json:
+    """VerifyAdmissionResponse: the right type, our uid, a patch only where one may be."""
+    invalid = "received invalid webhook response: "
+    given = (answer.get("apiVersion", ""), answer.get("kind", ""))
+    if given != (REVIEW_VERSION, "AdmissionReview"):
+        raise CallError(
+            f"{invalid}expected webhook response of {REVIEW_VERSION}, Kind=AdmissionReview, got {given[0] or '/'}, Kind={given[1]}"
+        )
+    response = answer.get("response")
+    if not isinstance(response, dict):
+        raise CallError(f"{invalid}webhook response was absent")
+    if response.get("uid") != uid:
+        raise CallError(f"{invalid}expected response.uid={quote(uid)}, got {quote(str(response.get('uid', '')))}")
+    if not mutating:
+        if response.get("patch"):
+            raise CallError(f"{invalid}validating webhooks may not return response.patch")
+        return response
+    if response.get("patch") and not response.get("patchType"):
+        raise CallError(f"{invalid}webhook returned response.patch but not response.patchType")
+    if response.get("patchType") and not response.get("patch"):
+        raise CallError(f"{invalid}webhook returned response.patchType but not response.patch")
+    if response.get("patchType") not in {None, "", "JSONPatch"}:
+        raise CallError(f"{invalid}unsupported patch type {quote(str(response['patchType']))}")
+    return response
+
+
+def _denied(name: str, status: Json) -> Rejected:
+    """The webhook's own status, made into a refusal whatever it says."""
+    denied = f"admission webhook {quote(name)} denied the request"
+    reason, message = str(status.get("reason") or ""), status.get("message")
+    if message:
+        denied = f"{denied}: {message}"
+    elif reason:
+        denied = f"{denied}: {reason}"
+    else:
+        denied = f"{denied} without explanation"
+    code = status.get("code") or 0
+    return Rejected(max(code, 400), reason, denied, status.get("details"))
+
+
+def _internal(text: str) -> Rejected:
+    return Rejected(500, "InternalError", f"Internal error occurred: {text}", {"causes": [{"message": text}]})
+
+
+def _forbidden(attributes: Attributes, why: str) -> Rejected:
+    kind, name = attributes.kind, attributes.name
+    details = {"name": name, **({"group": kind.group} if kind.group else {}), "kind": kind.plural}
+    return Rejected(403, "Forbidden", f"{kind.group_resource} {quote(name)} is forbidden: {why}", details)
