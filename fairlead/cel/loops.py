@@ -142,7 +142,7 @@ def _quantifier(decisive: bool, name: str) -> Callable[[Turns, Any, Any], Step]:
                 try:
                     value = test(frame)
                     if value is decisive:
-                        return decisive
+                        return bool(value)
                     if type(value) is not bool:
                         no_overload(name, value)
                 except BudgetError:
