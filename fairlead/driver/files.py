@@ -22,9 +22,7 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             os.fchmod(descriptor, mode)  # the umask must not hide a CDI file from the runtime
-            view = memoryview(content)
-            while view:
-                view = view[os.write(descriptor, view) :]
+            fill(descriptor, content)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -34,6 +32,13 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
             temporary.unlink()
         raise
     sync(path.parent)
+
+
+def fill(descriptor: int, content: bytes) -> None:
+    """Write all of it; `os.write` may take less at a time."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
 
 
 def remove(path: Path) -> bool:

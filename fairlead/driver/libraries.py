@@ -74,8 +74,8 @@ def _libraries(root: Path, directory: Path, driver_version: str, found: dict[str
         if ".so" in path.name and target.name.endswith(f".so.{driver_version}") and target.is_file():
             _add(found, root, target, path)
     cuda = directory / "libcuda.so.1"
-    if cuda.exists() and not (directory / "libcuda.so").exists():
-        _add(found, root, cuda.resolve(), directory / "libcuda.so")
+    if (host := cuda.resolve()).name.endswith(f".so.{driver_version}") and not (directory / "libcuda.so").exists():
+        _add(found, root, host, directory / "libcuda.so")
 
 
 def _between(root: Path, directory: Path) -> list[Path]:

@@ -350,7 +350,7 @@ class Preparer:
             nodes[device.device] = self._backend.device_nodes(device.minor, ids)
             uuids[device.device] = mig.uuid if mig and mig.uuid else device.gpu_uuid
         return cdi.build(
-            record,
+            msgspec.structs.replace(record, state="prepared"),
             boot_id=self._checkpoint.boot_id,
             nodes=nodes,
             uuids=uuids,

@@ -1,0 +1,44 @@
+"""What the driver's tests share: a node with simulated hardware, claims as the controller writes them, a kubelet."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.driver import profile
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.testing import Node
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path leaves room for unix sockets."""
+    path = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def dgx() -> SimulatedBackend:
+    return SimulatedBackend(profile.load("dgx-a100"), node="n1")
+
+
+@pytest.fixture
+def hgx() -> SimulatedBackend:
+    return SimulatedBackend(profile.load("hgx-h100"), node="n1")
+
+
+@pytest.fixture
+def node(tmp_path: Path, hgx: SimulatedBackend) -> Node:
+    """A node of eight H100s, whose MIG devices are made on demand."""
+    return Node(tmp_path, hgx, dynamic=True)
+
+
+@pytest.fixture
+def static_node(tmp_path: Path, dgx: SimulatedBackend) -> Node:
+    """A node of six whole A100s and two that are cut."""
+    return Node(tmp_path, dgx)

@@ -1,0 +1,215 @@
+"""CDI specs: they follow the specification's schema and rules, and hold what a container needs."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fairlead.driver import cdi, libraries
+from fairlead.driver.backend import DeviceNode
+from fairlead.driver.libraries import Mount
+from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.testing import Node, claim
+
+# From the Container Device Interface specification 0.6.0 (SPEC.md), written out as a schema.
+EDITS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "minProperties": 1,
+    "properties": {
+        "env": {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}},
+        "deviceNodes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["path"],
+                "properties": {
+                    "path": {"type": "string", "pattern": "^/"},
+                    "hostPath": {"type": "string", "pattern": "^/"},
+                    "type": {"enum": ["b", "c", "u", "p"]},
+                    "major": {"type": "integer"},
+                    "minor": {"type": "integer"},
+                    "fileMode": {"type": "integer", "minimum": 0, "maximum": 0o7777},
+                    "permissions": {"type": "string", "pattern": "^r?w?m?$"},
+                    "uid": {"type": "integer"},
+                    "gid": {"type": "integer"},
+                },
+            },
+        },
+        "mounts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["hostPath", "containerPath"],
+                "properties": {
+                    "hostPath": {"type": "string"},
+                    "containerPath": {"type": "string"},
+                    "options": {"type": "array", "items": {"type": "string"}},
+                    "type": {"type": "string"},
+                },
+            },
+        },
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["cdiVersion", "kind", "devices"],
+    "properties": {
+        "cdiVersion": {"const": "0.6.0"},
+        "kind": {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*$"},
+        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        "devices": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "additionalProperties": False,
+                "required": ["name", "containerEdits"],
+                "properties": {
+                    "name": {"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$"},
+                    "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+                    "containerEdits": EDITS,
+                },
+            },
+        },
+        "containerEdits": EDITS,
+    },
+}
+UID = "0b0a9e0c-6d5e-4f0e-9a53-3f3a8d6e7c11"
+
+
+def written(node: Node) -> dict[str, Any]:
+    spec: dict[str, Any] = json.loads(node.store.path(UID).read_bytes())
+    return spec
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [
+        ["gpu-0"],
+        [f"gpu-{minor}" for minor in range(8)],
+        ["gpu-0-mig-1g10gb-me-20-3"],
+        [{"device": "gpu-0", "shareID": "3f3a8d6e-0000-4000-8000-000000000001"}],
+        [{"device": "gpu-0", "adminAccess": True}, {"device": "gpu-0", "request": "other", "adminAccess": True}],
+    ],
+)
+def test_a_spec_follows_the_specification(node: Node, devices: list[str | dict[str, Any]]) -> None:
+    node.start().prepare(claim(UID, *devices))
+    spec = written(node)
+    jsonschema.validate(spec, SCHEMA)
+    names = [device["name"] for device in spec["devices"]]
+    assert len(names) == len(set(names))
+    assert all(name.startswith(UID) for name in names)
+
+
+def test_the_file_is_named_as_the_specification_asks_and_readable_by_the_runtime(node: Node) -> None:
+    node.start().prepare(claim(UID, "gpu-0"))
+    path = node.store.path(UID)
+    assert path.name == f"k8s.gpu.fairlead.dev-claim_{UID}.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_each_container_gets_the_control_nodes_and_is_kept_from_the_legacy_runtime(node: Node) -> None:
+    node.start().prepare(claim(UID, "gpu-0"))
+    common = written(node)["containerEdits"]
+    assert common["env"] == ["NVIDIA_VISIBLE_DEVICES=void"]
+    assert [node["path"] for node in common["deviceNodes"]] == [
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+    ]
+
+
+def test_a_simulated_gpu_stands_on_dev_null_which_every_host_has(node: Node) -> None:
+    node.start().prepare(claim(UID, "gpu-5"))
+    [device] = written(node)["devices"]
+    assert device["containerEdits"]["deviceNodes"] == [
+        {
+            "path": "/dev/nvidia5",
+            "hostPath": "/dev/null",
+            "type": "c",
+            "major": 1,
+            "minor": 3,
+            "fileMode": 0o666,
+            "permissions": "rw",
+        }
+    ]
+
+
+def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up() -> None:
+    record = ClaimRecord(
+        uid="u1",
+        namespace="ml",
+        name="train",
+        state="prepared",
+        devices=(DeviceRecord(request="gpu", pool="n1", device="gpu-0", gpu_uuid="GPU-0", minor=0),),
+    )
+    spec = cdi.build(
+        record,
+        boot_id="b",
+        nodes={"gpu-0": [DeviceNode(path="/dev/nvidia0")]},
+        uuids={"gpu-0": "GPU-0"},
+        mounts=[Mount(host_path="/run/nvidia/driver/usr/bin/nvidia-smi", container_path="/usr/bin/nvidia-smi")],
+    )
+    jsonschema.validate(spec, SCHEMA)
+    assert spec["devices"][0]["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia0", "permissions": "rw"}]
+    assert spec["containerEdits"]["mounts"][0]["options"] == ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+
+
+def test_environment_names_are_portable() -> None:
+    name = cdi.environment_name("gpu-0-mig-1g10gb-me-20-3")
+    assert name == "FAIRLEAD_DEVICE_GPU_0_MIG_1G10GB_ME_20_3"
+    assert re.fullmatch(r"[A-Z_][A-Z0-9_]*", name)
+
+
+class TestLibraries:
+    VERSION = "580.105.08"
+
+    def root(self, path: Path) -> Path:
+        libraries_dir = path / "usr/lib/x86_64-linux-gnu"
+        libraries_dir.mkdir(parents=True)
+        for name in ("libcuda", "libnvidia-ml"):
+            (libraries_dir / f"{name}.so.{self.VERSION}").write_bytes(b"\x7fELF")
+            (libraries_dir / f"{name}.so.1").symlink_to(f"{name}.so.{self.VERSION}")
+        (libraries_dir / "libc.so.6").write_bytes(b"\x7fELF")
+        (libraries_dir / "libcuda.so.535.1").write_bytes(b"\x7fELF")
+        (path / "lib").symlink_to("usr/lib")
+        (path / "usr/bin").mkdir()
+        (path / "usr/bin/nvidia-smi").write_bytes(b"\x7fELF")
+        (path / "bin").symlink_to("usr/bin")
+        firmware = path / "lib/firmware/nvidia" / self.VERSION
+        firmware.mkdir(parents=True)
+        (firmware / "gsp_ga10x.bin").write_bytes(b"")
+        return path
+
+    def test_libraries_come_under_every_name_that_programs_load(self, tmp_path: Path) -> None:
+        found = libraries.find(self.root(tmp_path), self.VERSION)
+        inside = [mount.container_path for mount in found]
+        directory = "/usr/lib/x86_64-linux-gnu"
+        assert inside == sorted(
+            [
+                f"{directory}/libcuda.so",
+                f"{directory}/libcuda.so.1",
+                f"{directory}/libcuda.so.{self.VERSION}",
+                f"{directory}/libnvidia-ml.so.1",
+                f"{directory}/libnvidia-ml.so.{self.VERSION}",
+                "/usr/bin/nvidia-smi",
+                f"/lib/firmware/nvidia/{self.VERSION}/gsp_ga10x.bin",
+            ]
+        )
+        by_path = {mount.container_path: mount.host_path for mount in found}
+        assert by_path[f"{directory}/libcuda.so.1"] == str(tmp_path / f"{directory[1:]}/libcuda.so.{self.VERSION}")
+
+    def test_a_host_without_the_driver_gives_nothing(self, tmp_path: Path) -> None:
+        assert libraries.find(tmp_path, self.VERSION) == ()
+        assert libraries.find(self.root(tmp_path), None) == ()
+        assert libraries.find(tmp_path, "1.2.3") == ()

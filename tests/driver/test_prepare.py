@@ -1,0 +1,321 @@
+"""Prepare and unprepare, without kubelet and apiserver: answers, refusals, idempotence, concurrency."""
+
+from __future__ import annotations
+
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from fairlead.driver import cdi
+from fairlead.driver.backend import BackendError
+from fairlead.driver.claims import ClaimError
+from fairlead.driver.prepare import PrepareError
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.testing import Node, claim
+
+EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
+
+
+def spec(node: Node, uid: str) -> dict[str, object]:
+    loaded: dict[str, object] = json.loads(node.store.path(uid).read_bytes())
+    return loaded
+
+
+def environment(node: Node, uid: str) -> list[str]:
+    return [entry for device in spec(node, uid)["devices"] for entry in device["containerEdits"]["env"]]  # type: ignore[attr-defined]
+
+
+class TestWholeGpus:
+    def test_a_prepared_claim_has_a_record_and_a_cdi_file_that_names_its_gpus(self, node: Node) -> None:
+        record = node.start().prepare(claim("u1", "gpu-0", "gpu-3"))
+        assert [cdi.device_id("u1", device) for device in record.devices] == [
+            "k8s.gpu.fairlead.dev/claim=u1-gpu-0",
+            "k8s.gpu.fairlead.dev/claim=u1-gpu-3",
+        ]
+        uuids = {gpu.minor: gpu.uuid for gpu in node.backend.inventory().gpus}
+        assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0={uuids[0]}", f"FAIRLEAD_DEVICE_GPU_3={uuids[3]}"]
+
+    def test_unprepare_leaves_nothing(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0"))
+        assert driver.unprepare("u1") is True
+        assert node.leftovers() == EMPTY
+
+    def test_unprepare_of_an_unknown_claim_succeeds(self, node: Node) -> None:
+        assert node.start().unprepare("never-seen") is False
+
+    def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
+        driver = node.start()
+        first = driver.prepare(claim("u1", "gpu-0"))
+        written = node.store.path("u1").read_bytes()
+        assert driver.prepare(claim("u1", "gpu-0")) == first
+        assert node.store.path("u1").read_bytes() == written
+
+    def test_a_cdi_file_that_somebody_removed_comes_back(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0"))
+        written = node.store.path("u1").read_bytes()
+        node.store.remove("u1")
+        driver.prepare(claim("u1", "gpu-0"))
+        assert node.store.path("u1").read_bytes() == written
+
+    def test_a_claim_allocated_anew_gives_its_old_devices_back(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0"))
+        driver.prepare(claim("u1", "gpu-1"))
+        driver.prepare(claim("u2", "gpu-0"))
+        assert [record.devices[0].device for record in driver.records()] == ["gpu-1", "gpu-0"]
+
+    def test_results_of_other_drivers_are_skipped(self, node: Node) -> None:
+        other = {"driver": "dra.net", "pool": "n1", "device": "eth1", "request": "nic"}
+        record = node.start().prepare(claim("u1", other, "gpu-0"))
+        assert [device.device for device in record.devices] == ["gpu-0"]
+
+    def test_a_claim_with_nothing_of_ours_is_answered_and_leaves_no_trace(self, node: Node) -> None:
+        driver = node.start()
+        assert driver.prepare(claim("u1", "eth1", driver="dra.net")).devices == ()
+        assert driver.records() == ()
+        assert node.leftovers() == EMPTY
+
+    def test_a_subrequest_is_answered_by_its_main_request(self, node: Node) -> None:
+        record = node.start().prepare(claim("u1", {"request": "main/h100", "device": "gpu-0"}))
+        assert record.devices[0].request_name == "main"
+
+
+class TestRefusals:
+    def test_a_device_of_another_claim_is_refused_by_that_claims_name(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", name="train"))
+        with pytest.raises(PrepareError, match=r"gpu-0 is held by ResourceClaim ml/train \(u1\), which is prepared"):
+            driver.prepare(claim("u2", "gpu-1", "gpu-0"))
+        driver.prepare(claim("u3", "gpu-1"))  # the refused claim holds nothing
+
+    def test_admin_access_looks_on_at_a_device_in_use(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0"))
+        driver.prepare(claim("u2", {"device": "gpu-0", "adminAccess": True}))
+        driver.unprepare("u1")
+        driver.prepare(claim("u3", "gpu-0"))
+
+    def test_two_shares_of_one_device_live_together_and_have_their_own_cdi_names(self, node: Node) -> None:
+        driver = node.start()
+        one = driver.prepare(claim("u1", {"device": "gpu-0", "shareID": "aaaa"}))
+        driver.prepare(claim("u2", {"device": "gpu-0", "shareID": "bbbb"}))
+        assert cdi.device_id("u1", one.devices[0]) == "k8s.gpu.fairlead.dev/claim=u1-gpu-0-aaaa"
+        with pytest.raises(PrepareError, match="held by"):
+            driver.prepare(claim("u3", "gpu-0"))
+
+    def test_one_device_twice_in_a_claim_is_refused(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match="'gpu-0' overlaps 'gpu-0' of the same claim"):
+            node.start().prepare(claim("u1", "gpu-0", {"device": "gpu-0", "request": "other"}))
+
+    @pytest.mark.parametrize(
+        ("device", "words"),
+        [
+            ("gpu-8", "'gpu-8' is not on this node, which has gpu-0, gpu-1"),
+            ("tpu-1", "'tpu-1' is not on this node"),
+            ("gpu-0-mig-1g10gb-19-7", "is no MIG placement that gpu-0 has"),
+            ("gpu-0-mig-9g99gb-19-0", "is no MIG placement that gpu-0 has"),
+        ],
+    )
+    def test_a_device_that_is_not_here_is_refused(self, node: Node, device: str, words: str) -> None:
+        with pytest.raises(ClaimError, match=words):
+            node.start().prepare(claim("u1", device))
+
+    def test_another_nodes_pool_is_refused(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match=r"results\[0\]\.pool: 'n2' is not on this node"):
+            node.start().prepare(claim("u1", "gpu-0", pool="n2"))
+
+    def test_a_uid_that_would_leave_the_directory_is_refused(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match="cannot be part of a file's name"):
+            node.start().prepare(claim("../../etc/passwd", "gpu-0"))
+        assert node.start().unprepare("../../etc/passwd") is False
+
+    @pytest.mark.parametrize("strategy", ["TimeSlicing", "MPS"])
+    def test_sharing_that_this_version_cannot_apply_is_refused_not_ignored(self, node: Node, strategy: str) -> None:
+        with pytest.raises(ClaimError, match=f"'{strategy}' is not supported by this version"):
+            node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(sharing={"strategy": strategy})]))
+        assert node.leftovers() == EMPTY
+
+    def test_a_config_without_sharing_is_accepted(self, node: Node) -> None:
+        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config()]))
+
+    def test_a_config_of_another_driver_is_skipped(self, node: Node) -> None:
+        foreign = {"source": "FromClaim", "opaque": {"driver": "gpu.nvidia.com", "parameters": {"kind": "X"}}}
+        node.start().prepare(claim("u1", "gpu-0", config=[foreign]))
+
+    def test_a_config_for_all_requests_skips_devices_of_the_other_kind(self, node: Node) -> None:
+        mig = gpu_config(kind="MigDeviceConfig", sharing={"strategy": "MPS"})
+        node.start().prepare(claim("u1", "gpu-0", config=[mig]))
+
+    def test_a_config_that_names_a_request_of_the_other_kind_is_refused(self, node: Node) -> None:
+        mig = gpu_config(kind="MigDeviceConfig") | {"requests": ["gpu"]}
+        with pytest.raises(ClaimError, match="write GpuConfig"):
+            node.start().prepare(claim("u1", "gpu-0", config=[mig]))
+
+    def test_the_claims_config_overrides_the_classs(self, node: Node) -> None:
+        of_class = gpu_config(sharing={"strategy": "MPS"}) | {"source": "FromClass"}
+        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(), of_class]))
+
+    def test_fields_of_a_newer_version_in_a_config_are_tolerated(self, node: Node) -> None:
+        node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(colour="red")]))
+
+    def test_a_config_that_is_no_config_is_refused_by_its_field(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match=r"config\[0\]\.opaque\.parameters: kind: 'Nonsense' is none of"):
+            node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(kind="Nonsense")]))
+
+
+def gpu_config(kind: str = "GpuConfig", **fields: object) -> dict[str, object]:
+    parameters = {"apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": kind, **fields}
+    return {"source": "FromClaim", "opaque": {"driver": "gpu.fairlead.dev", "parameters": parameters}}
+
+
+class TestStaticMig:
+    def test_a_mig_device_gets_its_gpu_and_the_capabilities_of_its_instances(self, static_node: Node) -> None:
+        static_node.start().prepare(claim("u1", "gpu-6-mig-1g10gb-19-2"))
+        [device] = spec(static_node, "u1")["devices"]  # type: ignore[misc]
+        paths = [node["path"] for node in device["containerEdits"]["deviceNodes"]]  # type: ignore[has-type]
+        assert paths[0] == "/dev/nvidia6"
+        assert len(paths) == 3
+        assert all(path.startswith("/dev/nvidia-caps/nvidia-cap") for path in paths[1:])
+
+    def test_a_static_mig_device_is_not_destroyed(self, static_node: Node) -> None:
+        driver = static_node.start()
+        before = static_node.backend.inventory()
+        driver.prepare(claim("u1", "gpu-6-mig-1g10gb-19-2"))
+        driver.unprepare("u1")
+        assert static_node.backend.inventory() == before
+
+    def test_a_gpu_that_is_cut_is_not_given_whole(self, static_node: Node) -> None:
+        with pytest.raises(ClaimError, match="cut into MIG devices"):
+            static_node.start().prepare(claim("u1", "gpu-6"))
+
+    def test_a_mig_device_that_is_not_there_is_refused_with_those_that_are(self, static_node: Node) -> None:
+        with pytest.raises(ClaimError, match="gpu-7 has gpu-7-mig-3g40gb-9-0, gpu-7-mig-2g20gb-14-4"):
+            static_node.start().prepare(claim("u1", "gpu-7-mig-1g10gb-19-6"))
+
+
+class TestDynamicMig:
+    def test_a_mig_device_is_made_and_taken_away(self, node: Node) -> None:
+        driver = node.start()
+        record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
+        [gpu] = [gpu for gpu in node.backend.inventory().gpus if gpu.mig_devices]
+        assert gpu.mig_devices[0].uuid == record.devices[0].mig.uuid  # type: ignore[union-attr]
+        assert environment(node, "u1") == [f"FAIRLEAD_DEVICE_GPU_0_MIG_3G40GB_9_4={gpu.mig_devices[0].uuid}"]
+        driver.unprepare("u1")
+        assert node.leftovers() == EMPTY
+
+    def test_mig_devices_beside_each_other_live_together_and_overlapping_ones_do_not(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
+        driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
+        with pytest.raises(PrepareError, match=r"gpu-0-mig-4g40gb-5-0 overlaps gpu-0-mig-1g10gb-19-0, which is held"):
+            driver.prepare(claim("u3", "gpu-0-mig-4g40gb-5-0"))
+        with pytest.raises(PrepareError, match="gpu-0 overlaps"):
+            driver.prepare(claim("u4", "gpu-0"))
+
+    def test_a_creation_that_fails_undoes_those_before_it(self, node: Node, hgx: SimulatedBackend) -> None:
+        def fail_on_gpu_1(operation: str, minor: int) -> None:
+            if (operation, minor) == ("create_mig", 1):
+                raise BackendError("gpu-1: no resources")
+
+        driver = node.start()
+        hgx.faults.before = fail_on_gpu_1
+        with pytest.raises(PrepareError, match="gpu-1: no resources"):
+            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0", "gpu-1-mig-1g10gb-19-0"))
+        assert node.leftovers() == EMPTY
+        assert driver.records() == ()
+
+    def test_somebody_elses_mig_device_at_the_placement_is_not_taken_and_not_destroyed(self, node: Node) -> None:
+        driver = node.start()
+        gpu = node.backend.inventory().gpus[0]
+        node.backend.create_mig(gpu.uuid, 19, 0)
+        with pytest.raises(PrepareError, match="a MIG device that no claim holds is at this placement"):
+            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        assert len(node.backend.mig_devices(gpu.uuid)) == 1
+
+    def test_a_foreign_mig_device_that_overlaps_is_not_destroyed_by_the_undo(self, node: Node) -> None:
+        driver = node.start()
+        gpu = node.backend.inventory().gpus[0]
+        node.backend.create_mig(gpu.uuid, 19, 0)
+        with pytest.raises(PrepareError, match=r"overlaps 1g\.10gb@0"):
+            driver.prepare(claim("u1", "gpu-0-mig-4g40gb-5-0"))
+        assert len(node.backend.mig_devices(gpu.uuid)) == 1
+
+    def test_a_busy_mig_device_fails_unprepare_until_it_is_free(self, node: Node, hgx: SimulatedBackend) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        hgx.faults.busy.add((0, 0))
+        with pytest.raises(PrepareError, match="in use by another client"):
+            driver.unprepare("u1")
+        with pytest.raises(PrepareError, match="held by"):
+            driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))
+        hgx.faults.busy.clear()
+        driver.unprepare("u1")
+        assert node.leftovers() == EMPTY
+
+    def test_a_mig_device_that_somebody_destroyed_is_made_again(self, node: Node) -> None:
+        driver = node.start()
+        before = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        node.backend.destroy_mig(before.devices[0].gpu_uuid, 19, 0)
+        after = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        assert after.devices[0].mig.uuid != before.devices[0].mig.uuid  # type: ignore[union-attr]
+
+    def test_what_stands_where_ours_was_is_left_alone(self, node: Node) -> None:
+        driver = node.start()
+        gpu = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0")).devices[0].gpu_uuid
+        node.backend.destroy_mig(gpu, 19, 0)
+        foreign = node.backend.create_mig(gpu, 19, 0)
+        driver.unprepare("u1")
+        assert node.backend.mig_devices(gpu) == (foreign,)
+
+    def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        hgx.faults.lost.add(0)
+        assert driver.unprepare("u1") is True
+        assert driver.records() == ()
+
+
+class TestManyAtOnce:
+    def test_of_two_claims_at_once_for_one_gpu_exactly_one_gets_it(self, node: Node) -> None:
+        driver = node.start()
+        start = threading.Barrier(8)
+
+        def attempt(number: int) -> bool:
+            start.wait()
+            try:
+                driver.prepare(claim(f"u{number}", "gpu-0"))
+            except PrepareError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(8) as pool:
+            assert sum(pool.map(attempt, range(8))) == 1
+        assert len(node.leftovers()["claims"]) == len(node.leftovers()["cdi"]) == 1
+
+    def test_a_slow_gpu_does_not_hold_up_another(self, node: Node, hgx: SimulatedBackend) -> None:
+        hang = threading.Event()
+
+        def before(operation: str, minor: int) -> None:
+            if (operation, minor) == ("create_mig", 0):
+                hang.wait(30)
+
+        driver = node.start()
+        hgx.faults.before = before
+        with ThreadPoolExecutor(2) as pool:
+            slow = pool.submit(driver.prepare, claim("u1", "gpu-0-mig-1g10gb-19-0"))
+            driver.prepare(claim("u2", "gpu-1-mig-1g10gb-19-0"))
+            assert not slow.done()
+            hang.set()
+            slow.result(timeout=30)
+
+    def test_two_claims_over_the_same_gpus_in_opposite_order_do_not_wait_for_each_other(self, node: Node) -> None:
+        driver = node.start()
+        wanted = [f"gpu-{minor}-mig-1g10gb-19-{start}" for minor in range(8) for start in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            one = pool.submit(driver.prepare, claim("u1", *wanted[::2]))
+            two = pool.submit(driver.prepare, claim("u2", *reversed(wanted[1::2])))
+            assert len(one.result(timeout=30).devices) == len(two.result(timeout=30).devices) == 8
