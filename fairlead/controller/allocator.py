@@ -20,7 +20,7 @@ from fairlead.controller.allocator_requests import RESULTS_MAX
 from fairlead.controller.constraints import Constraint, add_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.controller.allocator_candidates import Candidates
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
@@ -72,8 +72,33 @@ class Answer:
 
 
 def allocate(offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> Answer:
-    """Allocate all claims together, or none. On FOUND the devices are taken from the ledger."""
-    search = _Search(offers, ledger, budget)
+    """Allocate all claims together, or none. On FOUND the devices are taken from the ledger.
+
+    Which alternative of a `firstAvailable` wins is upstream's to say: the one of the first answer with devices in the
+    inventory's order. So that is found first, and devices are then chosen by preference with the alternatives fixed.
+    """
+    choices = [
+        number
+        for number, asks in enumerate(asks for offer in offers for asks in offer.claim.alternatives)
+        if len(asks) > 1
+    ]
+    if not choices or choices == [0]:
+        return _run(_Search(offers, ledger, budget), budget)
+    answer = _run(_Search(offers, ledger, budget, by_preference=False), budget)
+    if answer.verdict is not Verdict.FOUND:
+        return answer
+    for picks in answer.picks:
+        release(picks, ledger)
+    chosen = [{pick.ask.request: pick.ask for pick in picks} for picks in answer.picks]
+    better = _run(_Search(offers, ledger, budget, chosen=chosen), budget)
+    if better.verdict is Verdict.FOUND:
+        return better
+    for picks in answer.picks:  # out of steps; the first answer stands
+        retake(picks, ledger)
+    return answer
+
+
+def _run(search: _Search, budget: Budget) -> Answer:
     refusal = search.hopeless()
     if refusal is not None:
         return refusal
@@ -120,12 +145,29 @@ class _OutOfSteps(Exception):  # noqa: N818 - an outcome, not an error
 
 
 class _Search:
-    def __init__(self, offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> None:
+    def __init__(
+        self,
+        offers: Sequence[Offer],
+        ledger: Ledger,
+        budget: Budget,
+        *,
+        by_preference: bool = True,
+        chosen: Sequence[Mapping[str, Ask]] | None = None,
+    ) -> None:
+        """`chosen` fixes, per offer, the alternative of each request."""
         self.offers = offers
         self.ledger = ledger
         self.budget = budget
         self.slots = [
             (claim, request) for claim, offer in enumerate(offers) for request in range(len(offer.claim.alternatives))
+        ]
+        self.alternatives = [
+            offers[claim].claim.alternatives[request]
+            if chosen is None
+            else tuple(
+                ask for ask in offers[claim].claim.alternatives[request] if chosen[claim].get(ask.request) is ask
+            )
+            for claim, request in self.slots
         ]
         self.constraints = [
             [
@@ -147,15 +189,16 @@ class _Search:
         self.found: dict[tuple[int, Ask], Candidates] = {}
         self.order: dict[tuple[int, Ask], Sequence[Device]] = {}
         member: dict[Device, list[tuple[int, Ask]]] = {}
-        for claim, request in self.slots:
+        for (claim, _), asks in zip(self.slots, self.alternatives, strict=True):
             offer = offers[claim]
-            for ask in offer.claim.alternatives[request]:
+            for ask in asks:
                 key = (claim, ask)
                 found = self.found[key] = offer.candidates(ask)
                 if ask.all:
                     self.order[key] = self._all(found)
                 else:
-                    self.order[key] = [d for d in offer.prefer(ask, found) if self._usable(ask, d, found)]
+                    ordered = offer.prefer(ask, found) if by_preference else found.devices
+                    self.order[key] = [device for device in ordered if self._usable(ask, device, found)]
                 for device in found.devices:
                     member.setdefault(device, []).append(key)
         self.faces: dict[Device, object] = {
@@ -173,8 +216,7 @@ class _Search:
 
     def hopeless(self) -> Answer | None:
         """A request none of whose alternatives can be served even alone refuses at once."""
-        for claim, request in self.slots:
-            asks = self.offers[claim].claim.alternatives[request]
+        for (claim, _), asks in zip(self.slots, self.alternatives, strict=True):
             if not any(self._possible(claim, ask) for ask in asks):
                 ask = asks[0]
                 found = self.found[claim, ask]
@@ -224,8 +266,8 @@ class _Search:
         """Serve requests from this one on."""
         if slot == len(self.slots):
             return True
-        claim, request = self.slots[slot]
-        for ask in self.offers[claim].claim.alternatives[request]:
+        claim = self.slots[slot][0]
+        for ask in self.alternatives[slot]:
             found = self.found[claim, ask]
             if ask.all:
                 problem = self._all_problem(claim, ask)
