@@ -1,0 +1,232 @@
+"""A simulated node: a kubelet, a container runtime, GPUs, and the real driver on them.
+
+Exists so that tests and the demo can do to a node what happens to nodes: its driver is killed and started again, its
+kubelet restarts, it loses power and comes back. The driver is the real program (fairlead.driver.app) with a simulated
+backend; killed, it dies by SIGKILL and runs no cleanup. The hardware's state is in a file of the node, so it outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from fairlead.api import names
+from fairlead.driver.app import DriverOptions
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import NODES
+from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
+from fairlead.sandbox.kubelet.node_object import Machine
+from fairlead.sandbox.kubelet.runtime import Runtime
+from fairlead.sandbox.programs import Program, Programs
+
+log = logging.getLogger(__name__)
+
+READY_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One node: its name, its driver's profile (a name or a file; empty: no driver), and what it has besides."""
+
+    name: str
+    profile: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    cpu: str = "192"
+    memory: str = "2Ti"
+    pods: str = "110"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeTimes:
+    """How fast a node's parts notice things. The real ones: 40, 30 and 60 s."""
+
+    lease_s: float = 8.0
+    wiping_delay_s: float = 30.0
+    reconcile_s: float = 60.0
+
+
+class Node:
+    def __init__(
+        self,
+        spec: NodeSpec,
+        *,
+        root: Path,
+        number: int,
+        kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]] | None], Path],
+        programs: Programs,
+        times: NodeTimes,
+        random: Random,
+    ) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.root = root
+        self.runtime = Runtime()
+        self._kubeconfig = kubeconfig
+        self._programs = programs
+        self._times = times
+        self._random = random
+        self._address = f"10.0.{number >> 8}.{(number & 255) + 1}"
+        self._kubelet: Kubelet | None = None
+        self._kubelet_task: asyncio.Task[None] | None = None
+        self._driver: Program | None = None
+
+    # -- where things are ------------------------------------------------------------------------------------------
+
+    @property
+    def plugins_dir(self) -> Path:
+        return self.root / "plugins"
+
+    @property
+    def registry_dir(self) -> Path:
+        return self.root / "registry"
+
+    @property
+    def cdi_dir(self) -> Path:
+        return self.root / "cdi"
+
+    @property
+    def kubelet(self) -> Kubelet:
+        if self._kubelet is None:
+            raise RuntimeError(f"node {self.name}: its kubelet was never started")
+        return self._kubelet
+
+    @property
+    def driver_options(self) -> DriverOptions:
+        """What the driver is started with: a service account's token that is bound to this node, as in a DaemonSet."""
+        user = f"system:serviceaccount:{names.NAMESPACE}:fairlead-driver"
+        return DriverOptions(
+            node_name=self.name,
+            kubeconfig=self._kubeconfig(user, {"authentication.kubernetes.io/node-name": (self.name,)}),
+            backend=f"simulated:{self.spec.profile}",
+            plugins_dir=self.plugins_dir,
+            registry_dir=self.registry_dir,
+            cdi_dir=self.cdi_dir,
+        )
+
+    # -- the kubelet -----------------------------------------------------------------------------------------------
+
+    async def start_kubelet(self) -> None:
+        for each in (self.plugins_dir, self.registry_dir, self.cdi_dir):
+            each.mkdir(parents=True, exist_ok=True)
+        started = asyncio.Event()
+        self._kubelet_task = asyncio.create_task(self._run_kubelet(started), name=f"kubelet {self.name}")
+        waiting = asyncio.ensure_future(started.wait())
+        await asyncio.wait((waiting, self._kubelet_task), timeout=READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if self._kubelet_task.done():
+            self._kubelet_task.result()
+        if not started.is_set():
+            raise TimeoutError(f"node {self.name}: its kubelet is not ready after {READY_TIMEOUT_S:.0f} s")
+
+    async def _run_kubelet(self, started: asyncio.Event) -> None:
+        user = f"system:node:{self.name}"
+        async with Client.connect(self._kubeconfig(user, None), user_agent="kubelet") as client:
+            machine = Machine(
+                cpu=self.spec.cpu,
+                memory=self.spec.memory,
+                pods=self.spec.pods,
+                labels=self.spec.labels,
+                address=self._address,
+            )
+            options = KubeletOptions(
+                node_name=self.name,
+                registry_dir=self.registry_dir,
+                cdi_dir=self.cdi_dir,
+                state_dir=self.root / "kubelet",
+                machine=machine,
+                lease_s=self._times.lease_s,
+                wiping_delay_s=self._times.wiping_delay_s,
+                reconcile_s=self._times.reconcile_s,
+            )
+            kubelet = self._kubelet = Kubelet(client, options, self.runtime, random=self._random)
+            run = asyncio.ensure_future(kubelet.run())
+            ready = asyncio.ensure_future(kubelet.ready.wait())
+            try:
+                await asyncio.wait((run, ready), return_when=asyncio.FIRST_COMPLETED)
+                if ready.done():
+                    started.set()
+                await run
+            finally:
+                ready.cancel()
+                run.cancel()
+                await asyncio.gather(run, return_exceptions=True)
+
+    async def stop_kubelet(self) -> None:
+        """The kubelet ends at once and cleans nothing up; containers go on."""
+        if self._kubelet_task is not None:
+            self._kubelet_task.cancel()
+            await asyncio.gather(self._kubelet_task, return_exceptions=True)
+            self._kubelet_task = None
+
+    # -- the driver ------------------------------------------------------------------------------------------------
+
+    async def start_driver(self, *, wait: bool = True) -> None:
+        """Start the driver; wait until its slices are published and kubelet may call it."""
+        if not self.spec.profile:
+            return
+        self._driver = self._programs.start(f"driver {self.name}", "driver", self.driver_options)
+        if wait:
+            await self._driver.ready(READY_TIMEOUT_S)
+
+    async def driver_ready(self) -> None:
+        if self._driver is not None:
+            await self._driver.ready(READY_TIMEOUT_S)
+
+    async def stop_driver(self) -> None:
+        """SIGTERM: the driver removes its sockets and goes."""
+        if self._driver is not None:
+            await self._driver.stop()
+            self._driver = None
+
+    async def kill_driver(self) -> None:
+        """SIGKILL: sockets, files and half-done work stay as they are."""
+        if self._driver is not None:
+            await self._driver.kill()
+            self._driver = None
+
+    # -- the whole node --------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        await self.start_kubelet()
+        await self.start_driver(wait=False)
+
+    async def stop(self) -> None:
+        """An orderly end."""
+        await self.stop_driver()
+        await self.stop_kubelet()
+        self.runtime.power_off()
+
+    async def vanish(self, *, admin: Client | None = None) -> None:
+        """Power loss: driver, kubelet and containers end at once. With `admin` also the Node object goes, as a
+        cloud provider removes it for a machine that is never coming back.
+        """
+        if self._driver is not None:
+            await self.kill_driver()
+        await self.stop_kubelet()
+        self.runtime.power_off()
+        if admin is not None:
+            with contextlib.suppress(errors.NotFound):
+                await admin.delete(NODES, self.name)
+
+    async def return_(self) -> None:
+        """Power is back: kubelet and driver start again on what is on disk."""
+        await self.start_kubelet()
+        await self.start_driver()
+
+    def leftovers(self) -> Iterator[str]:
+        """What is still held here: containers, claims that kubelet holds, CDI files, claims that the driver holds."""
+        for namespace, pod, name in sorted(self.runtime.running):
+            yield f"container {namespace}/{pod}/{name} is still running"
+        if self._kubelet is not None:
+            for each in self._kubelet.dra.claims:
+                yield f"kubelet still holds claim {each.ref.namespace}/{each.ref.name}"
+        for path in sorted(self.cdi_dir.glob("*")):
+            yield f"CDI file {path.name} is still there"
+        for path in sorted((self.plugins_dir / names.DRIVER / "claims").glob("*")):
+            yield f"the driver still holds a record: {path.name}"
