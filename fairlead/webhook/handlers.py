@@ -53,3 +53,5 @@ def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Ver
         return handler(review, facts)
     except MalformedError as error:
         return deny("malformed", f"{review.subject}: {error}", code=422)
+    except RecursionError:
+        return deny("malformed", f"{review.subject}: is nested too deeply to be judged", code=422)

@@ -6,7 +6,8 @@ them (`fairlead.api.legacy`). Each container keeps its own devices:
 - a container, or an init container that stays (restartPolicy Always), gets a claim of its own per resource;
 - other init containers run before them, one after another, and use the same devices, as under the device plugin:
   they take the containers' claims until they have enough, and an extra claim only for what is still missing,
-  so that the pod holds max(sum of containers, largest init container), which is what Kubernetes counts.
+  so that the pod holds max(sum of containers, largest init container), which is what Kubernetes counts. The devices
+  of one that stays are in use by then, and not lent.
 
 A second pass finds no limits any more and changes nothing.
 """
@@ -34,8 +35,13 @@ class Ask:
     container: str
     resource: str
     count: int
-    transient: bool
-    """An init container that ends before the containers start."""
+    stays: bool = False
+    """restartPolicy Always: among init containers, a sidecar."""
+
+    @property
+    def transient(self) -> bool:
+        """An init container that ends before the containers start."""
+        return self.list_name == "initContainers" and not self.stays
 
     @property
     def path(self) -> str:
@@ -93,7 +99,7 @@ def find(spec: Json) -> Found:
                     container=text_at(container, "name", path),
                     resource=resource,
                     count=count,
-                    transient=list_name == "initContainers" and container.get("restartPolicy") != "Always",
+                    stays=container.get("restartPolicy") == "Always",
                 )
             )
     return Found(asks=tuple(asks), faults=tuple(faults))
@@ -122,25 +128,23 @@ def _claims(resource: str, asks: list[Ask], taken: set[object]) -> list[_Claim]:
     """Claims for one resource: the containers' own, then what init containers need beyond them."""
     claims: list[_Claim] = []
 
-    def make(ask: Ask, count: int) -> _Claim:
+    def make(ask: Ask, count: int) -> None:
         claim = _Claim(name=_name(ask, resource, taken), resource=resource, count=count, users=[ask])
         taken.add(claim.name)
         claims.append(claim)
-        return claim
 
     for ask in (ask for ask in asks if not ask.transient):
         make(ask, ask.count)
     for ask in (ask for ask in asks if ask.transient):
-        exact = next((claim for claim in claims if claim.count == ask.count), None)
-        if exact is not None:
-            exact.users.append(ask)
-            continue
+        free = [
+            claim for claim in claims if not (claim.users[0].list_name == "initContainers" and claim.users[0].stays)
+        ]
+        exact = next((claim for claim in free if claim.count == ask.count), None)
         missing = ask.count
-        for claim in claims:
-            if missing <= 0:
-                break
-            claim.users.append(ask)
-            missing -= claim.count
+        for claim in free if exact is None else [exact]:
+            if missing > 0:
+                claim.users.append(ask)
+                missing -= claim.count
         if missing > 0:
             make(ask, missing)
     return claims

@@ -55,7 +55,7 @@ def validate_flavor(review: Review, facts: Facts) -> Verdict:
     except ManifestError as error:
         return deny("flavor", str(error), code=422)
     try:
-        cel.compile_selector(flavor.spec.device_selector)
+        cel.admit_selector(flavor.spec.device_selector)
     except cel.CompileError as error:
         return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
     warnings = [

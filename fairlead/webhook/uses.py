@@ -94,7 +94,13 @@ def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
 
 
 def _may_select(texts: list[str], driver: str) -> bool:
+    """In doubt yes: a selector that does not compile is refused by its claim's own review, and rules nothing out here."""
+    return cel.may_select([text for text in texts if _compiles(text)], driver)
+
+
+def _compiles(text: str) -> bool:
     try:
-        return cel.may_select(texts, driver)
+        cel.compile_selector(text)
     except cel.CompileError:
-        return True  # not for us to say no: the apiserver, or the claim's own review, refuses it
+        return False
+    return True

@@ -1,0 +1,179 @@
+"""Jobs and CronJobs: the gang is settled in the template."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.webhook import handlers
+from fairlead.webhook.testing import admitted, facts, review
+
+Json = dict[str, Any]
+
+
+def template(annotations: dict[str, str] | None, *, legacy: Any = None) -> Json:
+    limits = {} if legacy is None else {names.LEGACY_GPU: legacy}
+    container: Json = {"name": "worker", "resources": {"limits": limits}}
+    spec: Json = {"containers": [container]}
+    if legacy is None:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "h100"}]
+    return {"metadata": {} if annotations is None else {"annotations": annotations}, "spec": spec}
+
+
+def job(
+    annotations: dict[str, str] | None = None,
+    *,
+    own: dict[str, str] | None = None,
+    legacy: Any = None,
+    name: str = "train",
+    owners: Any = (),
+    **spec: Any,
+) -> Json:
+    metadata: Json = {"namespace": "ml", "annotations": own or {}, "ownerReferences": list(owners)}
+    metadata |= {"name": name} if name else {"generateName": "train-"}
+    body = {"template": template(annotations, legacy=legacy)} | spec
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
+
+
+def settled(body: Json, **known: Any) -> dict[str, str]:
+    stored, verdict = admitted(body, facts(**known))
+    assert verdict.allowed, verdict.message
+    annotations: dict[str, str] = stored["spec"]["template"]["metadata"].get("annotations", {})
+    return annotations
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ({"parallelism": 8, "completions": 8}, "8"),
+        ({"parallelism": 8, "completions": 3}, "3"),
+        ({"parallelism": 8}, "8"),
+        ({"completions": 8}, "1"),
+        ({}, "1"),
+    ],
+)
+def test_the_size_is_what_runs_at_once(spec: Json, size: str) -> None:
+    assert settled(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", names.GANG_SIZE: size}
+
+
+def test_a_size_that_is_given_stays() -> None:
+    given = {names.GANG: "llm", names.GANG_SIZE: "6"}
+    assert settled(job(given, parallelism=8)) == given
+
+
+def test_a_size_without_a_name_makes_the_job_a_gang_of_its_name() -> None:
+    assert settled(job({names.GANG_SIZE: "8"}, parallelism=8)) == {names.GANG: "train", names.GANG_SIZE: "8"}
+
+
+def test_a_job_that_says_nothing_is_no_gang() -> None:
+    assert settled(job(parallelism=8)) == {}
+
+
+def test_annotations_of_the_job_reach_its_pods() -> None:
+    own = {names.GANG: "llm", names.QUEUE: "ml", "example.com/x": "y"}
+    assert settled(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", names.GANG_SIZE: "4"}
+
+
+def test_what_job_and_template_say_must_agree() -> None:
+    _, verdict = admitted(job({names.GANG: "a"}, own={names.GANG: "b"}), facts())
+    assert (
+        "Job ml/train: metadata.annotations[fairlead.dev/gang]: 'b', but the pod template says 'a'" in verdict.message
+    )
+
+
+def test_a_size_that_the_job_cannot_reach_alone_is_a_warning() -> None:
+    _, verdict = admitted(job({names.GANG: "llm", names.GANG_SIZE: "8"}, parallelism=4), facts())
+    assert verdict.allowed
+    assert "8 members, but the Job runs at most 4 pods at once" in verdict.warnings[0]
+
+
+def test_a_job_without_pods_has_no_size() -> None:
+    _, verdict = admitted(job({names.GANG: "llm"}, parallelism=0), facts())
+    assert "is missing, and the Job runs no pods: write the size" in verdict.message
+
+
+def test_a_generated_name_names_no_gang() -> None:
+    _, verdict = admitted(job({names.GANG_SIZE: "2"}, name="", parallelism=2), facts())
+    assert verdict.message.startswith("Job ml/train-*: ")
+    assert "the name is yet to be made up" in verdict.message
+
+
+def test_nonsense_in_the_template_is_refused_at_once() -> None:
+    _, verdict = admitted(job({names.GANG: "L L M"}, legacy="0.5"), facts())
+    assert "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: 0.5 is not whole" in verdict.message
+    assert "spec.template.metadata.annotations[fairlead.dev/gang]: 'L L M' is no gang name" in verdict.message
+
+
+def test_the_jobs_requests_are_left_for_its_pods() -> None:
+    stored, verdict = admitted(job({names.GANG: "llm"}, legacy=2, parallelism=2), facts())
+    assert verdict.allowed
+    assert stored["spec"]["template"]["spec"] == template(None, legacy=2)["spec"]
+
+
+def test_an_unmanaged_job_is_left_alone() -> None:
+    body = job({names.GANG: "llm"})
+    body["spec"]["template"]["spec"]["resourceClaims"] = []
+    assert handlers.mutate(review(body), facts()).patch == ()
+    assert handlers.mutate(review(body), facts()).cause == "unmanaged"
+
+
+def test_an_update_of_a_job_is_left_alone() -> None:
+    body = job({names.GANG: "llm"})
+    assert handlers.mutate(review(body, operation="UPDATE", old=body), facts()).patch == ()
+
+
+def test_a_policy_bounds_the_gang() -> None:
+    policy = TenancyPolicy.read({"metadata": {"name": "small"}, "spec": {"maxGangSize": 4}})
+    _, verdict = admitted(job({names.GANG: "llm"}, parallelism=8), facts(policies=(policy,)))
+    assert "TenancyPolicy small (maxGangSize): spec.template.metadata.annotations[fairlead.dev/gang-size]: 8" in (
+        verdict.message
+    )
+
+
+class TestCronJob:
+    @staticmethod
+    def cron(annotations: dict[str, str], **spec: Any) -> Json:
+        inner = job(annotations, **spec)["spec"]
+        metadata = {"name": "nightly", "namespace": "ml"}
+        return {
+            "apiVersion": "batch/v1",
+            "kind": "CronJob",
+            "metadata": metadata,
+            "spec": {"jobTemplate": {"spec": inner}},
+        }
+
+    def test_the_size_is_settled_in_its_jobs_template(self) -> None:
+        stored, verdict = admitted(self.cron({names.GANG: "llm"}, parallelism=4), facts())
+        assert verdict.allowed
+        annotations = stored["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"]
+        assert annotations == {names.GANG: "llm", names.GANG_SIZE: "4"}
+
+    def test_each_run_is_a_gang_of_its_own(self) -> None:
+        owner = {"kind": "CronJob", "name": "nightly", "controller": True}
+        run = job({names.GANG: "llm", names.GANG_SIZE: "4"}, name="nightly-2901", owners=[owner], parallelism=4)
+        assert settled(run)[names.GANG] == "nightly-2901"
+
+    def test_a_size_alone_is_left_for_the_runs(self) -> None:
+        stored, verdict = admitted(self.cron({names.GANG_SIZE: "4"}, parallelism=4), facts())
+        assert verdict.allowed
+        annotations = stored["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"]
+        assert annotations == {names.GANG_SIZE: "4"}
+
+    def test_an_update_is_judged(self) -> None:
+        body = self.cron({names.GANG: "L L"})
+        assert not handlers.mutate(review(body, operation="UPDATE", old=copy.deepcopy(body)), facts()).allowed
+
+
+@pytest.mark.parametrize(
+    "spec", [{"template": 3}, {"parallelism": "8"}, {"template": {"metadata": {"annotations": []}}}]
+)
+def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Json) -> None:
+    body = job({names.GANG: "llm"})
+    body["spec"] |= spec
+    if "template" in spec and isinstance(spec["template"], dict):
+        body["spec"]["template"]["spec"] = template(None)["spec"]
+    verdict = handlers.mutate(review(body), facts())
+    assert not verdict.allowed
+    assert "spec." in verdict.message

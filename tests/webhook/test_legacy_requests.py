@@ -1,0 +1,191 @@
+"""A pod written for the device plugin gets claims, each container its own."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.webhook import handlers
+from fairlead.webhook.testing import admitted, facts, review
+
+Json = dict[str, Any]
+
+
+def container(name: str = "c", count: Any = None, resource: str = names.LEGACY_GPU, **more: Any) -> Json:
+    limits = {"cpu": "2"} if count is None else {"cpu": "2", resource: count}
+    return {"name": name, "image": "x", "resources": {"limits": limits, "requests": dict(limits)}} | more
+
+
+def pod(*containers: Json, init: tuple[Json, ...] = (), **spec: Any) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {"containers": list(containers), "initContainers": list(init)} | spec,
+    }
+
+
+def shape(stored: Json) -> dict[str, list[str]]:
+    """Container → templates of the claims it uses."""
+    templates = {e["name"]: e["resourceClaimTemplateName"] for e in stored["spec"].get("resourceClaims", [])}
+    return {
+        c["name"]: [templates[use["name"]] for use in c["resources"].get("claims", [])]
+        for key in ("initContainers", "containers")
+        for c in stored["spec"][key]
+    }
+
+
+def uses_of(stored: Json, name: str) -> list[str]:
+    """The claims that one container uses."""
+    everyone = stored["spec"]["initContainers"] + stored["spec"]["containers"]
+    (found,) = (c for c in everyone if c["name"] == name)
+    return [use["name"] for use in found["resources"]["claims"]]
+
+
+def total(stored: Json) -> int:
+    return sum(int(e["resourceClaimTemplateName"].rsplit("-", 1)[1]) for e in stored["spec"]["resourceClaims"])
+
+
+def test_a_limit_becomes_a_claim_and_the_rest_of_the_limits_stays() -> None:
+    stored, verdict = admitted(pod(container(count=2)), facts())
+    assert verdict.allowed
+    assert stored["spec"]["resourceClaims"] == [
+        {"name": "fairlead-gpu-0", "resourceClaimTemplateName": "fairlead-gpu-2"}
+    ]
+    (only,) = stored["spec"]["containers"]
+    assert only["resources"] == {
+        "limits": {"cpu": "2"},
+        "requests": {"cpu": "2"},
+        "claims": [{"name": "fairlead-gpu-0"}],
+    }
+    assert stored["spec"]["schedulingGates"] == [{"name": names.ADMISSION_GATE}]
+
+
+@pytest.mark.parametrize("count", [1, "1", "8", 32, "4e0", "2000m"])
+def test_whole_quantities_in_any_notation_are_counts(count: Any) -> None:
+    stored, verdict = admitted(pod(container(count=count)), facts())
+    assert verdict.allowed
+    assert total(stored) in {1, 2, 4, 8, 32}
+
+
+def test_a_mig_limit_becomes_a_claim_for_that_profile() -> None:
+    stored, _ = admitted(pod(container(count=1, resource="nvidia.com/mig-1g.10gb")), facts())
+    assert stored["spec"]["resourceClaims"] == [
+        {"name": "fairlead-mig-1g-10gb-0", "resourceClaimTemplateName": "fairlead-mig-1g.10gb-1"}
+    ]
+
+
+def test_each_container_keeps_its_own_devices() -> None:
+    stored, _ = admitted(pod(container("a", 2), container("b"), container("c", 1)), facts())
+    assert shape(stored) == {"a": ["fairlead-gpu-2"], "b": [], "c": ["fairlead-gpu-1"]}
+
+
+def test_gpus_and_mig_devices_side_by_side() -> None:
+    both = container("a", 1)
+    both["resources"]["limits"]["nvidia.com/mig-1g.10gb"] = 2
+    stored, _ = admitted(pod(both), facts())
+    assert shape(stored) == {"a": ["fairlead-gpu-1", "fairlead-mig-1g.10gb-2"]}
+
+
+INIT = [
+    ("the same as the container", (1,), (1,), 1, ["fairlead-gpu-1"]),
+    ("less than the container", (1,), (4,), 4, ["fairlead-gpu-4"]),
+    ("all containers together", (3,), (1, 2), 3, ["fairlead-gpu-1", "fairlead-gpu-2"]),
+    ("more than all containers", (4,), (1, 1), 4, ["fairlead-gpu-1", "fairlead-gpu-1", "fairlead-gpu-2"]),
+    ("no container has any", (2,), (), 2, ["fairlead-gpu-2"]),
+]
+
+
+@pytest.mark.parametrize(("what", "init", "main", "held", "uses"), INIT, ids=[row[0] for row in INIT])
+def test_init_containers_use_the_containers_devices_first(
+    what: str, init: tuple[int, ...], main: tuple[int, ...], held: int, uses: list[str]
+) -> None:
+    body = pod(
+        *(container(f"m{i}", n) for i, n in enumerate(main)) if main else (container("m"),),
+        init=tuple(container(f"i{i}", n) for i, n in enumerate(init)),
+    )
+    stored, verdict = admitted(body, facts())
+    assert verdict.allowed
+    assert total(stored) == held
+    assert shape(stored)["i0"] == uses
+
+
+def test_init_containers_share_with_one_another() -> None:
+    stored, _ = admitted(
+        pod(container("m"), init=(container("i0", 2), container("i1", 2), container("i2", 3))), facts()
+    )
+    assert total(stored) == 3
+
+
+def test_a_sidecar_has_devices_of_its_own() -> None:
+    sidecar = container("s", 1, restartPolicy="Always")
+    stored, _ = admitted(pod(container("m", 1), init=(sidecar, container("i", 2))), facts())
+    assert total(stored) == 3
+    assert not set(uses_of(stored, "i")) & set(uses_of(stored, "s"))
+
+
+def test_claims_that_a_pod_has_already_keep_their_names() -> None:
+    body = pod(container(count=1), resourceClaims=[{"name": "fairlead-gpu-0", "resourceClaimTemplateName": "nic"}])
+    stored, _ = admitted(body, facts())
+    assert [e["name"] for e in stored["spec"]["resourceClaims"]] == ["fairlead-gpu-0", "fairlead-gpu-0-2"]
+
+
+REFUSED = [
+    (container(count=0), "limits[nvidia.com/gpu]: 0 asks for nothing; remove the line"),
+    (container(count="0"), "0 asks for nothing"),
+    (container(count="500m"), "500m is not whole; a device is given whole. For part of a GPU ask for a MIG device"),
+    (container(count="1.5"), "1.5 is not whole"),
+    (container(count=-1), "-1 is negative"),
+    (container(count="many"), "'many' is no number of devices"),
+    (container(count=True), "True is no number of devices"),
+    (container(count=1.5), "1.5 is no number of devices"),
+    (container(count=33), "33 devices are more than one claim may hold (32)"),
+    (container(count="1e99"), "1e99 devices are more than one claim may hold"),
+    (container(count=1, resource="nvidia.com/mig-big"), "limits[nvidia.com/mig-big]: no MIG profile"),
+    (
+        {"name": "c", "resources": {"limits": {names.LEGACY_GPU: 2}, "requests": {names.LEGACY_GPU: 1}}},
+        "requests[nvidia.com/gpu]: 1 must equal the limit 2",
+    ),
+    (
+        {"name": "c", "resources": {"requests": {names.LEGACY_GPU: 1}}},
+        "limits[nvidia.com/gpu]: is missing, but requests has 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[message for _, message in REFUSED])
+def test_what_cannot_be_is_refused_with_path_value_and_next_step(bad: Json, message: str) -> None:
+    _, verdict = admitted(pod(bad), facts())
+    assert not verdict.allowed
+    assert verdict.code == 422
+    assert verdict.message.startswith("Pod ml/p: spec.containers[0].resources.")
+    assert message in verdict.message
+
+
+@pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "nvidia.com"])
+def test_other_resources_are_left_alone(resource: str) -> None:
+    assert handlers.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
+
+
+def policy(**spec: Any) -> TenancyPolicy:
+    return TenancyPolicy.read({"metadata": {"name": "p"}, "spec": spec})
+
+
+def test_a_policy_can_leave_them_to_the_device_plugin() -> None:
+    known = facts(policies=(policy(legacyRequests="Ignore"),))
+    for count in (1, 0, "0.5"):
+        body = pod(container(count=count))
+        assert handlers.mutate(review(body), known).patch == ()
+        assert handlers.validate(review(body), known).allowed
+
+
+def test_a_policy_can_refuse_them() -> None:
+    known = facts(policies=(policy(legacyRequests="Reject"),))
+    _, verdict = admitted(pod(container(count=1)), known)
+    assert "TenancyPolicy p (legacyRequests): spec.containers[0].resources.limits[nvidia.com/gpu]" in verdict.message
+
+
+def test_a_limit_that_was_not_translated_is_noticed() -> None:
+    verdict = handlers.validate(review(pod(container(count=1))), facts())
+    assert "was not turned into a claim; the mutating webhook did not see the pod" in verdict.message

@@ -1,0 +1,93 @@
+"""Queue, Flavor and TenancyPolicy: what the schemas cannot say."""
+
+from typing import Any
+
+from fairlead.api import names
+from fairlead.api.flavor import Flavor
+from fairlead.api.queue import Queue
+from fairlead.webhook import handlers
+from fairlead.webhook.testing import facts, review
+from fairlead.webhook.verdict import Verdict
+
+Json = dict[str, Any]
+
+
+def own(kind: str, name: str, **spec: Any) -> Json:
+    return {"apiVersion": names.API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def queues(**parents: str | None) -> dict[str, Queue]:
+    return {name: Queue.read(own("Queue", name, parent=parent)) for name, parent in parents.items()}
+
+
+def validate(body: Json, **known: Any) -> Verdict:
+    return handlers.validate(review(body, operation="UPDATE", old=body), facts(**known))
+
+
+def test_a_tree_is_allowed() -> None:
+    assert validate(own("Queue", "c", parent="b"), queues=queues(a=None, b="a")) == Verdict(cause="queue")
+
+
+def test_a_loop_is_refused_and_drawn() -> None:
+    verdict = validate(own("Queue", "a", parent="c"), queues=queues(a=None, b="a", c="b"))
+    assert verdict.message == (
+        "Queue a: spec.parent: 'c' closes a loop: a → c → b → a; name a parent outside of it, or none"
+    )
+
+
+def test_a_loop_among_the_queues_above_is_refused_too() -> None:
+    verdict = validate(own("Queue", "new", parent="a"), queues=queues(a="b", b="a"))
+    assert "closes a loop: a → b → a" in verdict.message
+
+
+def test_a_tree_that_is_too_deep_is_refused() -> None:
+    chain: dict[str, str | None] = {f"q{n}": f"q{n + 1}" for n in range(20)}
+    assert "more than 16 levels deep" in validate(own("Queue", "x", parent="q0"), queues=queues(**chain)).message
+
+
+def test_what_may_still_come_is_a_warning() -> None:
+    verdict = validate(own("Queue", "a", parent="later", flavors=[{"flavor": "h100"}]))
+    assert verdict.allowed
+    assert verdict.warnings == (
+        "spec.parent: Queue 'later' does not exist; until it does this queue gets nothing",
+        "spec.flavors[0].flavor: Flavor 'h100' does not exist; until it does nothing counts",
+    )
+
+
+def test_quantities_are_compared_by_value() -> None:
+    body = own("Queue", "a", flavors=[{"flavor": "m", "deserved": "1Ti", "limit": "1000Gi"}])
+    assert "Queue a: spec.flavors[0].limit: 1000Gi is below deserved 1Ti" in validate(body).message
+    assert validate(own("Queue", "a", flavors=[{"flavor": "m", "deserved": "1000m", "limit": 1}])).allowed
+
+
+def test_a_mistake_is_refused_by_its_path() -> None:
+    assert "Queue a: spec.parnt: unknown field; did you mean parent?" in validate(own("Queue", "a", parnt="b")).message
+    assert "TenancyPolicy p: spec.mode" in validate(own("TenancyPolicy", "p", mode="x")).message
+
+
+def test_the_status_of_a_newer_controller_is_no_mistake() -> None:
+    assert validate(own("Queue", "a") | {"status": {"new": 1}}).allowed
+
+
+def test_a_selector_that_does_not_compile_is_refused_with_the_place() -> None:
+    verdict = validate(own("Flavor", "f", deviceSelector="device.driver = 'x'"))
+    assert verdict.message.startswith("Flavor f: spec.deviceSelector: ")
+    assert "^" in verdict.message
+
+
+def test_the_same_flavor_twice_is_a_warning() -> None:
+    spec = {"deviceSelector": "device.driver == 'gpu.fairlead.dev'"}
+    known = {"a": Flavor.read(own("Flavor", "a", **spec))}
+    assert "Flavor 'a' has the same selector" in validate(own("Flavor", "b", **spec), flavors=known).warnings[0]
+    assert validate(own("Flavor", "a", **spec), flavors=known).warnings == ()
+
+
+def test_an_unknown_class_in_a_policy_is_a_warning() -> None:
+    verdict = validate(own("TenancyPolicy", "p", deviceClasses=[names.GPU_CLASS, "gone"]))
+    assert verdict.allowed
+    assert verdict.warnings == ("spec.deviceClasses: DeviceClass 'gone' does not exist",)
+
+
+def test_deleting_is_always_allowed() -> None:
+    body = own("Queue", "a", parent="a")
+    assert handlers.validate(review(body, operation="DELETE", old=body), facts()).allowed

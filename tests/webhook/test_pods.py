@@ -1,0 +1,249 @@
+"""Pods: manifest in, verdict and patch out."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.webhook import handlers
+from fairlead.webhook.facts import Facts, Member
+from fairlead.webhook.testing import admitted, claim_spec, facts, patched, review
+
+Json = dict[str, Any]
+GATE = {"name": names.ADMISSION_GATE}
+
+
+def pod(
+    *,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    template: str | None = "h100",
+    name: str = "train-0",
+    **spec: Any,
+) -> Json:
+    container: Json = {"name": "worker", "image": "busybox", "resources": {}}
+    body: Json = {"containers": [container]}
+    if template is not None:
+        body["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": template}]
+        container["resources"]["claims"] = [{"name": "gpu"}]
+    metadata: Json = {"name": name, "namespace": "ml"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if labels is not None:
+        metadata["labels"] = labels
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body | spec}
+
+
+def gates(stored: Json) -> list[str]:
+    return [gate["name"] for gate in stored["spec"].get("schedulingGates", [])]
+
+
+class TestGate:
+    def test_a_pod_that_asks_for_a_managed_device_is_gated(self) -> None:
+        stored, verdict = admitted(pod(), facts())
+        assert verdict.allowed
+        assert gates(stored) == [names.ADMISSION_GATE]
+
+    def test_gates_of_others_stay_where_they_are(self) -> None:
+        stored, _ = admitted(pod(schedulingGates=[{"name": "example.com/quota"}]), facts())
+        assert gates(stored) == ["example.com/quota", names.ADMISSION_GATE]
+
+    def test_a_gate_that_is_there_is_not_added_again(self) -> None:
+        verdict = handlers.mutate(review(pod(schedulingGates=[GATE])), facts())
+        assert verdict.allowed
+        assert verdict.patch == ()
+
+    @pytest.mark.parametrize("template", [None, "nic"])
+    def test_an_unmanaged_pod_is_left_alone(self, template: str | None) -> None:
+        verdict = handlers.mutate(review(pod(template=template)), facts())
+        assert (verdict.allowed, verdict.patch, verdict.warnings) == (True, (), ())
+
+    def test_a_named_claim_counts_too(self) -> None:
+        body = pod(template=None, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}])
+        stored, _ = admitted(body, facts(claims={("ml", "shared"): claim_spec()}))
+        assert gates(stored) == [names.ADMISSION_GATE]
+
+    def test_a_claim_that_does_not_exist_yet_is_gated_with_a_warning(self) -> None:
+        stored, verdict = admitted(pod(template="later"), facts())
+        assert gates(stored) == [names.ADMISSION_GATE]
+        assert verdict.warnings == (
+            "spec.resourceClaims[0]: ResourceClaimTemplate ml/later does not exist; the pod waits until it does",
+        )
+
+    def test_an_unknown_class_is_gated_with_a_warning(self) -> None:
+        stored, verdict = admitted(pod(), facts(templates={("ml", "h100"): claim_spec("later.example.com")}))
+        assert gates(stored) == [names.ADMISSION_GATE]
+        assert "DeviceClass later.example.com does not exist" in verdict.warnings[0]
+
+    def test_a_selector_that_no_device_of_ours_can_pass_leaves_the_pod_alone(self) -> None:
+        known = facts(templates={("ml", "h100"): claim_spec("any", "device.driver == 'x.example.com'")})
+        assert handlers.mutate(review(pod()), known).cause == "unmanaged"
+
+    def test_which_drivers_are_managed_is_configuration(self) -> None:
+        known = facts(drivers=("nic.example.com",))
+        assert gates(admitted(pod(template="nic"), known)[0]) == [names.ADMISSION_GATE]
+        assert handlers.mutate(review(pod(template="h100")), known).patch == ()
+
+    def test_a_pod_that_chose_its_node_is_refused(self) -> None:
+        _, verdict = admitted(pod(nodeName="n1"), facts())
+        assert "Pod ml/train-0: spec.nodeName: 'n1': the controller places pods" in verdict.message
+
+    def test_a_gate_lost_on_the_way_is_noticed(self) -> None:
+        verdict = handlers.validate(review(pod()), facts())
+        assert not verdict.allowed
+        assert f"the gate {names.ADMISSION_GATE} is missing" in verdict.message
+
+    @pytest.mark.parametrize("namespace", ["kube-system", names.NAMESPACE])
+    def test_system_namespaces_are_exempt(self, namespace: str) -> None:
+        body = pod()
+        body["metadata"]["namespace"] = namespace
+        assert handlers.mutate(review(body), facts()).patch == ()
+
+    def test_an_operator_can_exempt_a_namespace(self) -> None:
+        known = facts(namespace_labels={names.IGNORE_LABEL: ""})
+        assert handlers.mutate(review(pod()), known).patch == ()
+        assert handlers.validate(review(pod()), known).allowed
+
+    def test_subresources_are_left_alone(self) -> None:
+        verdict = handlers.validate(review(pod(), operation="UPDATE", subresource="status", old=pod()), facts())
+        assert verdict.cause == "unmanaged"
+
+
+REFUSED = [
+    ({names.GANG: "llm"}, "gang-size]: is missing: write how many members gang 'llm' needs"),
+    ({names.GANG_SIZE: "8"}, "gang-size]: '8', but fairlead.dev/gang is missing"),
+    ({names.GANG: "llm", names.GANG_SIZE: "eight"}, "'eight' is no gang size"),
+    ({names.GANG: "L L M", names.GANG_SIZE: "8"}, "'L L M' is no gang name"),
+    ({names.GANG: "llm", names.GANG_SIZE: "8", names.TOPOLOGY: "rack"}, "'rack' is no topology"),
+    ({names.MIN_RUNTIME: "soon"}, "'soon' is no duration"),
+]
+
+
+class TestGang:
+    def test_a_pod_without_annotations_is_a_gang_of_one_and_gets_none(self) -> None:
+        stored, _ = admitted(pod(), facts())
+        assert "annotations" not in stored["metadata"]
+
+    def test_a_member_keeps_what_it_says(self) -> None:
+        annotations = {names.GANG: "llm", names.GANG_SIZE: "8", names.QUEUE: "ml"}
+        stored, verdict = admitted(pod(annotations=annotations), facts())
+        assert verdict.allowed
+        assert stored["metadata"]["annotations"] == annotations
+
+    def test_a_member_without_size_takes_that_of_the_others(self) -> None:
+        known = facts(gangs={("ml", "llm"): (Member(name="train-1", size=8),)})
+        stored, _ = admitted(pod(annotations={names.GANG: "llm"}), known)
+        assert stored["metadata"]["annotations"][names.GANG_SIZE] == "8"
+
+    @pytest.mark.parametrize(("annotations", "message"), REFUSED, ids=[message for _, message in REFUSED])
+    def test_nonsense_is_refused(self, annotations: dict[str, str], message: str) -> None:
+        _, verdict = admitted(pod(annotations=annotations), facts())
+        assert not verdict.allowed
+        assert verdict.message.startswith("Pod ml/train-0: metadata.annotations[fairlead.dev/")
+        assert message in verdict.message
+        assert verdict.code == 422
+
+    def test_a_size_that_disagrees_is_refused_and_the_member_named(self) -> None:
+        known = facts(gangs={("ml", "llm"): (Member(name="train-0", size=4), Member(name="train-1", size=8))})
+        _, verdict = admitted(pod(annotations={names.GANG: "llm", names.GANG_SIZE: "4"}), known)
+        assert (
+            "gang-size]: '4', but member train-1 of gang ml/llm says '8'; give all members one size" in verdict.message
+        )
+
+    def test_a_queue_or_topology_that_disagrees_is_refused(self) -> None:
+        known = facts(gangs={("ml", "llm"): (Member(name="a", size=2, queue="q1", topology="required:rack"),)})
+        annotations = {
+            names.GANG: "llm",
+            names.GANG_SIZE: "2",
+            names.QUEUE: "q2",
+            names.TOPOLOGY: "preferred:rack",
+        }
+        _, verdict = admitted(pod(annotations=annotations), known)
+        assert "'q2', but member a of gang ml/llm says 'q1'" in verdict.message
+        assert "'preferred:rack', but member a" in verdict.message
+
+    def test_a_misspelt_annotation_is_a_warning(self) -> None:
+        _, verdict = admitted(pod(annotations={"fairlead.dev/gangsize": "8"}), facts())
+        assert verdict.allowed
+        assert "did you mean fairlead.dev/gang-size?" in verdict.warnings[0]
+
+    def test_annotations_without_devices_are_pointed_out(self) -> None:
+        verdict = handlers.mutate(review(pod(template=None, annotations={names.GANG: "llm"})), facts())
+        assert verdict.patch == ()
+        assert "does not count as a member" in verdict.warnings[0]
+
+
+class TestUpdate:
+    OLD = pod(annotations={names.GANG: "llm", names.GANG_SIZE: "8"}, schedulingGates=[GATE])
+
+    def update(self, new: Json, known: Facts | None = None, **who: Any) -> Any:
+        return handlers.validate(review(new, operation="UPDATE", old=self.OLD, **who), known or facts())
+
+    def ungated(self) -> Json:
+        return copy.deepcopy(self.OLD) | {"spec": self.OLD["spec"] | {"schedulingGates": []}}
+
+    def test_a_tenant_cannot_remove_the_gate(self) -> None:
+        verdict = self.update(self.ungated())
+        assert verdict.code == 403
+        assert "only the Fairlead controller removes fairlead.dev/admission" in verdict.message
+        assert "not 'alice'" in verdict.message
+
+    def test_the_controller_and_whoever_may_allocate_can(self) -> None:
+        assert self.update(self.ungated(), username=names.CONTROLLER_USER).allowed
+        assert self.update(self.ungated(), groups=("system:masters",)).allowed
+        assert self.update(self.ungated(), facts(may_release=True)).allowed
+
+    def test_removing_another_gate_is_not_ours_to_refuse(self) -> None:
+        assert self.update(copy.deepcopy(self.OLD)).allowed
+
+    @pytest.mark.parametrize("gone", [False, True])
+    def test_our_annotations_are_immutable_once_gated(self, gone: bool) -> None:
+        new = copy.deepcopy(self.OLD)
+        if gone:
+            del new["metadata"]["annotations"]
+        else:
+            new["metadata"]["annotations"][names.GANG_SIZE] = "4"
+        verdict = self.update(new)
+        assert not verdict.allowed
+        assert "metadata.annotations[fairlead.dev/gang-size]: cannot become" in verdict.message
+
+    def test_the_queue_label_is_immutable_too(self) -> None:
+        new = copy.deepcopy(self.OLD)
+        new["metadata"]["labels"] = {names.QUEUE: "other"}
+        assert "metadata.labels[fairlead.dev/queue]" in self.update(new).message
+
+    def test_other_annotations_may_change(self) -> None:
+        new = copy.deepcopy(self.OLD)
+        new["metadata"]["annotations"]["example.com/note"] = "x"
+        new["metadata"]["annotations"]["fairlead.dev/assigned"] = "y"
+        assert self.update(new).allowed
+
+    def test_a_pod_that_is_being_deleted_is_nobodys_business(self) -> None:
+        new = self.ungated()
+        new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        assert self.update(new).allowed
+
+
+def test_the_review_is_never_changed() -> None:
+    body = pod(annotations={names.GANG: "llm", names.GANG_SIZE: "2"})
+    before = copy.deepcopy(body)
+    verdict = handlers.mutate(review(body), facts())
+    assert verdict.patch
+    assert body == before
+    assert patched(body, verdict) != before
+
+
+def test_a_dry_run_is_answered_like_any_other() -> None:
+    assert handlers.mutate(review(pod(), dry_run=True), facts()) == handlers.mutate(review(pod()), facts())
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [[], "x", {"resourceClaims": {}}, {"schedulingGates": 3, "resourceClaims": [{"resourceClaimTemplateName": 3}]}],
+)
+def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Any) -> None:
+    body = pod() | {"spec": spec}
+    verdict = handlers.mutate(review(body), facts())
+    assert (verdict.allowed, verdict.code) == (False, 422)
+    assert verdict.message.startswith("Pod ml/train-0: spec")

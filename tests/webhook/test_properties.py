@@ -1,0 +1,152 @@
+"""Whatever JSON arrives: an answer, never an exception; what is not ours is never changed; a second pass changes nothing."""
+
+import copy
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.api import names
+from fairlead.webhook import handlers
+from fairlead.webhook.facts import Facts, Member, needs
+from fairlead.webhook.fields import MalformedError
+from fairlead.webhook.review import BadReviewError, decode, encode
+from fairlead.webhook.testing import CLASSES, claim_spec, facts, patched, review
+
+Json = dict[str, Any]
+
+junk = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 40) | st.floats(allow_nan=False) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def mostly(draw: st.DrawFn, good: st.SearchStrategy[Any]) -> Any:
+    return draw(good if draw(st.integers(0, 5)) else junk)
+
+
+def some(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+quantity = st.sampled_from([1, 2, "1", "4", "0", 0, "500m", "1.5", 33, "-1", "x"])
+resources = st.sampled_from([names.LEGACY_GPU, "nvidia.com/mig-1g.10gb", "nvidia.com/mig-x", "cpu", "amd.com/gpu"])
+amounts = mostly(st.dictionaries(resources, mostly(quantity), max_size=3))
+container = some(
+    name=st.sampled_from(["a", "b"]),
+    restartPolicy=mostly(st.sampled_from(["Always", None])),
+    resources=mostly(some(limits=amounts, requests=amounts, claims=mostly(st.just([{"name": "gpu"}])))),
+)
+use = some(
+    name=mostly(st.sampled_from(["gpu", "fairlead-gpu-0"])),
+    resourceClaimTemplateName=mostly(st.sampled_from(["h100", "nic", "later", "fairlead-gpu-2"])),
+    resourceClaimName=mostly(st.sampled_from(["shared", "gone"])),
+)
+gate = some(name=mostly(st.sampled_from([names.ADMISSION_GATE, "example.com/other"])))
+annotations = mostly(
+    st.dictionaries(
+        st.sampled_from([names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b"]),
+        mostly(st.sampled_from(["llm", "8", "4", "required:rack", "30m", "", "L L"])),
+        max_size=4,
+    )
+)
+spec = some(
+    containers=mostly(st.lists(mostly(container), max_size=3)),
+    initContainers=mostly(st.lists(mostly(container), max_size=2)),
+    resourceClaims=mostly(st.lists(mostly(use), max_size=3)),
+    schedulingGates=mostly(st.lists(mostly(gate), max_size=2)),
+    nodeName=mostly(st.sampled_from(["", "n1"])),
+)
+pods = some(
+    metadata=mostly(some(name=st.just("p"), namespace=st.just("ml"), annotations=annotations)), spec=mostly(spec)
+)
+
+
+def known() -> Facts:
+    return facts(
+        classes=CLASSES,
+        claims={("ml", "shared"): claim_spec()},
+        gangs={("ml", "llm"): (Member(name="other", size=8),)},
+    )
+
+
+def of(kind: str, object_: Json, **who: Any) -> Any:
+    metadata = object_.get("metadata")
+    named = review({"kind": kind, "metadata": metadata if isinstance(metadata, dict) else {}}, **who)
+    return type(named)(**{f: getattr(named, f) for f in named.__dataclass_fields__} | {"object": object_ or {"x": 1}})
+
+
+@settings(max_examples=300)
+@given(pods)
+def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
+    before = copy.deepcopy(pod)
+    first = handlers.mutate(of("Pod", pod), known())
+    assert pod == before
+    assert first.allowed or first.message.startswith("Pod")
+    json.loads(encode("u", first))
+    if not first.allowed:
+        return
+    stored = patched(pod, first)
+    second = handlers.mutate(of("Pod", stored), known())
+    assert (second.allowed, second.patch) == (True, ())
+    assert handlers.validate(of("Pod", stored), known()).message == ""
+
+
+def foreign(pod: Json) -> bool:
+    text = json.dumps(pod)
+    ours = ("nvidia.com/", "h100", "later", "fairlead-gpu", "shared", "gone")
+    return not any(word in text for word in ours)
+
+
+@settings(max_examples=200)
+@given(pods.filter(foreign))
+def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
+    verdict = handlers.mutate(of("Pod", pod), known())
+    assert verdict.patch == ()
+    assert verdict.allowed or verdict.cause == "malformed"
+
+
+@settings(max_examples=150)
+@given(pods, pods)
+def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
+    update = of("Pod", new, operation="UPDATE", old=old or {"x": 1})
+    assert handlers.mutate(update, known()).patch == ()
+    json.loads(encode("u", handlers.validate(update, known())))
+
+
+@settings(max_examples=200)
+@given(
+    mostly(some(parallelism=mostly(st.integers(-1, 9)), completions=mostly(st.integers(-1, 9)), template=mostly(pods)))
+)
+def test_any_job_shaped_json_gets_an_answer(job_spec: Any) -> None:
+    for kind, body in (("Job", {"spec": job_spec}), ("CronJob", {"spec": {"jobTemplate": {"spec": job_spec}}})):
+        first = handlers.mutate(of(kind, body), known())
+        if first.allowed:
+            stored = patched(body, first)
+            assert handlers.mutate(of(kind, stored), known()).patch == ()
+        handlers.validate(of(kind, body), known())
+
+
+@given(
+    junk, st.sampled_from(["ResourceClaim", "ResourceClaimTemplate", "DeviceClass", "Queue", "Flavor", "TenancyPolicy"])
+)
+def test_any_object_of_any_kind_gets_an_answer(value: Any, kind: str) -> None:
+    for body in ({"spec": value}, {"spec": {"devices": value}}, {"spec": {"spec": value}}):
+        verdict = handlers.validate(of(kind, body), known())
+        assert verdict.allowed or verdict.message
+        try:
+            needs(of(kind, body))
+        except MalformedError as error:
+            assert str(error)  # noqa: PT017
+
+
+@given(junk)
+def test_any_envelope_is_a_review_or_refused(value: Any) -> None:
+    for body in (value, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": value}):
+        try:
+            decode(json.dumps(body).encode())
+        except BadReviewError as refused:
+            assert refused.status == 400  # noqa: PT017
