@@ -32,6 +32,7 @@ def claim(
     pool: str = "n1",
     config: Sequence[dict[str, Any]] = (),
     name: str | None = None,
+    namespace: str = "ml",
     driver: str = names.DRIVER,
 ) -> ResourceClaim:
     """A claim allocated these devices: a device's name (request "gpu"), or a whole result."""
@@ -40,16 +41,21 @@ def claim(
         | (device if isinstance(device, dict) else {"device": device})
         for device in devices
     ]
-    return objects.from_dict(ResourceClaim, raw_claim(uid, results, config=config, name=name))
+    return objects.from_dict(ResourceClaim, raw_claim(uid, results, config=config, name=name, namespace=namespace))
 
 
 def raw_claim(
-    uid: str, results: Sequence[dict[str, Any]], *, config: Sequence[dict[str, Any]] = (), name: str | None = None
+    uid: str,
+    results: Sequence[dict[str, Any]],
+    *,
+    config: Sequence[dict[str, Any]] = (),
+    name: str | None = None,
+    namespace: str = "ml",
 ) -> dict[str, Any]:
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaim",
-        "metadata": {"name": name or f"claim-{uid}", "namespace": "ml", "uid": uid},
+        "metadata": {"name": name or f"claim-{uid}", "namespace": namespace, "uid": uid},
         "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}]}},
         "status": {"allocation": {"devices": {"results": list(results), "config": list(config)}}},
     }
