@@ -34,7 +34,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     if translated:
         legacy.translate(draft, found.asks)
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
-    if not _ours(uses):
+    if not _ours(uses, spec):
         return _unmanaged(review, found)
     settled = gangs.settle(map_at(draft.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
@@ -66,7 +66,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         )
         again = "; the mutating webhook did not see the pod: create it again"
         return deny("legacy", *_about(review, [f"{fault}{'' if found.faults else again}" for fault in left]), code=422)
-    if not _ours(uses):
+    if not _ours(uses, spec):
         return UNTOUCHED
     settled = gangs.settle(map_at(review.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
@@ -107,8 +107,10 @@ def _update(review: Review, facts: Facts) -> Verdict:
     return allow("managed" if ours else "unmanaged")
 
 
-def _ours(uses: list[Use]) -> bool:
-    return any(use.managed is not Managed.NO for use in uses)
+def _ours(uses: list[Use], spec: Json) -> bool:
+    """Whether the pod is to be gated. One that has its node already cannot be, so it must surely be ours to be judged."""
+    found = {use.managed for use in uses}
+    return Managed.YES in found or (Managed.UNKNOWN in found and not text_at(spec, "nodeName", "spec"))
 
 
 def _unmanaged(review: Review, found: legacy.Found) -> Verdict:

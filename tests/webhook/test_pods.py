@@ -89,6 +89,10 @@ class TestGate:
         _, verdict = admitted(pod(nodeName="n1"), facts())
         assert "Pod ml/train-0: spec.nodeName: 'n1': the controller places pods" in verdict.message
 
+    def test_a_pod_that_chose_its_node_and_may_be_foreign_is_left_alone(self) -> None:
+        # Kubernetes takes no gate on such a pod.
+        assert handlers.mutate(review(pod(template="later", nodeName="n1")), facts()).patch == ()
+
     def test_a_gate_lost_on_the_way_is_noticed(self) -> None:
         verdict = handlers.validate(review(pod()), facts())
         assert not verdict.allowed

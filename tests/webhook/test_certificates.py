@@ -1,0 +1,206 @@
+"""Certificates renew themselves, one safe step at a time, and replicas agree on them."""
+
+import asyncio
+import base64
+import copy
+import datetime as dt
+import ssl
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from fairlead.api import names
+from fairlead.kube import errors
+from fairlead.webhook import certificates
+from fairlead.webhook.certificates import AUTHORITY_LIFE, SERVER_LIFE, SETTLE, CertificateError, Material, Pair, advance
+from fairlead.webhook.keeping import SECRET, Keeper
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+HOSTS = ("fairlead-webhook.fairlead-system.svc", "127.0.0.1")
+MINUTE = dt.timedelta(minutes=1)
+
+
+def test_the_certificate_is_ecdsa_p256_for_the_hosts_and_signed_by_the_authority() -> None:
+    material = certificates.make(HOSTS, NOW)
+    server = material.server.x509
+    key = server.public_key()
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key.curve, ec.SECP256R1)
+    assert certificates.hosts_of(material.server) == HOSTS
+    assert material.issuer == material.authorities[0]
+    assert material.issuer.x509.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    assert material.server.ends == NOW + SERVER_LIFE
+
+
+def test_openssl_trusts_it() -> None:
+    material = certificates.make(HOSTS, dt.datetime.now(dt.UTC))
+    context = ssl.create_default_context(cadata=material.bundle)
+    assert context.get_ca_certs()[0]["subject"][0][0] == ("organizationName", "Fairlead")
+
+
+def test_nothing_is_due_for_most_of_its_life() -> None:
+    material = certificates.make(HOSTS, NOW)
+    assert advance(material, HOSTS, NOW + SERVER_LIFE / 2) is material
+
+
+def test_the_certificate_is_renewed_by_the_same_authority_with_a_third_of_its_life_left() -> None:
+    material = certificates.make(HOSTS, NOW)
+    later = NOW + SERVER_LIFE * 2 / 3 + MINUTE
+    renewed = advance(material, HOSTS, later)
+    assert renewed.server != material.server
+    assert renewed.bundle == material.bundle
+    assert renewed.server.ends == later + SERVER_LIFE
+
+
+def test_another_host_means_another_certificate() -> None:
+    material = certificates.make(HOSTS[:1], NOW)
+    renewed = advance(material, HOSTS, NOW + MINUTE)
+    assert certificates.hosts_of(renewed.server) == HOSTS
+    assert renewed.bundle == material.bundle
+
+
+def test_a_successor_is_trusted_before_it_signs_and_the_old_one_goes_last() -> None:
+    old = certificates.make(HOSTS, NOW)
+    near = NOW + AUTHORITY_LIFE * 2 / 3 + MINUTE
+    first = advance(advance(old, HOSTS, near - 2 * MINUTE), HOSTS, near)
+    assert len(first.authorities) == 2
+    assert first.issuer == old.authorities[0], "the successor is only trusted at first"
+    second = advance(first, HOSTS, near + SETTLE)
+    assert second.issuer == first.authorities[1]
+    assert second.authorities == first.authorities, "whoever still serves the old certificate is still trusted"
+    third = advance(second, HOSTS, near + SETTLE * 2)
+    assert third.authorities == second.authorities[1:]
+    assert third.server == second.server
+    assert advance(third, HOSTS, near + SETTLE * 2) is third
+
+
+def test_through_ten_years_the_served_certificate_is_always_valid_and_always_trusted() -> None:
+    """Replicas and apiservers look every half hour; a client may trust the bundle of one step ago."""
+    now, material = NOW, certificates.make(HOSTS, NOW)
+    before = material
+    for _ in range(10 * 365):
+        now += dt.timedelta(days=1) - 2 * SETTLE
+        for _ in range(4):
+            before, material = material, advance(material, HOSTS, now)
+            now += SETTLE / 2
+            assert material.server.x509.not_valid_before_utc <= now < material.server.ends
+            assert len(material.authorities) <= 2
+            trusted = Material(authorities=before.authorities, server=material.server)
+            assert trusted.issuer is not None, f"at {now} a client with yesterday's bundle refuses the certificate"
+
+
+def test_material_that_nobody_could_trust_is_made_anew() -> None:
+    mine, other = certificates.make(HOSTS, NOW), certificates.make(HOSTS, NOW)
+    mixed = Material(authorities=mine.authorities, server=other.server)
+    assert advance(mixed, HOSTS, NOW + MINUTE).issuer is not None
+    assert advance(mine, HOSTS, NOW + AUTHORITY_LIFE * 2).issuer is not None
+
+
+def test_bad_pem_is_an_error_that_says_so() -> None:
+    with pytest.raises(CertificateError, match="the certificate cannot be read"):
+        _ = Pair("nonsense", "nonsense").x509
+    with pytest.raises(CertificateError, match="the private key cannot be read"):
+        _ = Pair("nonsense", "nonsense").private_key
+
+
+def test_services_have_their_names_and_nonsense_is_refused() -> None:
+    assert certificates.service_hosts("a/b")[0] == "b.a.svc"
+    for text in ("b", "/b", "a/", "a/b/c", ""):
+        with pytest.raises(ValueError, match="write namespace/name"):
+            certificates.service_hosts(text)
+
+
+class Secrets:
+    """A cluster with one Secret, as the client sees it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Any] | None = None
+        self.version = 0
+        self.writes = 0
+        self.before_write: Any = None
+
+    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Any:
+        assert (resource.plural, name, namespace) == ("secrets", SECRET, names.NAMESPACE)
+        await asyncio.sleep(0)
+        if self.stored is None:
+            raise errors.NotFound("no")
+        return copy.deepcopy(self.stored)
+
+    async def create(self, resource: Any, obj: Any, namespace: str | None = None) -> Any:
+        if self.stored is not None:
+            raise errors.AlreadyExists("there")
+        return self._store(obj)
+
+    async def replace(self, resource: Any, obj: Any) -> Any:
+        if self.stored is None or obj["metadata"]["resourceVersion"] != self.stored["metadata"]["resourceVersion"]:
+            raise errors.Conflict("changed")
+        return self._store(obj)
+
+    def _store(self, obj: Any) -> Any:
+        self.version += 1
+        self.writes += 1
+        self.stored = copy.deepcopy(obj)
+        self.stored["metadata"]["resourceVersion"] = str(self.version)
+        return self.stored
+
+
+def keeper(cluster: Secrets, *hosts: str, now: dt.datetime = NOW) -> Keeper:
+    return Keeper(client=cluster, hosts=hosts or HOSTS, now=lambda: now)
+
+
+async def test_replicas_that_start_together_agree() -> None:
+    cluster = Secrets()
+    found = await asyncio.gather(*(keeper(cluster).material() for _ in range(5)))
+    assert len(set(found)) == 1
+    assert cluster.writes == 1
+
+
+async def test_replicas_that_renew_together_agree() -> None:
+    cluster = Secrets()
+    first = await keeper(cluster).material()
+    later = NOW + SERVER_LIFE * 5 / 6
+    found = await asyncio.gather(*(keeper(cluster, now=later).material() for _ in range(5)))
+    assert len(set(found)) == 1
+    assert found[0] != first
+    assert cluster.writes == 2
+
+
+async def test_replicas_reached_by_different_names_share_a_certificate_for_all() -> None:
+    cluster = Secrets()
+    await keeper(cluster, "a.example.com").material()
+    both = await keeper(cluster, "b.example.com").material()
+    assert certificates.hosts_of(both.server) == ("a.example.com", "b.example.com")
+    assert await keeper(cluster, "a.example.com").material() == both
+
+
+@pytest.mark.parametrize(
+    "data", [None, {}, {"authorities.json": "!"}, {"tls.crt": "x", "tls.key": "x", "authorities.json": ""}]
+)
+async def test_a_secret_that_cannot_be_read_is_made_anew(data: Any) -> None:
+    cluster = Secrets()
+    await keeper(cluster).material()
+    assert cluster.stored is not None
+    cluster.stored["data"] = data
+    assert (await keeper(cluster).material()).issuer is not None
+
+
+async def test_pem_that_cannot_be_read_is_made_anew() -> None:
+    cluster = Secrets()
+    await keeper(cluster).material()
+    assert cluster.stored is not None
+    cluster.stored["data"]["tls.crt"] = base64.b64encode(b"garbage").decode()
+    assert (await keeper(cluster).material()).issuer is not None
+
+
+async def test_a_secret_that_never_stays_still_is_an_error() -> None:
+    cluster = Secrets()
+    await keeper(cluster).material()
+
+    async def conflict(resource: Any, obj: Any) -> Any:
+        raise errors.Conflict("changed")
+
+    cluster.replace = conflict  # type: ignore[method-assign]
+    with pytest.raises(errors.Conflict, match="changed 5 times"):
+        await keeper(cluster, now=NOW + SERVER_LIFE * 5 / 6).material()

@@ -1,0 +1,224 @@
+"""What the apiserver is told to ask: as narrow as it can be said, and true to what the handlers do."""
+
+from typing import Any
+
+import pytest
+
+from fairlead import cel
+from fairlead.api import names
+from fairlead.kube import errors
+from fairlead.webhook import handlers, registration
+from fairlead.webhook.registration import Target
+
+Json = dict[str, Any]
+TARGET = Target(bundle="PEM", url="https://127.0.0.1:9443")
+CONFIGURATIONS = {"mutating": registration.mutating(TARGET), "validating": registration.validating(TARGET)}
+WEBHOOKS = [(phase, webhook) for phase, found in CONFIGURATIONS.items() for webhook in found["webhooks"]]
+IDS = [f"{phase}-{webhook['name']}" for phase, webhook in WEBHOOKS]
+
+
+def matching(
+    phase: str, object_: Json, *, old: Json | None = None, operation: str = "CREATE", user: str = "alice"
+) -> set[str]:
+    """Names of the webhooks that the apiserver would call."""
+    kind = object_["kind"]
+    plural = kind.lower() + ("es" if kind.endswith("s") else "s")
+    request = {"kind": {"kind": kind}, "operation": operation, "userInfo": {"username": user}}
+    bindings = {"object": object_, "oldObject": old, "request": request}
+    called = set()
+    for webhook in CONFIGURATIONS[phase]["webhooks"]:
+        if not any(plural in rule["resources"] and operation in rule["operations"] for rule in webhook["rules"]):
+            continue
+        conditions = (c["expression"] for c in webhook.get("matchConditions", ()))
+        if all(cel.compile(text, cel.ADMISSION).evaluate(bindings) is True for text in conditions):
+            called.add(webhook["name"].removesuffix(".fairlead.dev"))
+    return called
+
+
+def pod(
+    *, annotations: Json | None = None, labels: Json | None = None, limits: Json | None = None, **spec: Any
+) -> Json:
+    resources: Json = {} if limits is None else {"limits": limits, "requests": limits}
+    metadata: Json = {"name": "p", "namespace": "ml"}
+    metadata |= {k: v for k, v in (("annotations", annotations), ("labels", labels)) if v is not None}
+    return {"kind": "Pod", "metadata": metadata, "spec": {"containers": [{"name": "c", "resources": resources}]} | spec}
+
+
+GATE: Json = {"schedulingGates": [{"name": names.ADMISSION_GATE}]}
+CLAIMS: Json = {"resourceClaims": [{"name": "x", "resourceClaimTemplateName": "t"}]}
+
+PODS = [
+    ("nothing of ours", pod(), set()),
+    ("a foreign limit", pod(limits={"cpu": "1", "amd.com/gpu": 1}), set()),
+    (
+        "foreign annotations, labels and gates",
+        pod(annotations={"a": "b"}, labels={"a": "b"}, schedulingGates=[{"name": "x"}]),
+        set(),
+    ),
+    ("claims of whomever", pod(**CLAIMS), {"claims.pods"}),
+    ("a legacy limit", pod(limits={names.LEGACY_GPU: 1}), {"pods"}),
+    ("a legacy MIG limit", pod(limits={"nvidia.com/mig-1g.10gb": 1}), {"pods"}),
+    (
+        "a legacy limit of an init container",
+        pod(initContainers=[{"resources": {"limits": {names.LEGACY_GPU: 1}}}]),
+        {"pods"},
+    ),
+    ("claims and an annotation of ours", pod(annotations={names.GANG: "llm"}, **CLAIMS), {"pods"}),
+    ("the queue label", pod(labels={names.QUEUE: "ml"}), {"pods"}),
+    ("our gate", pod(**GATE), {"pods"}),
+]
+
+
+@pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
+@pytest.mark.parametrize("phase", ["mutating", "validating"])
+def test_a_pod_reaches_us_only_if_it_may_be_ours(phase: str, what: str, body: Json, called: set[str]) -> None:
+    assert matching(phase, body) == called
+
+
+@pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
+@pytest.mark.parametrize("phase", ["mutating", "validating"])
+def test_a_job_reaches_us_only_if_its_pods_may_be_ours(phase: str, what: str, body: Json, called: set[str]) -> None:
+    template = {"metadata": body["metadata"], "spec": body["spec"]}
+    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
+    cron = {"kind": "CronJob", "metadata": {"name": "j"}, "spec": {"jobTemplate": {"spec": job["spec"]}}}
+    wanted = {name.replace("pods", "jobs") for name in called}
+    assert matching(phase, job) == wanted
+    assert matching(phase, cron) == wanted
+
+
+def test_a_template_without_metadata_is_no_trouble() -> None:
+    job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {}}}}
+    assert matching("mutating", job) == set()
+    assert matching("mutating", job | {"metadata": {"annotations": {names.GANG: "x"}}}) == {"jobs"}
+
+
+OURS = pod(annotations={names.GANG: "llm"}, **GATE)
+CHANGES = [
+    ("nothing", OURS, set()),
+    ("a foreign annotation", pod(annotations={names.GANG: "llm", "a": "b"}, **GATE), set()),
+    ("the gate", pod(annotations={names.GANG: "llm"}), {"changed.pods"}),
+    ("an annotation changed", pod(annotations={names.GANG: "other"}, **GATE), {"changed.pods"}),
+    ("an annotation gone", pod(**GATE), {"changed.pods"}),
+    ("an annotation added", pod(annotations={names.GANG: "llm", names.GANG_SIZE: "4"}, **GATE), {"changed.pods"}),
+    ("the queue label", pod(annotations={names.GANG: "llm"}, labels={names.QUEUE: "x"}, **GATE), {"changed.pods"}),
+]
+
+
+@pytest.mark.parametrize(("what", "new", "called"), CHANGES, ids=[row[0] for row in CHANGES])
+def test_an_update_reaches_us_only_if_it_touches_what_is_ours(what: str, new: Json, called: set[str]) -> None:
+    assert matching("validating", new, old=OURS, operation="UPDATE") == called
+    assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
+
+
+def claim(class_name: str, *, driver: str = "", template: bool = False, alternatives: bool = False) -> Json:
+    ask = {"deviceClassName": class_name}
+    request: Json = {"name": "r", "firstAvailable": [ask]} if alternatives else {"name": "r", "exactly": ask}
+    spec: Json = {"devices": {"requests": [request]}}
+    if driver:
+        spec["devices"]["config"] = [{"opaque": {"driver": driver}}]
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    return {"kind": kind, "metadata": {"name": "c"}, "spec": {"spec": spec} if template else spec}
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("alternatives", [False, True])
+def test_claims_for_us_must_be_judged_and_others_may(template: bool, alternatives: bool) -> None:
+    more: Json = {"template": template, "alternatives": alternatives}
+    assert matching("validating", claim(names.GPU_CLASS, **more)) == {"claims"}
+    assert matching("validating", claim(names.MIG_CLASS, **more)) == {"claims"}
+    assert matching("validating", claim("nic.example.com", **more)) == {"other.claims"}
+    assert matching("validating", claim("nic.example.com", driver=names.DRIVER, **more)) == {"claims"}
+    assert matching("validating", claim(names.GPU_CLASS, **more), user=names.CONTROLLER_USER) == set()
+
+
+def test_another_managed_driver_brings_its_own_classes() -> None:
+    target = Target(bundle="", drivers=("gpu.nvidia.com",))
+    assert target.classes == ("gpu.nvidia.com", "mig.nvidia.com")
+    assert "['gpu.nvidia.com', 'mig.nvidia.com']" in str(registration.validating(target))
+
+
+@pytest.mark.parametrize(("phase", "webhook"), WEBHOOKS, ids=IDS)
+def test_every_webhook_is_safe(phase: str, webhook: Json) -> None:
+    assert webhook["sideEffects"] == "None"
+    assert webhook["admissionReviewVersions"] == ["v1"]
+    assert webhook["timeoutSeconds"] <= 5
+    assert webhook.get("reinvocationPolicy") == ("IfNeeded" if phase == "mutating" else None)
+    excluded, ignored = webhook["namespaceSelector"]["matchExpressions"]
+    assert {"kube-system", names.NAMESPACE} <= set(excluded["values"])
+    assert ignored == {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"}
+    own = webhook["name"] == "own.fairlead.dev"
+    if webhook["failurePolicy"] == "Fail" and not own:
+        assert webhook["matchConditions"], "what fails closed must be narrowed down"
+    for rule in webhook["rules"]:
+        assert "*" not in [*rule["apiGroups"], *rule["apiVersions"], *rule["operations"], *rule["resources"]]
+
+
+@pytest.mark.parametrize(("phase", "webhook"), WEBHOOKS, ids=IDS)
+def test_every_rule_has_a_handler(phase: str, webhook: Json) -> None:
+    table = handlers.MUTATING if phase == "mutating" else handlers.VALIDATING
+    for rule in webhook["rules"]:
+        (group,) = rule["apiGroups"]
+        for resource in rule["resources"]:
+            assert (f"{resource}.{group}" if group else resource) in table
+
+
+def test_names_are_unique_and_qualified() -> None:
+    for found in CONFIGURATIONS.values():
+        listed = [webhook["name"] for webhook in found["webhooks"]]
+        assert len(listed) == len(set(listed))
+        assert all(name.count(".") >= 2 for name in listed)
+
+
+def test_the_apiserver_is_told_a_url_or_a_service() -> None:
+    by_url = registration.mutating(TARGET)["webhooks"][0]["clientConfig"]
+    assert by_url == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "UEVN"}
+    by_service = registration.validating(Target(bundle="PEM", service="a/b"))["webhooks"][0]["clientConfig"]
+    assert by_service["service"] == {"namespace": "a", "name": "b", "path": "/validate", "port": 443}
+
+
+class Configurations:
+    """A cluster with the two configurations, as the client sees it."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, Json] = {}
+        self.writes: list[str] = []
+
+    async def get(self, resource: Any, name: str) -> Json:
+        if resource.kind not in self.stored:
+            raise errors.NotFound("no")
+        return self.stored[resource.kind]
+
+    async def create(self, resource: Any, obj: Json) -> Json:
+        self.writes.append(f"create {resource.kind}")
+        self.stored[resource.kind] = obj | {"metadata": obj["metadata"] | {"resourceVersion": "1"}}
+        return obj
+
+    async def replace(self, resource: Any, obj: Json) -> Json:
+        assert obj["metadata"]["resourceVersion"] == "1"
+        self.writes.append(f"replace {resource.kind}")
+        self.stored[resource.kind] = obj
+        return obj
+
+    async def delete(self, resource: Any, name: str) -> None:
+        if self.stored.pop(resource.kind, None) is None:
+            raise errors.NotFound("no")
+
+
+async def test_configurations_are_written_once_and_repaired_when_changed() -> None:
+    cluster: Any = Configurations()
+    assert await registration.ensure(cluster, TARGET)
+    assert cluster.writes == ["create MutatingWebhookConfiguration", "create ValidatingWebhookConfiguration"]
+    assert not await registration.ensure(cluster, TARGET)
+    cluster.stored["MutatingWebhookConfiguration"]["webhooks"][0]["failurePolicy"] = "Ignore"
+    assert await registration.ensure(cluster, TARGET)
+    assert cluster.writes[2:] == ["replace MutatingWebhookConfiguration"]
+    assert await registration.ensure(cluster, TARGET.trusting("NEW"))
+    assert cluster.writes[3:] == ["replace MutatingWebhookConfiguration", "replace ValidatingWebhookConfiguration"]
+
+
+async def test_they_are_removed_only_when_asked_and_twice_is_no_trouble() -> None:
+    cluster: Any = Configurations()
+    await registration.ensure(cluster, TARGET)
+    await registration.remove(cluster)
+    await registration.remove(cluster)
+    assert cluster.stored == {}
