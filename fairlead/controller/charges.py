@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead.controller.allocator_requests import Ask, Filter
-    from fairlead.controller.inventory import Device, HeldClaim, Inventory
+    from fairlead.controller.inventory import Device, HeldClaim, Inventory, Pool
     from fairlead.controller.inventory_ledger import Consumption
     from fairlead.controller.model import Amount, FlavorSpec
     from fairlead.controller.placement import Placed
@@ -61,6 +61,26 @@ class Charges:
                 charge = self._devices[device] = self._charge(device, ())
             return charge
         return self._charge(device, consumption)
+
+    def of_pool(self, pool: Pool) -> Charge:
+        """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
+
+        That is, per set of counters, the largest charge of one of its devices times how often the set can serve it.
+        """
+        total: Charge = {}
+        by_set: dict[str, Charge] = {}
+        for device in pool.devices.values():
+            charge = self.of_device(device, tuple(device.totals.items()))
+            if not device.draws:
+                add(total, charge)
+                continue
+            times = min(counter.total // value for counter, value in device.draws if value) if charge else 0
+            best = by_set.setdefault(device.draws[0][0].counter_set, {})
+            for flavor, value in charge.items():
+                best[flavor] = max(best.get(flavor, 0), value * int(times))
+        for charge in by_set.values():
+            add(total, charge)
+        return total
 
     def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""

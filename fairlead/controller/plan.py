@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator import Budget, Verdict
 from fairlead.controller.allocator_requests import Compiler, InvalidClaimError
-from fairlead.controller.charges import Charge, Charges
+from fairlead.controller.charges import Charge, Charges, add
+from fairlead.controller.fairshare_tree import divide_tree
 from fairlead.controller.inventory_ledger import Ledger
 from fairlead.controller.model import DeviceRef, GangRequest, Plan, Snapshot, Waiting
 from fairlead.controller.order import Entry, Order
@@ -27,10 +29,13 @@ from fairlead.controller.reasons_explain import Explainer
 from fairlead.controller.selectors import Selectors
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.inventory import Device
-    from fairlead.controller.model import Admission
+    from fairlead.controller.model import Admission, Amount
 
+_NOTHING: Mapping[str, Amount] = MappingProxyType({})
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 
 
@@ -76,25 +81,34 @@ class _Decision:
     def run(self) -> Plan:
         owners = self._charge_running()
         entries = self._entries()
-        totals: Charge = {}
-        devices = 0
-        for pool in self.snapshot.inventory.pools() if self.tree.roots[1:] or not self.tree.implicit else ():
-            devices += len(pool.devices)
-            for device in pool.devices.values() if self.charges.flavors else ():
-                for flavor, value in self.charges.of_device(device).items():
-                    totals[flavor] = totals.get(flavor, 0) + value
+        totals, devices = self._totals()
         order = Order(self.tree, entries, totals, devices)
         while (entry := order.next()) is not None:
             self.position += 1
             verdict = self._consider(entry)
             if verdict is not None:
-                self._wait(entry.gang, entry.queue, verdict)
+                self._wait(entry.gang, entry.queue, verdict, entry.charge)
             order.settle(entry)
             if verdict is not None and entry.queue.spec.ordering == "StrictFIFO":
                 self._hold_back(entry, order.block(entry.queue))
+        for queue in self.tree.queues.values():
+            add(queue.demand, queue.used)
+        divide_tree(self.tree, totals)
         return self._plan(owners)
 
     # --------------------------------------------------------------------------------------------------- before
+
+    def _totals(self) -> tuple[Charge, int]:
+        """The cluster in every flavor, partitions of a whole not counted beside it, and its devices."""
+        if self.tree.implicit:
+            return {}, 0
+        totals: Charge = {}
+        devices = 0
+        for pool in self.snapshot.inventory.pools():
+            devices += len(pool.devices)
+            if self.charges.flavors and pool.problem is None:
+                add(totals, self.charges.of_pool(pool))
+        return totals, devices
 
     def _charge_running(self) -> dict[str, tuple[str, str]]:
         """Charge the queues for what runs; returns each claim's gang and queue."""
@@ -189,9 +203,13 @@ class _Decision:
         queue.admitted += 1
         self.admissions.append(admission(gang, queue.name, placed, self.snapshot.classes, self.share_ids))
 
-    def _wait(self, gang: GangRequest, queue: Queue | None, why: Reason | Outcome) -> None:
+    def _wait(
+        self, gang: GangRequest, queue: Queue | None, why: Reason | Outcome, charge: Mapping[str, Amount] = _NOTHING
+    ) -> None:
         if queue is not None:
             queue.waiting += 1
+            for step in queue.path():
+                add(step.demand, charge)
         self.waiting.append((gang, None if queue is None else queue.name, self.position, why))
 
     def _hold_back(self, head: Entry, rest: list[Entry]) -> None:
@@ -205,6 +223,7 @@ class _Decision:
                     message=f"queue {entry.queue.name} is strict FIFO and its head {head.gang.id} waits",
                     advice="it is considered when the head has started; BestEffortFIFO would let it pass",
                 ),
+                entry.charge,
             )
 
     # ---------------------------------------------------------------------------------------------------- after
