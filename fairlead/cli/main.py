@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -40,8 +40,10 @@ ManagedDrivers = Annotated[
     list[str] | None,
     typer.Option("--managed-driver", help=f"DRA driver whose devices Fairlead allocates. Default: {names.DRIVER}."),
 ]
-LogFormat = Annotated[str, typer.Option("--log-format", help="json or text.")]
-LogLevel = Annotated[str, typer.Option("--log-level", help="ERROR, WARNING, INFO or DEBUG.")]
+LogFormat = Annotated[Literal["json", "text"], typer.Option("--log-format", help="Form of the log lines.")]
+LogLevel = Annotated[
+    Literal["ERROR", "WARNING", "INFO", "DEBUG"], typer.Option("--log-level", help="Least level shown.")
+]
 
 
 def _version(value: bool) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import Awaitable, Callable
+from typing import Literal
 
 import typer
 
@@ -18,17 +19,17 @@ from fairlead.kube import logs
 
 log = logging.getLogger("fairlead")
 
+LogFormat = Literal["json", "text"]
+LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
 
-def serve(program: Callable[[], Awaitable[None]], *, log_format: str, log_level: str) -> None:
+
+def serve(program: Callable[[], Awaitable[None]], *, log_format: LogFormat, log_level: LogLevel) -> None:
     """Run `program()` until SIGTERM or SIGINT. Raises typer.Exit(1) when it fails."""
-    try:
-        logs.configure(format=log_format, level=log_level)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    logs.configure(format=log_format, level=log_level)
     try:
         asyncio.run(_until_signalled(program))
     except Exception as error:
-        log.error("stopped: %s", error, exc_info=log_level.upper() == "DEBUG")
+        log.error("stopped: %s", error, exc_info=log_level == "DEBUG")
         raise typer.Exit(1) from error
 
 

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -55,6 +55,7 @@ class Demo:
         self.keep = keep
         self.workdir = workdir
         self.start_s = time.monotonic()
+        self.told: set[str] = set()
         self.injected: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     async def run(self) -> int:
@@ -96,6 +97,17 @@ class Demo:
         failures += history.double_use
         return failures
 
+    async def _outcome(self, wave: tuple[cases.Case, ...], observer: Observer) -> list[str]:
+        """Wait for a wave to end; what was not as promised."""
+        history = observer.history
+        await observer.until(lambda: all(case.finished(history) for case in wave), timeout_s=WAVE_TIMEOUT_S)
+        failures = []
+        for case in wave:
+            if not case.finished(history):
+                failures.append(f"{case.folder}: not finished after {WAVE_TIMEOUT_S:.0f}s")
+            failures += [f"{case.folder}: {text}" for text in case.failures(history, observer.attributes)]
+        return failures
+
     async def _given_back(self, cluster: Cluster, observer: Observer) -> list[str]:
         """What is still held, in the API or on a node, after a while for the nodes to finish."""
 
@@ -107,12 +119,12 @@ class Demo:
                 yield from (f"node {name}: {left}" for left in node.leftovers())
 
         deadline_s = time.monotonic() + RELEASE_TIMEOUT_S
-        while (left := list(held())) and time.monotonic() < deadline_s:
+        while (left := list(held())) and time.monotonic() < deadline_s:  # noqa: ASYNC110 - nodes have no event for it
             await asyncio.sleep(REFRESH_S)
         return left
 
     @contextlib.asynccontextmanager
-    async def _showing(self, cluster: Cluster, observer: Observer):  # type: ignore[no-untyped-def]
+    async def _showing(self, cluster: Cluster, observer: Observer) -> AsyncIterator[None]:
         """Refresh the view, and note what containers were given, for the length of the block."""
         with contextlib.ExitStack() as stack:
             live = None
@@ -124,15 +136,14 @@ class Demo:
             finally:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
-                self._look(cluster, observer, live, told=set())
+                self._look(cluster, observer, live)
 
     async def _refresh(self, cluster: Cluster, observer: Observer, live: Live | None) -> None:
-        told: set[str] = set()
         while True:
-            self._look(cluster, observer, live, told=told)
+            self._look(cluster, observer, live)
             await asyncio.sleep(REFRESH_S)
 
-    def _look(self, cluster: Cluster, observer: Observer, live: Live | None, *, told: set[str]) -> None:
+    def _look(self, cluster: Cluster, observer: Observer, live: Live | None) -> None:
         for node in cluster.nodes.values():
             for key, container in node.kubelet.containers.items():
                 self.injected[key] = tuple(container.device_nodes)
@@ -140,8 +151,8 @@ class Demo:
             live.update(
                 view.draw(observer.history, observer.slices(), now_s=observer.now_s(), title="Fairlead"), refresh=True
             )
-        elif told is not None:
-            for line in view.lines(observer.history, told, start_s=self.start_s):
+        else:
+            for line in view.lines(observer.history, self.told, start_s=self.start_s):
                 self.console.print(line)
 
     def _verdict(self, failures: list[str], observer: Observer) -> None:
@@ -166,6 +177,3 @@ class Demo:
 
     def _say(self, text: str) -> None:
         self.console.print(f"{time.monotonic() - self.start_s:5.1f}s {text}")
-
-
-Check = Callable[[], Iterator[str]]

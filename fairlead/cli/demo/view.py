@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.demo.cases import NAMESPACES
-from fairlead.cli.demo.history import GangRecord, History
+from fairlead.cli.demo.history import GangKey, GangRecord, History
 from fairlead.kube.resource import ResourceSlice
 
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
@@ -40,9 +40,7 @@ def draw(history: History, slices: Sequence[ResourceSlice], *, now_s: float, tit
     return Group(table, Text(), *(_nodes_line(history, slices, colours=colours)))
 
 
-def _nodes_line(
-    history: History, slices: Sequence[ResourceSlice], *, colours: dict[tuple[str, str], str]
-) -> list[Text]:
+def _nodes_line(history: History, slices: Sequence[ResourceSlice], *, colours: dict[GangKey, str]) -> list[Text]:
     owner = {claim.uid: pod.gang for pod in history.pods.values() for claim in history.claims_of(pod)}
     held = history.held_now()
     pools: dict[str, list[str]] = {}
@@ -67,7 +65,7 @@ def lines(history: History, told: set[str], *, start_s: float) -> Iterable[str]:
     """What has happened since the last call, a line each: the view for logs and pipes. `told` is updated."""
     for gang in history.gangs(NAMESPACES):
         name = f"{gang.key.namespace}/{gang.key.name}"
-        facts = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
+        facts: list[tuple[str, float | None]] = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
         if gang.wait_s is not None:
             bound = max(pod.bound_s for pod in gang.pods if pod.bound_s is not None)
             facts.append((f"{name} placed whole, {len(gang.pods)} pods on {', '.join(_nodes(gang))}", bound))
