@@ -10,10 +10,11 @@ Invariant: an object that went through a typed model is never PUT; `replace` tak
 
 import asyncio
 import contextlib
+import copy
 import enum
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, Self, TypeVar
@@ -69,6 +70,19 @@ class Client:
         self._backoff = Backoff()
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._guard: Callable[[], None] | None = None
+        self._timeout_s = TIMEOUT_S
+        self._retries = RETRIES
+
+    def guarded(self, guard: Callable[[], None], *, timeout_s: float, retries: int = 0) -> "Client":
+        """The same connection, for writes that only a leader may make.
+
+        `guard` is called before every attempt and raises to stop it; `timeout_s` bounds how long an attempt can
+        still be under way after that.
+        """
+        twin = copy.copy(self)
+        twin._guard, twin._timeout_s, twin._retries = guard, timeout_s, retries  # noqa: SLF001
+        return twin
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -273,13 +287,14 @@ class Client:
         params: Mapping[str, str] | None = None,
         body: object = None,
         content_type: str = "application/json",
-        timeout_s: float = TIMEOUT_S,
-        retries: int = RETRIES,
+        timeout_s: float | None = None,
+        retries: int | None = None,
     ) -> bytes:
         """One call, as bytes. `body` is bytes as they are, or anything that msgspec encodes as JSON."""
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        timeout = aiohttp.ClientTimeout(total=timeout_s)
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s if timeout_s is None else timeout_s)
+        retries = self._retries if retries is None else retries
         for attempt in range(retries + 1):
             try:
                 async with contextlib.AsyncExitStack() as stack:
@@ -315,6 +330,8 @@ class Client:
         for force in (False, True):
             if self._bucket is not None:
                 await self._bucket.take()
+            if self._guard is not None:
+                self._guard()
             authorization = await self._access.authorization(force=force)
             response = await stack.enter_async_context(
                 self._session.request(

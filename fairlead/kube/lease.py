@@ -109,8 +109,13 @@ class LeaderLease:
         finally:
             self.lost.set()
 
+    def abandon(self) -> None:
+        """Leads no more, but does not give the lease back: a write of ours may still arrive, so it must expire."""
+        self._leading = False
+        self.lost.set()
+
     async def _renew(self) -> None:
-        while True:
+        while not self.lost.is_set():
             await self._sleep(self._retry_s)
             began = self._clock()
             try:

@@ -119,6 +119,11 @@ class Quantity:
         return (left > right) - (left < right)
 
     @property
+    def identity(self) -> str:
+        """Equal only for quantities that no operation can tell apart, unlike `==`, which compares values."""
+        return f"{self.digits}e{self.scale}{self.format}{self._small}"
+
+    @property
     def sign(self) -> int:
         return (self.digits > 0) - (self.digits < 0)
 

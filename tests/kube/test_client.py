@@ -216,3 +216,18 @@ def test_a_path_that_would_address_the_wrong_thing_is_refused():
         resources.PODS.path(None, "a")
     with pytest.raises(ValueError, match="cluster-scoped"):
         resources.NODES.path("ml", "n")
+
+
+async def test_a_guard_is_asked_before_every_attempt(client, server):
+    asked = 0
+
+    def guard() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            raise PermissionError("the lease is lost")
+
+    server.refuse(429, "TooManyRequests", Retry_After="1")
+    with pytest.raises(PermissionError):
+        await client.guarded(guard, timeout_s=5, retries=3).get(resources.NODES, "n")
+    assert len(server.seen) == 1

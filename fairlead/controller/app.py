@@ -1,0 +1,180 @@
+"""The controller as a program: connect, wait for the lease, watch, decide, until told to stop.
+
+Exists to start and stop things in the right order. The watches begin only once the lease is ours, so that the first
+decision rests on what the cluster holds after the last leader stopped; on the way out what is being written is finished,
+then the lease is given back. Loses the lease: stops at once, and stands by again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.loop import Controller
+from fairlead.controller.metrics import Metrics
+from fairlead.controller.reporter import Reporter
+from fairlead.controller.state import State
+from fairlead.controller.writes import LeaseLostError, Writer
+from fairlead.kube import probes
+from fairlead.kube.client import Client
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.lease import LeaderLease
+from fairlead.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "fairlead-controller"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions:
+    """`lease_s` is how long a dead leader is waited for; a third of it bounds each write."""
+
+    kubeconfig: Path | None = None
+    namespace: str = names.NAMESPACE
+    identity: str | None = None
+    metrics_bind: str | None = None
+    managed_drivers: tuple[str, ...] = (names.DRIVER,)
+    gang_timeout_s: float = 120.0
+    lease_s: float = 15.0
+    concurrent_writes: int = 64
+    qps: float | None = None
+    seed: int | None = None
+
+
+@dataclass
+class _Standing:
+    """For the probes: what this replica is doing."""
+
+    state: State | None = None
+    leading: bool = False
+
+    def ready(self) -> str | None:
+        if self.leading and (self.state is None or not self.state.synced):
+            return "leading, but the caches are not filled"
+        return None
+
+
+async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None) -> None:
+    """Runs until cancelled. `ready` is set when this replica leads and its caches are filled for the first time."""
+    identity = options.identity or f"{socket.gethostname()}_{Random().getrandbits(32):08x}"  # noqa: S311
+    standing = _Standing()
+    metrics = Metrics()
+    async with (
+        Client.connect(options.kubeconfig, user_agent=COMPONENT, qps=options.qps, burst=200) as client,
+        probes.serve(options.metrics_bind, ready=standing.ready, registry=metrics.registry),
+    ):
+        while True:
+            lease = LeaderLease(
+                client,
+                namespace=options.namespace,
+                name=COMPONENT,
+                identity=identity,
+                duration_s=options.lease_s,
+                renew_deadline_s=options.lease_s * 2 / 3,
+                retry_s=options.lease_s / 8,
+            )
+            async with lease:
+                await _lead(options, client, lease, standing, metrics, ready)
+            log.warning("the lease is lost; standing by")
+
+
+async def _lead(
+    options: ControllerOptions,
+    client: Client,
+    lease: LeaderLease,
+    standing: _Standing,
+    metrics: Metrics,
+    ready: asyncio.Event | None,
+) -> None:
+    """One term: returns when the lease is lost."""
+
+    def guard() -> None:
+        if not lease.held:
+            raise LeaseLostError("the lease is lost")
+
+    random = Random(options.seed)  # noqa: S311
+    state = State(client, options.managed_drivers)
+    writing = client.guarded(guard, timeout_s=options.lease_s / 3)
+    writer = Writer(writing, state, concurrent=options.concurrent_writes, clock=time.monotonic, random=random)
+    recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
+    reporter = Reporter(client, state, recorder, WorkQueue(), clock=time.monotonic, wall=time.time)
+    controller = Controller(
+        writing,
+        state,
+        writer,
+        reporter,
+        metrics,
+        gang_timeout_s=options.gang_timeout_s,
+        clock=time.monotonic,
+        wall=time.time,
+        sleep=asyncio.sleep,
+        random=random,
+    )
+    standing.state, standing.leading = state, True
+    metrics.leader.set(1)
+    try:
+        async with _background(*(watch.run() for watch in state.watches()), recorder.run(), reporter.run()) as failed:
+            synced = asyncio.gather(*(watch.synced.wait() for watch in state.watches()))
+            await _first(synced, lease.lost.wait(), failed.wait())
+            if not state.synced:
+                return
+            log.info(
+                "caches are filled: %d nodes, %d slices, %d claims, %d pods",
+                len(state.cluster_nodes), len(state.slices), len(state.claims), len(state.pods),
+            )  # fmt: skip
+            if ready is not None:
+                ready.set()
+            try:
+                await _first(controller.run(), lease.lost.wait(), failed.wait())
+            finally:
+                if not await controller.settle(options.lease_s):
+                    log.warning("writes are still under way; the lease is left to expire")
+                    lease.abandon()
+    finally:
+        standing.state, standing.leading = None, False
+        metrics.leader.set(0)
+
+
+@contextlib.asynccontextmanager
+async def _background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Event]:
+    """Runs these beside the body. The event is set when one of them ends, which none of them should."""
+    failed = asyncio.Event()
+    tasks = [asyncio.create_task(each) for each in work]
+
+    def over(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, LeaseLostError):
+            log.error("a background task ended: %r", error, exc_info=error)
+        failed.set()
+
+    for task in tasks:
+        task.add_done_callback(over)
+    try:
+        yield failed
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(*waits: Any) -> None:
+    """Until the first of them is over; the others are cancelled and waited for. Its exception is raised."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if (error := task.exception()) is not None and not isinstance(error, LeaseLostError):
+                raise error
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,188 @@
+"""Writing what is said of gangs and queues: Gang objects, Queue status, events.
+
+Exists apart from the decisions so that a slow or failing report never holds them up: what is to be said is noted, the
+newest wins, and workers write it. Not part of the protocol: nothing is decided from what is written here, except a gang's
+age. A status whose phase and reason stay the same is written at most every `QUIET_S`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller import status
+from fairlead.controller.gangs import Gang, GangId
+from fairlead.controller.model import QueueUse
+from fairlead.controller.state import State
+from fairlead.controller.status import Standing
+from fairlead.kube import errors, resources, timestamps
+from fairlead.kube.client import Client
+from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.limits import Clock
+from fairlead.kube.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+QUIET_S = 5.0
+WORKERS = 8
+PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
+
+Key = tuple[str, str, str]  # "gang" or "queue", namespace, name
+
+
+class Reporter:
+    def __init__(
+        self, client: Client, state: State, recorder: EventRecorder, queue: WorkQueue[Key], *, clock: Clock, wall: Clock
+    ) -> None:
+        self.phases: dict[GangId, str] = {}
+        self._client = client
+        self._state = state
+        self._recorder = recorder
+        self._queue = queue
+        self._clock = clock
+        self._wall = wall
+        self._gangs: dict[GangId, tuple[Gang, Standing]] = {}
+        self._uses: dict[str, QueueUse] = {}
+        self._written_at: dict[Key, float] = {}
+
+    # -- noting ----------------------------------------------------------------------------------------------------
+
+    def gang(self, gang: Gang, standing: Standing) -> None:
+        """Says where a gang stands; written soon, or later when only words changed."""
+        known = self._gangs.get(gang.id)
+        self._gangs[gang.id] = (gang, standing)
+        seen = status.verdict(gang, standing)
+        self.phases[gang.id] = seen.phase
+        key: Key = ("gang", *gang.id)
+        if known is not None:
+            before = status.verdict(*known)
+            if (before.phase, before.reason) == (seen.phase, seen.reason) and known[0].size == gang.size:
+                wait_s = self._written_at.get(key, float("-inf")) + QUIET_S - self._clock()
+                self._queue.add_after(key, wait_s)
+                return
+        self._queue.add(key)
+
+    def gone(self, gang: GangId) -> None:
+        """The last member is gone: so is the Gang object."""
+        self._gangs.pop(gang, None)
+        self.phases.pop(gang, None)
+        self._queue.add(("gang", *gang))
+
+    def queues(self, uses: tuple[QueueUse, ...]) -> None:
+        for use in uses:
+            if self._uses.get(use.name) != use:
+                self._uses[use.name] = use
+                key: Key = ("queue", "", use.name)
+                self._queue.add_after(key, self._written_at.get(key, float("-inf")) + 1.0 - self._clock())
+
+    def event(self, gang: GangId, reason: str, message: str, *, warning: bool = False) -> None:
+        """On the Gang object."""
+        raw = self._state.gang_objects.get("/".join(gang))
+        uid = raw["metadata"].get("uid", "") if raw else ""
+        about = Regarding(api_version=names.API_VERSION, kind="Gang", namespace=gang[0], name=gang[1], uid=uid)
+        self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
+
+    def pod_event(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
+        self._recorder.record(
+            Regarding.of(resources.PODS, pod), reason, message, type="Warning" if warning else "Normal"
+        )
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Writes what was noted; never returns."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._queue.get()
+            try:
+                await self._write(key)
+                self._queue.forget(key)
+            except errors.ApiError as error:
+                delay = self._queue.retry(key)
+                log.log(
+                    logging.DEBUG if error.transient or isinstance(error, errors.Conflict) else logging.WARNING,
+                    "%s %s: status not written: %s; next try in %.1f s", key[0], "/".join(key[1:]), error, delay,
+                )  # fmt: skip
+            except Exception:
+                log.exception("%s %s: status not written", key[0], "/".join(key[1:]))
+            finally:
+                self._queue.done(key)
+
+    async def _write(self, key: Key) -> None:
+        kind, namespace, name = key
+        if kind == "queue":
+            await self._write_queue(name)
+        elif (namespace, name) in self._gangs:
+            await self._write_gang((namespace, name))
+        else:
+            await self._delete_gang((namespace, name))
+        self._written_at[key] = self._clock()
+        if len(self._written_at) > 50_000:
+            self._written_at.clear()
+
+    async def _write_gang(self, gang_id: GangId) -> None:
+        gang, standing = self._gangs[gang_id]
+        raw = self._state.gang_objects.get("/".join(gang_id))
+        spec = status.gang_spec(gang)
+        if raw is None:
+            raw = await self._create(gang_id, spec)
+        elif any(raw.get("spec", {}).get(field) != value for field, value in spec.items()):
+            raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
+        now = self._wall()
+        made = timestamps.parse(raw["metadata"]["creationTimestamp"])
+        before: Mapping[str, Any] = raw.get("status") or {}
+        wanted = status.gang_status(gang, standing, before=before, created=min(made, gang.created or made), now=now)
+        wanted["observedGeneration"] = raw["metadata"].get("generation", 1)
+        if wanted != before:
+            body = {"status": {**dict.fromkeys(before), **wanted}}
+            raw = await self._client.patch(
+                resources.GANGS, gang.name, body, namespace=gang.namespace, subresource="status"
+            )
+            self._tell(gang, before, wanted)
+        self._state.gang_objects.note(raw)
+
+    async def _create(self, gang: GangId, spec: Mapping[str, Any]) -> dict[str, Any]:
+        metadata = {"name": gang[1], "namespace": gang[0], "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}}
+        try:
+            made = await self._client.create(resources.GANGS, {"metadata": metadata, "spec": spec})
+        except errors.AlreadyExists:
+            made = await self._client.get(resources.GANGS, gang[1], gang[0])
+        self._state.gang_objects.note(made)
+        return made
+
+    async def _delete_gang(self, gang: GangId) -> None:
+        raw = self._state.gang_objects.get("/".join(gang))
+        if raw is None:
+            return
+        try:
+            await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
+        except (errors.NotFound, errors.Conflict):
+            return
+
+    async def _write_queue(self, name: str) -> None:
+        raw = self._state.queues.get(name)
+        use = self._uses.get(name)
+        if raw is None or use is None:
+            return
+        before = raw.get("status") or {}
+        wanted = status.queue_status(use, generation=raw["metadata"].get("generation", 1))
+        if any(before.get(field) != value for field, value in wanted.items()):
+            written = await self._client.patch(resources.QUEUES, name, {"status": wanted}, subresource="status")
+            self._state.queues.note(written)
+
+    def _tell(self, gang: Gang, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """An event when phase or reason changed: on the gang, and while it waits on its first pod too."""
+        if (before.get("phase"), before.get("reason")) == (now["phase"], now["reason"]):
+            return
+        reason, message = now["reason"], now["message"]
+        warning = reason in PROBLEM_REASONS
+        self.event(gang.id, reason, message, warning=warning)
+        if now["phase"] == "Waiting" and gang.gated:
+            self.pod_event(gang.gated[0].pod, reason, message, warning=warning)

@@ -1,0 +1,134 @@
+"""From gangs as the cluster shows them to what the core is asked: who waits, who holds what.
+
+Exists so that the core's snapshot is made in one place. Pure. A gang with more waiting members than it needs asks for
+`size` of them first and for the others one by one, since the core places all members of a request or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairlead.controller import release
+from fairlead.controller.gangs import Gang, Member, Problem
+from fairlead.controller.model import ClaimRequest, GangRequest, PodRef, RunningGang
+from fairlead.controller.model import Member as Asked
+from fairlead.controller.nodes import PodNeeds
+from fairlead.controller.reasons import Code
+from fairlead.kube import resource, timestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What is remembered of a gang beyond its pods: its Gang object, and where it failed."""
+
+    uid: str = ""
+    created: float | None = None
+    avoid: tuple[str, ...] = ()
+
+
+def blocked(gang: Gang) -> Problem | None:
+    """Why the gang cannot be planned for now: the gravest problem first; None when it can."""
+    problems = [*gang.problems, *(problem for member in gang.gated for problem in member.problems)]
+    if problems:
+        return next((problem for problem in problems if problem.code is Code.INVALID), problems[0])
+    if gang.present < gang.size:
+        missing = gang.size - gang.present
+        word = "member is" if missing == 1 else "members are"
+        return Problem(
+            code=Code.GATHERING,
+            message=f"{gang.present} of {gang.size} members exist; {missing} {word} still to be created",
+        )
+    return None
+
+
+def wanted(gang: Gang) -> tuple[Member, ...]:
+    """The members to ask for now."""
+    waiting = [member for member in gang.gated if not member.touched]
+    needed = gang.size - gang.placed - (len(gang.gated) - len(waiting))
+    return tuple(waiting[: max(1, needed)])
+
+
+def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str]) -> GangRequest | None:
+    """None when nobody waits."""
+    members = wanted(gang)
+    if not members:
+        return None
+    claims: dict[str, ClaimRequest] = {}
+    asked: list[Asked] = []
+    for member in members:
+        for entry in member.entries:
+            claims.setdefault(
+                entry.key,
+                ClaimRequest(
+                    key=entry.key,
+                    namespace=gang.namespace,
+                    name=entry.claim.metadata.name if entry.claim else f"{member.pod.metadata.name}-{entry.name}",
+                    spec=entry.spec,
+                    allocation=entry.claim.status.allocation if entry.claim else None,
+                ),
+            )
+        asked.append(Asked(pod=ref(member), needs=PodNeeds.of(member.pod), claims=tuple(e.key for e in member.entries)))
+    placed = [node for member in gang.released if (node := node_of(member))]
+    return GangRequest(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=standing.uid or min(member.uid for member in gang.members),
+        size=gang.size,
+        members=tuple(asked),
+        claims=tuple(claims.values()),
+        queue=gang.queue,
+        namespace_labels=namespace_labels,
+        priority=gang.priority,
+        created=gang.created if standing.created is None else min(standing.created, gang.created),
+        topology=gang.topology,
+        placed_nodes=tuple(sorted(placed)),
+        avoid=standing.avoid,
+    )
+
+
+def running(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str]) -> RunningGang | None:
+    """What the gang holds; None when it holds nothing."""
+    held: dict[str, resource.ResourceClaim] = {}
+    for member in gang.members:
+        for entry in member.entries:
+            if entry.claim is not None and entry.allocated and entry.reserved_for(member.uid):
+                held.setdefault(entry.claim.metadata.uid, entry.claim)
+    if not held:
+        return None
+    return RunningGang(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=standing.uid or min(member.uid for member in gang.members),
+        queue=gang.queue,
+        claims=tuple(sorted(held)),
+        namespace_labels=namespace_labels,
+        priority=gang.priority,
+        created=gang.created if standing.created is None else min(standing.created, gang.created),
+        started=min(allocated_s(claim) for claim in held.values()),
+    )
+
+
+def ref(member: Member) -> PodRef:
+    return PodRef(member.pod.metadata.namespace, member.pod.metadata.name, member.uid)
+
+
+def node_of(member: Member) -> str | None:
+    """Where a member runs, or is about to."""
+    return member.pod.spec.node_name or release.pinned_node(member.pod)
+
+
+def allocated_s(claim: resource.ResourceClaim) -> float:
+    stamp = claim.status.allocation.allocation_timestamp if claim.status.allocation else None
+    return timestamps.parse(stamp) if stamp else 0.0
+
+
+def allocated_node(claim: resource.ResourceClaim) -> str | None:
+    """The one node that the allocation names; None when it names none or several."""
+    selector = claim.status.allocation.node_selector if claim.status.allocation else None
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return None
+    for field in selector.node_selector_terms[0].match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return None

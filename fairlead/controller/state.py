@@ -1,0 +1,292 @@
+"""What the controller knows of the cluster: watched copies, the core's tables kept current, and the gangs.
+
+Exists so that a decision starts from tables that each change has already paid for. Every handler only notes; `refresh`
+then rebuilds the gangs that were touched. Writes nothing to the cluster.
+What is being written right now is *assumed*: an admission's devices and nodes count as taken from the decision until the
+watched copies show them, or until the admission is known to be undone.
+Tells apart what may change a decision (`decide`) from what only changes a report, so that a waiting gang costs nothing
+while nodes send heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller import claims, gangs
+from fairlead.controller.gangs import Gang, GangId
+from fairlead.controller.inventory import Inventory
+from fairlead.controller.nodes import NodeTable
+from fairlead.kube import core, resource, resources
+from fairlead.kube.informer import Change, Informer, Source
+from fairlead.kube.objects import Object
+from fairlead.kube.resources import Raw
+
+
+class State:
+    """`drivers` are those that we manage. `watches()` are to be run; read nothing before all are synced."""
+
+    def __init__(self, client: Source, drivers: tuple[str, ...]) -> None:
+        self.drivers = drivers
+        self.inventory = Inventory()
+        self.nodes = NodeTable()
+        self.classes: dict[str, resource.DeviceClass] = {}
+        self.gangs: dict[GangId, Gang] = {}
+        self.decide = True  # something changed that may change a decision
+        self.wake = asyncio.Event()
+        self._dirty: set[GangId] = set()
+        self._assumed_claims: dict[str, resource.ResourceClaim] = {}  # by the key it was planned under
+        self._assumed_pods: dict[str, str] = {}  # pod UID: node
+        self.pods: Informer[core.Pod] = Informer(
+            client,
+            resources.PODS,
+            indexes={"gang": _gang_index, "uid": _uid_index, "claim": _claim_index, "template": _template_index},
+        )
+        self.claims: Informer[resource.ResourceClaim] = Informer(
+            client, resources.RESOURCE_CLAIMS, indexes={"owner": _owner_index, "uid": _uid_index}
+        )
+        self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
+        self.slices: Informer[resource.ResourceSlice] = Informer(client, resources.RESOURCE_SLICES)
+        self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
+        self.cluster_nodes: Informer[core.Node] = Informer(client, resources.NODES)
+        self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
+        self.queues: Informer[Raw] = Informer(client, resources.QUEUES)
+        self.flavors: Informer[Raw] = Informer(client, resources.FLAVORS)
+        self.gang_objects: Informer[Raw] = Informer(client, resources.GANGS)
+        self.cluster_nodes.subscribe(self._node)
+        self.slices.subscribe(self._slice)
+        self.device_classes.subscribe(self._class)
+        self.claims.subscribe(self._claim)
+        self.pods.subscribe(self._pod)
+        self.templates.subscribe(self._template)
+        self.namespaces.subscribe(self._namespace)
+        for settings in (self.queues, self.flavors):
+            settings.subscribe(self._setting)
+        self.gang_objects.subscribe(self._gang_object)
+
+    def watches(self) -> tuple[Informer[Any], ...]:
+        return (
+            self.cluster_nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
+            self.templates, self.claims, self.gang_objects, self.pods,
+        )  # fmt: skip
+
+    @property
+    def synced(self) -> bool:
+        return all(watch.synced.is_set() for watch in self.watches())
+
+    # -- gangs.Objects ---------------------------------------------------------------------------------------------
+
+    def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None:
+        return self.claims.get(f"{namespace}/{name}")
+
+    def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]:
+        return self.claims.by_index("owner", pod_uid)
+
+    def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None:
+        return self.templates.get(f"{namespace}/{name}")
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> set[GangId]:
+        """Rebuilds the gangs that were touched since the last call, and names them."""
+        dirty, self._dirty = self._dirty, set()
+        for gang in dirty:
+            key = "/".join(gang)
+            seen = gangs.view(gang, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+            if seen is None:
+                self.gangs.pop(gang, None)
+            else:
+                self.gangs[gang] = seen
+        return dirty
+
+    def touch(self, gang: GangId) -> None:
+        """Look at this gang again, although nothing changed."""
+        self._dirty.add(gang)
+        self.wake.set()
+
+    def touch_all(self) -> None:
+        self._dirty |= set(self.gangs)
+        self._matters()
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str]:
+        found = self.namespaces.get(namespace)
+        return found.metadata.labels if found else {}
+
+    def node_exists(self, name: str) -> bool:
+        return self.cluster_nodes.get(name) is not None
+
+    def users(self, claim: resource.ResourceClaim) -> list[core.Pod]:
+        """Living pods that use the claim, or own it."""
+        found = {pod.metadata.uid: pod for pod in self.pods.by_index("claim", claim.metadata.key)}
+        owner = claim.metadata.controller
+        if owner is not None and owner.kind == "Pod":
+            found |= {pod.metadata.uid: pod for pod in self.pods.by_index("uid", owner.uid)}
+        return [pod for pod in found.values() if not pod.finished]
+
+    # -- assuming --------------------------------------------------------------------------------------------------
+
+    def assume_claim(self, key: str, claim: resource.ResourceClaim) -> None:
+        """The devices of `claim.status.allocation` are taken, under `key`, until `release_claim`."""
+        self._assumed_claims[key] = claim
+        self.inventory.set_claim(claim)
+
+    def release_claim(self, key: str) -> None:
+        """From here on the watched copy counts."""
+        if self._assumed_claims.pop(key, None) is None:
+            return
+        self.inventory.drop_claim(key)
+        for known in self.claims.by_index("uid", key):
+            self.inventory.set_claim(known)
+
+    def assume_pod(self, pod: core.Pod, node: str) -> None:
+        self._assumed_pods[pod.metadata.uid] = node
+        self.nodes.set_pod(pod, node)
+
+    def release_pod(self, uid: str) -> None:
+        if self._assumed_pods.pop(uid, None) is None:
+            return
+        self.nodes.drop_pod(uid)
+        for known in self.pods.by_index("uid", uid):
+            self.nodes.set_pod(known)
+
+    # -- handlers --------------------------------------------------------------------------------------------------
+
+    def _matters(self) -> None:
+        self.decide = True
+        self.wake.set()
+
+    def _node(self, change: Change[core.Node]) -> None:
+        if change.new is None:
+            self.nodes.drop_node(change.key)
+            self._matters()
+            for pod in self.pods.all():  # rare; those that wait to bind there are looked at again
+                if pod.spec.resource_claims and not pod.finished:
+                    self._dirty.add(gangs.gang_id(pod))
+        elif change.old is None or _node_facts(change.old) != _node_facts(change.new):
+            self.nodes.set_node(change.new)
+            self._matters()
+
+    def _slice(self, change: Change[resource.ResourceSlice]) -> None:
+        if change.new is None:
+            self.inventory.drop_slice(change.key)
+        elif change.old is not None and change.old.spec == change.new.spec:
+            return
+        else:
+            self.inventory.set_slice(change.new)
+        self._matters()
+
+    def _class(self, change: Change[resource.DeviceClass]) -> None:
+        if change.new is None:
+            self.classes.pop(change.key, None)
+        else:
+            self.classes[change.key] = change.new
+        self._dirty |= set(self.gangs)
+        self._matters()
+
+    def _claim(self, change: Change[resource.ResourceClaim]) -> None:
+        claim = change.object
+        uid = claim.metadata.uid
+        if uid not in self._assumed_claims:
+            if change.new is None:
+                self.inventory.drop_claim(uid)
+            else:
+                self.inventory.set_claim(claim)
+        held = [c is not None and c.status.allocation is not None for c in (change.old, change.new)]
+        ours_to_make = claims.is_ours(claim) or names.POD_CLAIM_NAME in claim.metadata.annotations
+        if held[0] != held[1] or (not ours_to_make and (change.old is None or change.new is None)):
+            self.decide = True
+        for pod in self.pods.by_index("claim", change.key):
+            self._dirty.add(gangs.gang_id(pod))
+        owner = claim.metadata.controller
+        if owner is not None:
+            for pod in self.pods.by_index("uid", owner.uid):
+                self._dirty.add(gangs.gang_id(pod))
+        self.wake.set()
+
+    def _pod(self, change: Change[core.Pod]) -> None:
+        pod = change.object
+        uid = pod.metadata.uid
+        if change.new is None or pod.finished:
+            self._assumed_pods.pop(uid, None)
+            self.nodes.drop_pod(uid)
+        elif uid in self._assumed_pods and not pod.spec.node_name:
+            self.nodes.set_pod(pod, self._assumed_pods[uid])
+        else:
+            self.nodes.set_pod(pod)
+        for seen in (change.old, change.new):
+            if seen is not None and _may_be_member(seen):
+                self._dirty.add(gangs.gang_id(seen))
+                self.wake.set()
+        if change.old is None or change.new is None or _pod_facts(change.old) != _pod_facts(change.new):
+            self._matters()
+
+    def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
+        for pod in self.pods.by_index("template", change.key):
+            self._dirty.add(gangs.gang_id(pod))
+            self._matters()
+
+    def _namespace(self, change: Change[core.Namespace]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self._dirty |= {gang for gang in self.gangs if gang[0] == change.key}
+            self._matters()
+
+    def _setting(self, change: Change[Raw]) -> None:
+        if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            self._matters()
+
+    def _gang_object(self, change: Change[Raw]) -> None:
+        if change.old is None or change.new is None:
+            namespace, _, name = change.key.partition("/")
+            self._dirty.add((namespace, name))
+            self.wake.set()
+
+
+def _node_facts(node: core.Node) -> tuple[object, ...]:
+    """What of a node can change a decision; heartbeats do not."""
+    return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
+
+
+def _pod_facts(pod: core.Pod) -> tuple[object, ...]:
+    return (
+        pod.spec.node_name,
+        pod.spec.scheduling_gates,
+        pod.finished,
+        pod.metadata.deletion_timestamp is None,
+        pod.metadata.annotations,
+        pod.metadata.labels.get(names.QUEUE),
+    )
+
+
+def _may_be_member(pod: core.Pod) -> bool:
+    return (
+        bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or names.GANG in pod.metadata.annotations
+    )
+
+
+def _gang_index(pod: core.Pod) -> Iterator[str]:
+    if _may_be_member(pod):
+        yield "/".join(gangs.gang_id(pod))
+
+
+def _uid_index(obj: Object) -> Iterator[str]:
+    yield obj.metadata.uid
+
+
+def _claim_index(pod: core.Pod) -> Iterator[str]:
+    for name in claims.names_used(pod).values():
+        yield f"{pod.metadata.namespace}/{name}"
+
+
+def _template_index(pod: core.Pod) -> Iterator[str]:
+    for use in pod.spec.resource_claims:
+        if use.resource_claim_template_name:
+            yield f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
+
+
+def _owner_index(claim: resource.ResourceClaim) -> Iterator[str]:
+    controller = claim.metadata.controller
+    if controller is not None:
+        yield controller.uid

@@ -1,0 +1,177 @@
+"""What is said of a gang and of a queue: their status, in words, from facts.
+
+Exists so that `kubectl get gangs`, events and `fairlead explain` tell one story. Pure: a function of the gang, the plan's
+verdict on it and the status written before (for the times at which conditions changed).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.gangs import Gang, Member, Stage
+from fairlead.controller.model import Amount, QueueUse, Waiting
+from fairlead.controller.requests import allocated_s, blocked, node_of
+from fairlead.kube import timestamps
+
+MESSAGE_MAX = 4096
+NODES_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """The gang's place in the controller: the plan's verdict, whether it is being admitted, what went wrong last."""
+
+    waiting: Waiting | None = None
+    admitting: bool = False
+    queue: str | None = None
+    setback: str = ""  # why the last admission was taken back
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    phase: str
+    reason: str
+    message: str
+
+
+def verdict(gang: Gang, standing: Standing) -> Verdict:
+    """Where the gang stands, and why."""
+    released, gated = gang.released, gang.gated
+    if not released and not gated:
+        failed = gang.at(Stage.FAILED)
+        if failed:
+            return Verdict(
+                phase="Failed", reason="PodsFailed", message=f"{len(failed)} of {len(gang.members)} pods failed"
+            )
+        return Verdict(phase="Finished", reason="PodsSucceeded", message="all pods have ended well")
+    if released and gang.placed >= gang.size:
+        return _under_way(gang, gated, standing)
+    if standing.admitting:
+        return Verdict(phase="Admitted", reason="Admitting", message="devices are chosen; claims are being written")
+    problem = blocked(gang)
+    if problem is not None:
+        phase = "Gathering" if problem.code == "Gathering" else "Waiting"
+        return Verdict(phase=phase, reason=problem.code.value, message=problem.message)
+    if standing.waiting is not None:
+        message = str(standing.waiting.reason)
+        if standing.setback:
+            message = f"{message} Before that: {standing.setback}."
+        return Verdict(phase="Waiting", reason=standing.waiting.reason.code.value, message=message)
+    if standing.setback:
+        return Verdict(phase="Waiting", reason="RolledBack", message=standing.setback)
+    return Verdict(phase="Waiting", reason="Queued", message="not considered yet")
+
+
+def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Verdict:
+    ready = sum(_ready(member) for member in gang.members)
+    more = ""
+    if gated:
+        why = f": {standing.waiting.reason}" if standing.waiting else ""
+        more = f"; {len(gated)} more wait{why}"
+    if ready >= gang.size:
+        return Verdict(phase="Running", reason="MembersRun", message=f"{ready} of {gang.size} members run{more}")
+    return Verdict(
+        phase="Admitted", reason="Starting", message=f"devices are given; {ready} of {gang.size} members run{more}"
+    )
+
+
+def _ready(member: Member) -> bool:
+    return member.stage is Stage.SUCCEEDED or (member.stage is Stage.RELEASED and member.pod.status.phase == "Running")
+
+
+def gang_spec(gang: Gang) -> dict[str, Any]:
+    """The Gang object's spec: what the members' annotations ask for."""
+    spec: dict[str, Any] = {"size": gang.size}
+    if gang.queue:
+        spec["queue"] = gang.queue
+    if gang.topology:
+        spec["topology"] = gang.topology
+    runtime = gang.members[0].pod.metadata.annotations.get(names.MIN_RUNTIME)
+    if runtime and gang.min_runtime_s is not None:
+        spec["minRuntime"] = runtime
+    return spec
+
+
+def gang_status(
+    gang: Gang, standing: Standing, *, before: Mapping[str, Any], created: float, now: float
+) -> dict[str, Any]:
+    """The status to be written; equal to `before` when nothing changed but the time."""
+    seen = verdict(gang, standing)
+    admitted = seen.phase in {"Admitted", "Running", "Finished", "Failed"}
+    running = seen.phase == "Running"
+    status: dict[str, Any] = {
+        "phase": seen.phase,
+        "members": len(gang.members) - len(gang.at(Stage.LEAVING)),
+        "ready": sum(_ready(member) for member in gang.members),
+        "reason": seen.reason,
+        "message": seen.message[:MESSAGE_MAX],
+    }
+    queue = (
+        standing.queue or (standing.waiting.queue if standing.waiting else None) or before.get("queue") or gang.queue
+    )
+    if queue:
+        status["queue"] = queue
+    if seen.phase == "Waiting" and standing.waiting is not None:
+        status["position"] = standing.waiting.position
+    nodes = sorted({node for member in gang.members if (node := node_of(member))})
+    if nodes:
+        status["nodes"] = nodes[:NODES_MAX]
+    stamps = [
+        stamp
+        for member in gang.released
+        for entry in member.entries
+        if entry.claim is not None and (stamp := allocated_s(entry.claim))
+    ]
+    if admitted:
+        given = timestamps.seconds(min(stamps) if stamps else now)
+        status["admittedTime"] = before.get("admittedTime") or given
+        status["waitSeconds"] = max(0.0, round(timestamps.parse(status["admittedTime"]) - created, 1))
+    status["conditions"] = [
+        _condition("Admitted", admitted, seen, before, now),
+        _condition("Running", running, seen, before, now),
+    ]
+    if not admitted:
+        unchanged = {key: value for key, value in before.items() if key != "waitSeconds"} == status
+        status["waitSeconds"] = before.get("waitSeconds", 0.0) if unchanged else max(0.0, round(now - created, 1))
+    return status
+
+
+def _condition(kind: str, holds: bool, seen: Verdict, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    status = "True" if holds else "False"
+    old = next((c for c in before.get("conditions", ()) if c.get("type") == kind), None)
+    since = old["lastTransitionTime"] if old and old.get("status") == status else timestamps.seconds(now)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": seen.reason,
+        "message": seen.message[:MESSAGE_MAX],
+        "lastTransitionTime": since,
+    }
+
+
+def queue_status(use: QueueUse, *, generation: int) -> dict[str, Any]:
+    return {
+        "observedGeneration": generation,
+        "waiting": use.waiting,
+        "running": use.admitted,
+        "usage": [
+            {
+                "flavor": flavor.flavor,
+                "allocated": _plain(flavor.used),
+                "demand": _plain(flavor.demand),
+                "fairShare": _plain(flavor.fair_share),
+            }
+            for flavor in use.flavors
+        ],
+    }
+
+
+def _plain(value: Amount) -> int | str:
+    """A quantity of the API: whole numbers as they are, parts in thousandths."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else f"{round(value * 1000)}m"
+    return value
