@@ -89,21 +89,20 @@ def _resource(kind: Kind) -> list[Json]:
         main["shortNames"] = list(kind.short_names)
     if kind.categories:
         main["categories"] = list(kind.categories)
-    if kind.storage_version_hash and "list" in kind.verbs:
+    if kind.storage_version_hash and {"create", "list"} <= set(kind.verbs):
         main["storageVersionHash"] = _storage_version_hash(kind)
     return [main, *(_subresource(kind, sub) for sub in sorted(kind.subresources, key=lambda sub: sub.name))]
 
 
 def _storage_version_hash(kind: Kind) -> str:
-    digest = hashlib.sha256(f"{kind.group}/{kind.version}/{kind.kind}".encode()).digest()
+    digest = hashlib.sha256(f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
 
 def _subresource(kind: Kind, sub: Subresource) -> Json:
     entry: Json = {"name": f"{kind.plural}/{sub.name}", "singularName": "", "namespaced": kind.namespaced}
-    if sub.version:
-        if sub.group:
-            entry["group"] = sub.group
+    if sub.version and (sub.group, sub.version) != (kind.group, kind.version):
+        entry["group"] = sub.group
         entry["version"] = sub.version
     entry["kind"] = sub.kind or kind.kind
     entry["verbs"] = list(sub.verbs)
@@ -132,7 +131,7 @@ def _aggregated_version(registry: Registry, group_name: str, version: str) -> Js
 
 def _response_kind(kind: Kind, sub: Subresource | None = None) -> Json:
     """Built-in resources leave group and version empty (the list's own); custom resources and Scale name them."""
-    if sub is not None and sub.version:
+    if sub is not None and sub.version and (sub.group, sub.version) != (kind.group, kind.version):
         return {"group": sub.group, "version": sub.version, "kind": sub.kind or kind.kind}
     if kind.strategy.custom_resource:
         return {"group": kind.group, "version": kind.version, "kind": kind.kind}

@@ -94,3 +94,9 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 def text_response(text: str, status: int = 200) -> Response:
     return Response(status, text.encode(), TEXT)
+
+
+def warning_header(text: str) -> str:
+    """The value of a Warning header."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return f'299 - "{quoted}"'

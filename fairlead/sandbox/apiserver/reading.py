@@ -129,7 +129,7 @@ def selection(request: Request, kind: Kind) -> tuple[Predicate, bool]:
         fields = parse_fields(request.param("fieldSelector"))
     except SelectorError as error:
         raise statuses.bad_request(str(error)) from error
-    known = list(_fields_of(kind, {"metadata": {}}))
+    known = ["metadata.name", "metadata.namespace", *kind.strategy.selectable_fields({"metadata": {}})]
     for field, _, _ in fields.terms:
         if field not in known:
             raise statuses.bad_request(_unknown_field(kind, field, known))
@@ -153,16 +153,18 @@ def _predicate(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Pred
 
 def _fields_of(kind: Kind, obj: Json) -> dict[str, str]:
     metadata = obj["metadata"]
-    fields = {"metadata.name": metadata.get("name", "")}
-    if kind.namespaced:
-        fields["metadata.namespace"] = metadata.get("namespace", "")
+    fields = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
     return {**fields, **kind.strategy.selectable_fields(obj)}
 
 
 def _unknown_field(kind: Kind, field: str, known: list[str]) -> str:
-    """Kinds with fields of their own have their own words for it in the real one."""
+    """The real one has different words by group: whoever wrote its conversion."""
     if kind.strategy.custom_resource:
         return f"field label not supported: {field}"
+    if kind.group == "resource.k8s.io" and len(known) > 2:
+        return f"field label not supported for {kind.api_version}, Kind={kind.kind}: {field}"
+    if kind.group == "batch":
+        return f'field label "{field}" not supported for {kind.kind}'
     if len(known) <= 2:
         return f'"{field}" is not a known field selector: only "metadata.name", "metadata.namespace"'
     return f"field label not supported: {field}"

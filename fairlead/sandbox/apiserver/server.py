@@ -20,7 +20,7 @@ from aiohttp import web
 from fairlead.sandbox.apiserver import assembly, tls
 from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream
+from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, warning_header
 from fairlead.sandbox.apiserver.faults import Faults
 from fairlead.sandbox.apiserver.state import State
 
@@ -56,7 +56,7 @@ class ApiServer:
             history_limit=history_limit,
         )
         self.faults = Faults(self._close_watches)
-        self._dispatcher = Dispatcher(self.state, self.faults)
+        self.dispatcher = Dispatcher(self.state, self.faults)
         self._authority = tls.make_authority(utc_now())
         self._runner: web.ServerRunner | None = None
         self._watches: dict[asyncio.Task[object], str] = {}
@@ -72,7 +72,7 @@ class ApiServer:
         site = web.TCPSite(self._runner, host, port, ssl_context=context)
         await site.start()
         self._host, self._port = host, self._runner.addresses[0][1]
-        self._dispatcher.address = f"{host}:{self._port}"
+        self.dispatcher.address = f"{host}:{self._port}"
 
     async def stop(self) -> None:
         """End open watches, answer what is under way, close."""
@@ -135,7 +135,7 @@ class ApiServer:
         answer = (
             Response(413, b"Request entity too large\n", "text/plain")
             if body is None
-            else await self._dispatcher.handle(Request.of(raw.method, raw.raw_path, headers, body))
+            else await self.dispatcher.handle(Request.of(raw.method, raw.raw_path, headers, body))
         )
         if answer is None:
             if raw.transport is not None:
@@ -191,6 +191,5 @@ def _headers(answer: Response | Stream) -> list[tuple[str, str]]:
     if isinstance(answer, Response):
         headers += list(answer.headers.items())
     for text in dict.fromkeys(answer.warnings):
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
-        headers.append(("Warning", f'299 - "{quoted}"'))
+        headers.append(("Warning", warning_header(text)))
     return headers
