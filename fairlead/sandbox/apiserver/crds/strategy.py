@@ -1,10 +1,115 @@
-"""CustomResourceDefinition itself."""
+"""CustomResourceDefinition itself: checked when written, served as soon as it is stored, taken down when it goes.
+
+The real apiserver leaves the conditions to controllers that come a moment later; here `committed` writes them in the
+same turn, as a second revision, so that a client that watches sees the same two steps. A deleted definition takes its
+objects with it at once, without waiting for their finalizers. Source: apiextensions-apiserver/pkg/registry and
+pkg/controller/{status,establish,finalizer} (1.36).
+"""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from fairlead.sandbox.apiserver.crds.custom import kinds_of
+from fairlead.sandbox.apiserver.crds.definition import definition
+from fairlead.sandbox.apiserver.kinds import checks
+from fairlead.sandbox.apiserver.kinds.base import Context, Json, Registry
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
+from fairlead.sandbox.apiserver.kinds.errors import FieldError
+from fairlead.sandbox.apiserver.store import Store
+
+GROUP = "apiextensions.k8s.io"
+STORAGE = f"{GROUP}/customresourcedefinitions"
+
+
+class _Storing(Protocol):
+    """The services of a real server: a definition's commit writes its conditions and removes its objects."""
+
+    registry: Registry
+    store: Store
 
 
 class CrdStrategy(BuiltIn):
     model = "V1CustomResourceDefinition"
     generation = True
+
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {})
+        names = spec.setdefault("names", {})
+        if names.get("kind"):
+            if not names.get("singular"):
+                names["singular"] = names["kind"].lower()
+            if not names.get("listKind"):
+                names["listKind"] = f"{names['kind']}List"
+        spec.setdefault("conversion", {"strategy": "None"})
+
+    def prepare_create(self, obj: Json, context: Context) -> None:
+        stored = [one["name"] for one in obj["spec"].get("versions") or [] if one.get("storage")]
+        obj["status"] = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored}
+
+    def prepare_update(self, new: Json, old: Json, context: Context) -> None:
+        status: Json = new.get("status") or copy.deepcopy(old.get("status") or {})
+        new["status"] = status
+        versions = status.setdefault("storedVersions", [])
+        for one in new["spec"].get("versions") or []:
+            if one.get("storage") and one["name"] not in versions:
+                new["status"] = {**status, "storedVersions": [*versions, one["name"]]}
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        yield from definition(obj)
+
+    def validate_change(self, new: Json, old: Json, context: Context) -> Iterator[FieldError]:
+        for key in ("group", "scope"):
+            yield from checks.unchanged(new["spec"].get(key), old["spec"].get(key), f"spec.{key}")
+        for key in ("plural", "kind"):
+            after, before = (one["spec"]["names"].get(key) for one in (new, old))
+            yield from checks.unchanged(after, before, f"spec.names.{key}")
+
+    def committed(self, old: Json | None, new: Json | None, context: Context) -> None:
+        services = cast("_Storing", context.services)
+        if new is None:
+            if old is not None:
+                _take_down(services, old, objects=True)
+            return
+        if old is None or old["spec"] != new["spec"]:
+            if old is not None:
+                _take_down(services, old, objects=False)
+            for kind in kinds_of(new):
+                services.registry.add(kind)
+            _establish(services, new, context)
+
+
+def _establish(services: _Storing, new: Json, context: Context) -> None:
+    """Write NamesAccepted and Established as their controllers would."""
+    spec = new["spec"]
+    conditions = (new.get("status") or {}).get("conditions") or []
+    stamp = context.timestamp()
+    status = {
+        **new["status"],
+        "conditions": conditions
+        or [
+            _condition("NamesAccepted", "NoConflicts", "no conflicts found", stamp),
+            _condition("Established", "InitialNamesAccepted", "the initial names have been accepted", stamp),
+        ],
+        "acceptedNames": copy.deepcopy(spec["names"]),
+    }
+    if status == new["status"]:
+        return
+    key = ("", new["metadata"]["name"])
+    stored = services.store.get(STORAGE, key)
+    if stored is not None:
+        services.store.put(STORAGE, key, {**stored.obj, "status": status}, expect=stored.revision)
+
+
+def _condition(type_: str, reason: str, message: str, stamp: str) -> Json:
+    return {"type": type_, "status": "True", "lastTransitionTime": stamp, "reason": reason, "message": message}
+
+
+def _take_down(services: _Storing, old: Json, *, objects: bool) -> None:
+    for kind in kinds_of(old):
+        if objects:
+            for stored in list(services.store.entries(kind.storage, "")):
+                services.store.remove(kind.storage, stored.key, expect=stored.revision)
+        services.registry.remove(kind.group, kind.version, kind.plural)

@@ -254,6 +254,7 @@ class Kind:
     subresources: tuple[Subresource, ...] = (STATUS,)
     storage: str = ""  # "group/plural" of the objects; set where two groups show the same ones (events)
     storage_version_hash: bool = True
+    storage_version: str = ""  # in which the real one stores it, where that is not `version`: for the hash in discovery
     deprecation_warning: str = ""
 
     def __post_init__(self) -> None:

@@ -152,6 +152,7 @@ def _in(
     categories: tuple[str, ...] = (),
     verbs: tuple[str, ...] = READ_WRITE,
     storage: str = "",
+    storage_version: str = "",
 ) -> Kind:
     return Kind(
         group,
@@ -165,6 +166,7 @@ def _in(
         verbs=verbs,
         subresources=subresources,
         storage=storage,
+        storage_version=storage_version,
     )
 
 
@@ -233,7 +235,16 @@ def kinds() -> list[Kind]:
         _in(rbac, "rolebindings", "RoleBinding", small.RoleBindingStrategy()),
         _in(rbac, "roles", "Role", small.RoleStrategy()),
         *(
-            _in(admission, plural, kind, strategy, *subresources, cluster=True, categories=_EXTENSIONS)
+            _in(
+                admission,
+                plural,
+                kind,
+                strategy,
+                *subresources,
+                cluster=True,
+                categories=_EXTENSIONS,
+                storage_version="v1beta1" if plural.startswith("mutatingadmission") else "",
+            )
             for plural, kind, strategy, subresources in registrations.served()
         ),
         _in(

@@ -45,6 +45,8 @@ def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, un
         value = _value(obj[name], field, schema, (*stack, name), f"{path}{name}", unknown)
         if value is None or _omitted(value, field):
             del obj[name]
+        elif field.container and not value:
+            obj[name] = None  # stored as protobuf, which knows no empty list
         else:
             obj[name] = value
     for name, field in schema.fields.items():

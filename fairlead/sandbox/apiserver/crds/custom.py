@@ -1,0 +1,193 @@
+"""The strategy of a custom kind: one version of one CustomResourceDefinition.
+
+Exists so that objects of user-made kinds are pruned, defaulted, validated and printed as the schema says. Conversion is
+"None": every version shows the stored object as it is. Source: apiextensions-apiserver/pkg/registry/customresource (1.36).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from fairlead.sandbox.apiserver import tables
+from fairlead.sandbox.apiserver.crds import jsonpath, rules, structural, values
+from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Json, Kind, Strategy, Subresource
+from fairlead.sandbox.apiserver.kinds.errors import FieldError
+
+VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_OPEN: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+class CustomStrategy(Strategy):
+    custom_resource = True
+    generation = True
+    status_resets_metadata = True
+    allow_unconditional_update = False
+
+    def __init__(self, version: Json) -> None:
+        self.version = version
+        self.root: Json = (version.get("schema") or {}).get("openAPIV3Schema") or _OPEN
+        self.schema = {
+            **self.root,
+            "properties": {**(self.root.get("properties") or {}), "metadata": {"type": "object"}},
+        }
+        self._has_status = "status" in (version.get("subresources") or {})
+        self._has_rules = rules.has_rules(self.root)
+        self._columns = version.get("additionalPrinterColumns") or []
+
+    def decode(self, obj: Json) -> list[str]:
+        return [f'unknown field "{path}"' for path in structural.prune(obj, self.root)]
+
+    def default(self, obj: Json) -> None:
+        structural.default(obj, self.root)
+
+    def prepare_create(self, obj: Json, context: Context) -> None:
+        if self._has_status:
+            obj.pop("status", None)
+
+    def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
+        return list(self._validate(obj, None))
+
+    def validate_update(self, new: Json, old: Json, context: Context) -> list[FieldError]:
+        return list(self._validate(new, old))
+
+    def validate_status(self, new: Json, old: Json, context: Context) -> list[FieldError]:
+        """Only what a status write may have changed is judged."""
+        schema = (self.root.get("properties") or {}).get("status")
+        if schema is None or "status" not in new:
+            return []
+        errors = list(values.validate(new["status"], schema, "status"))
+        if errors or not self._has_rules:
+            return errors
+        return list(
+            rules.check({"status": new["status"]}, {"status": old.get("status")}, {"properties": {"status": schema}})
+        )
+
+    def _validate(self, new: Json, old: Json | None) -> Iterator[FieldError]:
+        errors = list(values.validate(new, self.root))
+        yield from errors
+        if not self._has_rules:
+            return
+        if any(error.type in rules.BLOCKING for error in errors):
+            yield rules.NOT_CHECKED
+        else:
+            yield from rules.check(new, old, self.root)
+
+    def selectable_fields(self, obj: Json) -> dict[str, str]:
+        out = {}
+        for one in self.version.get("selectableFields") or []:
+            found = jsonpath.find(obj, one["jsonPath"])
+            value = found[0] if found else ""
+            out[one["jsonPath"].lstrip(".")] = json.dumps(value) if isinstance(value, bool) else str(value)
+        return out
+
+    def columns(self) -> list[Column]:
+        named = tables.NAME.column()
+        if not self._columns:
+            return [named, Column("Age", "date", "", tables.AGE.column().description, 0)]
+        return [named, *(_column(one) for one in self._columns)]
+
+    def cells(self, obj: Json, now: datetime) -> list[Any]:
+        name = tables.name_of(obj)
+        if not self._columns:
+            return [name, tables.age_of(obj, now)]
+        return [name, *(_cell(obj, one, now) for one in self._columns)]
+
+
+def _column(one: Json) -> Column:
+    description = one.get("description") or f"Custom resource definition column (in JSONPath format): {one['jsonPath']}"
+    return Column(one["name"], one["type"], one.get("format", ""), description, one.get("priority", 0))
+
+
+def _cell(obj: Json, column: Json, now: datetime) -> Any:
+    found = jsonpath.find(obj, column["jsonPath"])
+    if not found:
+        return None
+    value = found[0]
+    match column["type"]:
+        case "string":
+            if isinstance(value, str):
+                return value
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        case "integer":
+            return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        case "number":
+            return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+        case "boolean":
+            return value if isinstance(value, bool) else None
+        case "date":
+            try:
+                return tables.since(value, now)
+            except (TypeError, ValueError):
+                return "<invalid>"
+        case _:
+            return None
+
+
+def kinds_of(definition: Json) -> list[Kind]:
+    """The kinds that a definition makes, one for each served version, best version first."""
+    spec = definition["spec"]
+    names = spec["names"]
+    made = []
+    for version in sorted(spec["versions"], key=lambda one: priority(one["name"])):
+        if not version.get("served"):
+            continue
+        made.append(
+            Kind(
+                spec["group"],
+                version["name"],
+                names["plural"],
+                names["kind"],
+                spec["scope"] == "Namespaced",
+                CustomStrategy(version),
+                singular=names.get("singular", ""),
+                list_kind=names.get("listKind", ""),
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                verbs=VERBS,
+                subresources=tuple(_subresources(version)),
+                deprecation_warning=_deprecation(spec, version),
+            )
+        )
+    return made
+
+
+def _subresources(version: Json) -> Iterator[Subresource]:
+    given = version.get("subresources") or {}
+    if "status" in given:
+        yield STATUS
+    scale = given.get("scale")
+    if scale is not None:
+        yield Subresource(
+            "scale",
+            kind="Scale",
+            group="autoscaling",
+            version="v1",
+            spec_replicas=scale["specReplicasPath"],
+            status_replicas=scale["statusReplicasPath"],
+            label_selector=scale.get("labelSelectorPath", ""),
+        )
+
+
+def _deprecation(spec: Json, version: Json) -> str:
+    if not version.get("deprecated"):
+        return ""
+    text = version.get("deprecationWarning")
+    return str(text or f"{spec['group']}/{version['name']} {spec['names']['kind']} is deprecated")
+
+
+def priority(version: str) -> tuple[int, int, int, str]:
+    """A sort key: v2 before v1 before v1beta2 before v1alpha1 before anything else.
+
+    >>> sorted(["v1alpha1", "foo", "v1", "v2", "v1beta2"], key=priority)
+    ['v2', 'v1', 'v1beta2', 'v1alpha1', 'foo']
+    """
+    import re
+
+    match = re.fullmatch(r"v(\d+)(?:(alpha|beta)(\d+))?", version)
+    if match is None:
+        return (3, 0, 0, version)
+    stage = {None: 0, "beta": 1, "alpha": 2}[match[2]]
+    return (stage, -int(match[1]), -int(match[3] or 0), version)
