@@ -84,6 +84,9 @@ class ApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        close = getattr(self.state.admission, "close", None)
+        if close is not None:
+            await close()  # connections to webhooks
 
     async def __aenter__(self) -> Self:
         await self.start()
