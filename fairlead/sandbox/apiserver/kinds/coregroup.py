@@ -45,6 +45,8 @@ class NamespaceStrategy(BuiltIn):
             finalizers.append("kubernetes")
 
     def prepare_update(self, new: Json, old: Json, context: Context) -> None:
+        if context.subresource == "finalize":
+            return
         if "finalizers" in old.get("spec", {}):
             new.setdefault("spec", {})["finalizers"] = old["spec"]["finalizers"]
         else:
