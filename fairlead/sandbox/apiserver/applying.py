@@ -1,25 +1,63 @@
-"""Server-side apply's requests: what may be applied. (Filled in next.)"""
+"""The body of a server-side apply: what may be applied, and the configuration as the schema sees it.
+
+The configuration is not defaulted: what a manager does not say it does not own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+from fairlead.sandbox.apiserver import meta, statuses
 from fairlead.sandbox.apiserver.bodies import Body
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import Json
-from fairlead.sandbox.apiserver.writing import clone, decode
+from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
+from fairlead.sandbox.apiserver.writing import clone
 
 
-def check_config(call: Call, config: Any) -> None:
-    config.setdefault("apiVersion", call.kind.api_version)
+def config_of(call: Call, body: Body) -> Callable[[], Json]:
+    """A fresh copy of the configuration at each call. Raises 400 for what is none."""
+    config = body.value
+    if not isinstance(config, dict):
+        raise statuses.bad_request(
+            f"error decoding YAML: json: cannot unmarshal {meta.go_type(config)} into Go value of type map[string]interface {{}}"
+        )
+    for field, wanted in (("apiVersion", call.kind.api_version), ("kind", call.kind.kind)):
+        if not config.get(field):
+            raise statuses.bad_request(
+                f"error decoding YAML: Object '{field[0].upper() + field[1:]}' is missing in '{body_text(config)}'"
+            )
+        if config[field] != wanted:
+            raise statuses.bad_request(
+                f"failed to create typed patch object: the {field} of the patch is {config[field]!r}, the resource's is {wanted!r}"
+            )
+    metadata = config.get("metadata")
+    if isinstance(metadata, dict) and metadata.get("managedFields"):
+        raise statuses.bad_request("metadata.managedFields must be nil")
+    _fit(call, config, body.duplicates)
+    meta.match_url(call, config)
+    return lambda: clone(config)
 
 
-def decoder(call: Call, body: Body) -> Callable[[], Json]:
-    def fresh() -> Json:
-        obj = clone(body.value)
-        decode(call, obj, body.duplicates)
-        obj["metadata"].setdefault("name", call.target.name)
-        return obj
+def body_text(config: Json) -> str:
+    import json
 
-    return fresh
+    return json.dumps(config, separators=(",", ":"))
+
+
+def _fit(call: Call, config: Json, duplicates: list[str]) -> None:
+    """Types must fit and fields be known: ownership of an unknown field could not be told."""
+    try:
+        problems = [f'duplicate field "{path}"' for path in duplicates]
+        problems += meta.decode(config, call.kind.kind)
+        problems += call.kind.strategy.decode(config)
+    except DecodeError as error:
+        raise statuses.cannot_decode(call.kind, str(error)) from error
+    if problems:
+        name = "/".join(part for part in (call.namespace, call.target.name) if part)
+        field = problems[0].partition('"')[2].rstrip('"')
+        raise statuses.ApiError(
+            500,
+            "",
+            f"failed to create typed patch object ({name}; {call.kind.api_version}, Kind={call.kind.kind}): "
+            f".{field}: field not declared in schema",
+        )

@@ -100,7 +100,7 @@ def _bound(call: Call, pod: Json, given: Json) -> Json:
         conditions.append(scheduled)
     now = call.context.timestamp()
     changed = scheduled.get("status") != "True"
-    for field in ("reason", "message"):
+    for field in ("reason", "message", "observedGeneration"):
         scheduled.pop(field, None)
     scheduled["status"] = "True"
     scheduled.setdefault("lastProbeTime", None)

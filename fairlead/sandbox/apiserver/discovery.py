@@ -35,6 +35,12 @@ _CUSTOM_VERBS = (
     "update",
     "watch",
 )  # apiextensions' order
+# Kinds that the real one stores in another version than it prefers, which the hash shows.
+_STORED_IN = {
+    "mutatingadmissionpolicies.admissionregistration.k8s.io": "v1beta1",
+    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": "v1beta1",
+    "horizontalpodautoscalers.autoscaling": "v2",
+}
 
 
 def core_versions(address: str) -> Json:

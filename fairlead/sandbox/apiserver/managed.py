@@ -1,23 +1,296 @@
-"""Who owns which field: keeps metadata.managedFields at every write. (Filled in with server-side apply.)"""
+"""Who owns which field: keeps metadata.managedFields at every write, and decides what server-side apply may change.
+
+Pure but for the time and the request's manager, which come with the Call. Applying: what a manager applied before and
+leaves out now goes, unless others own it; changing what others own is a conflict, unless forced.
+Source: k8s.io/apimachinery/pkg/util/managedfields, sigs.k8s.io/structured-merge-diff/v6/merge (Kubernetes 1.36).
+"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fairlead.sandbox.apiserver import fieldsets, statuses, typed
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.fieldsets import FieldSet
+from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.errors import quote
+
+APPLY, UPDATE = "Apply", "Update"
+_BEFORE_FIRST_APPLY = "before-first-apply"
+_ANCIENT = "ancient-changes"
+_UPDATERS_LIMIT = 10
+_KUBECTL = "kubectl"
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+_UNTRACKED = FieldSet.of(
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    ),
+)
 
 
+@dataclass(frozen=True)
+class Manager:
+    """What tells one entry from another. Appliers are the same in every version."""
+
+    name: str
+    operation: str
+    api_version: str
+    subresource: str = ""
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return self.name, self.operation, "" if self.operation == APPLY else self.api_version, self.subresource
+
+
+@dataclass(frozen=True)
+class Entry:
+    manager: Manager
+    fields: FieldSet
+    time: str = ""
+
+
+Entries = dict[tuple[str, str, str, str], Entry]
+
+
+def decode(managed_fields: Any) -> Entries:
+    """The entries of metadata.managedFields; none when they make no sense."""
+    entries: Entries = {}
+    try:
+        for raw in managed_fields or []:
+            manager = Manager(
+                raw.get("manager", ""), raw["operation"], raw.get("apiVersion", ""), raw.get("subresource", "")
+            )
+            fields = FieldSet.from_fields(raw.get("fieldsV1") or {})
+            entries[manager.identity] = Entry(manager, fields, raw.get("time") or "")
+    except (KeyError, ValueError, AttributeError, TypeError):
+        return {}
+    return entries
+
+
+def encode(entries: Entries) -> list[Json]:
+    """Appliers first, then by time and name."""
+    ordered = sorted(
+        entries.values(),
+        key=lambda one: (
+            one.manager.operation,
+            one.time,
+            one.manager.name,
+            one.manager.api_version,
+            one.manager.subresource,
+        ),
+    )
+    return [_encode_one(entry) for entry in ordered if entry.fields]
+
+
+def _encode_one(entry: Entry) -> Json:
+    manager = entry.manager
+    raw: Json = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version}
+    if entry.time:
+        raw["time"] = entry.time
+    raw |= {"fieldsType": "FieldsV1", "fieldsV1": entry.fields.to_fields()}
+    if manager.subresource:
+        raw["subresource"] = manager.subresource
+    return raw
+
+
+def _set(obj: Json, entries: Entries) -> None:
+    encoded = encode(entries)
+    obj["metadata"].pop("managedFields", None)
+    if encoded:
+        obj["metadata"]["managedFields"] = encoded
+
+
+def _bare(obj: Json) -> Json:
+    """The object as it is compared: without managedFields."""
+    metadata = {k: v for k, v in obj["metadata"].items() if k != "managedFields"}
+    return {**obj, "metadata": metadata}
+
+
+def _schema(kind: Kind) -> Json:
+    return typed.with_object_meta(kind.strategy.schema)
+
+
+# -- updates
 def track(call: Call, new: Json, old: Json | None, *, subresource: str = "") -> None:
-    """Give the fields that this write changes to its manager, in place."""
-    if old is not None and "managedFields" in old["metadata"]:
-        new["metadata"]["managedFields"] = old["metadata"]["managedFields"]
+    """Give the fields that a create, update or patch changes to its manager, in place."""
+    given = new["metadata"].get("managedFields")
+    if given == [{}]:  # a client resets ownership
+        entries: Entries = {}
+    else:
+        entries = decode(given) if not subresource else {}
+        if not entries and old is not None:
+            entries = decode(old["metadata"].get("managedFields"))
+    if old is not None and not entries:
+        new["metadata"].pop("managedFields", None)
+        return  # an object without owners gets some when it is first applied
+    before: Json = _bare(old) if old is not None else {"metadata": {}}
+    found = typed.compare(before, _bare(new), _schema(call.kind))
+    changed = found.added.union(found.modified)
+    entries = _take_over(entries, None, changed, found.removed)
+    manager = Manager(call.field_manager, UPDATE, call.kind.api_version, subresource)
+    mine = _reset(call.kind, subresource, changed.difference(_UNTRACKED))
+    if mine:
+        previous = entries.get(manager.identity)
+        fields = previous.fields.union(mine) if previous else mine
+        entries[manager.identity] = Entry(manager, fields, call.context.timestamp())
+    _set(new, _cap(entries))
 
 
-def apply_new(call: Call, applied: Json, manager: str) -> None:
-    return
+def _reset(kind: Kind, subresource: str, fields: FieldSet) -> FieldSet:
+    """Less what this endpoint does not write."""
+    if subresource == "status":
+        allowed = ("f:status",) if kind.strategy.status_resets_metadata else ("f:status", "f:metadata")
+        return fields.only(*allowed)
+    if kind.subresource("status") is not None and not subresource:
+        return fields.without(FieldSet.of(("f:status",)))
+    return fields
 
 
-def apply(call: Call, live: Json, applied: Json, manager: str, *, force: bool) -> Json:
-    from fairlead.sandbox.apiserver import mergepatch
+def _take_over(entries: Entries, but: Manager | None, changed: FieldSet, removed: FieldSet) -> Entries:
+    """Others lose what was changed or removed."""
+    kept: Entries = {}
+    for identity, entry in entries.items():
+        if but is not None and identity == but.identity:
+            kept[identity] = entry
+            continue
+        fields = entry.fields.difference(changed).difference(removed)
+        if fields:
+            kept[identity] = replace(entry, fields=fields)
+    return kept
 
-    merged: Json = mergepatch.apply(live, applied)
-    return merged
+
+def _cap(entries: Entries) -> Entries:
+    """At most so many updaters: the oldest become one."""
+    updaters = sorted(
+        (entry for entry in entries.values() if entry.manager.operation == UPDATE), key=lambda entry: entry.time
+    )
+    for entry in updaters[: max(0, len(updaters) - _UPDATERS_LIMIT)]:
+        del entries[entry.manager.identity]
+        bucket = Manager(_ANCIENT, UPDATE, entry.manager.api_version)
+        other = entries.get(bucket.identity)
+        fields = other.fields.union(entry.fields) if other else entry.fields
+        entries[bucket.identity] = Entry(bucket, fields, entry.time)
+    return entries
+
+
+# -- apply
+def apply_new(call: Call, applied: Json, manager_name: str) -> None:
+    """The first apply creates the object."""
+    manager = Manager(manager_name, APPLY, call.kind.api_version, call.target.subresource)
+    fields = _applied_fields(call.kind, call.target.subresource, applied)
+    _set(applied, {manager.identity: Entry(manager, fields, call.context.timestamp())})
+
+
+def _applied_fields(kind: Kind, subresource: str, applied: Json) -> FieldSet:
+    return _reset(kind, subresource, typed.set_of(_bare(applied), _schema(kind)).difference(_UNTRACKED))
+
+
+def apply(call: Call, live: Json, applied: Json, manager_name: str, *, force: bool) -> Json:
+    """The live object with a configuration applied by `manager_name`. Raises 409 with the conflicts."""
+    kind, subresource, now = call.kind, call.target.subresource, call.context.timestamp()
+    schema = _schema(kind)
+    entries = decode(live["metadata"].get("managedFields"))
+    before = _bare(live)
+    if not entries:
+        entries = _before_first_apply(kind, before)
+    manager = Manager(manager_name, APPLY, kind.api_version, subresource)
+    previous = entries.get(manager.identity)
+    fields = _applied_fields(kind, subresource, applied)
+    entries[manager.identity] = Entry(manager, fields, previous.time if previous else "")
+    merged: Json = typed.merge(before, _bare(applied), schema)
+    if previous:
+        owned = FieldSet()
+        for entry in entries.values():
+            owned = owned.union(entry.fields)
+        merged = typed.prune(merged, schema, previous.fields, owned)
+    found = typed.compare(before, merged, schema)
+    changed = found.added.union(found.modified)
+    conflicts = {
+        entry.manager: common
+        for identity, entry in entries.items()
+        if identity != manager.identity and (common := entry.fields.intersection(changed))
+    }
+    if conflicts and not force and not _migrates(call, manager_name, before, conflicts, schema):
+        raise _conflict(conflicts)
+    entries = _take_over(entries, manager, changed, found.removed)
+    if found.added or found.modified or found.removed or not entries[manager.identity].time:
+        entries[manager.identity] = replace(entries[manager.identity], time=now)
+    new: Json = {**merged, "metadata": dict(merged["metadata"])}
+    if manager_name == _KUBECTL and LAST_APPLIED in (new["metadata"].get("annotations") or {}):
+        _sync_last_applied(new, applied)
+    _set(new, entries)
+    return new
+
+
+def _before_first_apply(kind: Kind, live: Json) -> Entries:
+    """An object that nobody owned: all that is there belongs to who came before."""
+    manager = Manager(_BEFORE_FIRST_APPLY, UPDATE, kind.api_version)
+    fields = typed.compare({"metadata": {}}, live, _schema(kind)).added.difference(_UNTRACKED)
+    return {manager.identity: Entry(manager, fields)} if fields else {}
+
+
+def _migrates(call: Call, manager_name: str, live: Json, conflicts: dict[Manager, FieldSet], schema: Json) -> bool:
+    """Let kubectl take over what kubectl applied client-side before: what its annotation says and is still so."""
+    annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
+    if manager_name != _KUBECTL or annotation is None:
+        return False
+    try:
+        last = json.loads(annotation)
+        differs = typed.compare(last, live, schema)
+        allowed = typed.set_of(last, schema).difference(differs.modified).difference(differs.removed)
+    except (ValueError, TypeError, AttributeError):
+        return False
+    return not any(fields.difference(allowed) for fields in conflicts.values())
+
+
+def _sync_last_applied(new: Json, applied: Json) -> None:
+    """Keep the annotation true, for clients that still apply client-side."""
+    config = _bare(applied)
+    annotations = {k: v for k, v in (config["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED}
+    config["metadata"] = {**config["metadata"], "annotations": annotations}
+    text = json.dumps(config, separators=(",", ":"), ensure_ascii=False) + "\n"
+    new["metadata"]["annotations"] = {**new["metadata"]["annotations"], LAST_APPLIED: text}
+
+
+def _shown(manager: Manager) -> str:
+    text = quote(manager.name)
+    if manager.subresource:
+        text += f" with subresource {quote(manager.subresource)}"
+    return f"{text} using {manager.api_version}" if manager.operation == UPDATE else text
+
+
+def _conflict(conflicts: dict[Manager, FieldSet]) -> statuses.ApiError:
+    told = [
+        (_shown(manager), fieldsets.shown(path))
+        for manager in sorted(conflicts, key=_shown)
+        for path in conflicts[manager].paths()
+    ]
+    if len(told) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {told[0][0]}: {told[0][1]}"
+    else:
+        lines = []
+        for manager in dict.fromkeys(manager for manager, _ in told):
+            lines.append(f"conflicts with {manager}:")
+            lines += [f"- {path}" for owner, path in told if owner == manager]
+        message = f"Apply failed with {len(told)} conflicts: " + "\n".join(lines)
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, path in told
+    ]
+    return statuses.ApiError(409, "Conflict", message, {"causes": causes})

@@ -106,19 +106,20 @@ def _apply(call: Call) -> Transform:
         body = parse_yaml(call.request.body)
     except ParseError as error:
         raise statuses.bad_request(f"error decoding YAML: {error}") from error
-    config = body.value
-    applying.check_config(call, config)
-    decode_config = applying.decoder(call, body)
+    config_of = applying.config_of(call, body)
     force = call.request.flag("force")
 
     def transform(stored: Stored | None) -> Json:
-        applied = decode_config()
+        applied = config_of()
         if stored is None:
             if call.target.subresource:
                 raise statuses.not_found(call.kind, call.target.name)
             managed.apply_new(call, applied, manager)
+            decode(call, applied)
             return applied
         live = rendering.shown(call.kind, stored.obj)
-        return managed.apply(call, live, applied, manager, force=force)
+        new = clone(managed.apply(call, live, applied, manager, force=force))
+        decode(call, new)
+        return new
 
     return transform

@@ -236,7 +236,12 @@ class Replay:
         if kind is None or target.subresource or response["status"] >= 300:
             return
         body = response.get("body")
-        if method == "GET" and isinstance(body, dict) and body.get("kind", "").endswith("List") and not target.name:
+        if method == "GET" and isinstance(body, dict) and body.get("kind") == "Table" and not target.name:
+            if kind.plural == "nodes":
+                for row in body["rows"]:
+                    self._seed(target, _node_of(row))
+            self._catch_up_list(kind, target, [row["object"] for row in body["rows"]])
+        elif method == "GET" and isinstance(body, dict) and body.get("kind", "").endswith("List") and not target.name:
             self._catch_up_list(kind, target, body.get("items") or [])
         elif isinstance(body, dict) and target.name and method != "POST":
             stored = self._state.store.get(kind.storage, (target.namespace if kind.namespaced else "", target.name))
@@ -246,11 +251,11 @@ class Replay:
     def _catch_up_list(self, kind: Kind, target: Target, items: list[Json]) -> None:
         listed = {self._names.get(item["metadata"]["name"], item["metadata"]["name"]) for item in items}
         for item in items:
-            if _made_by_loops(item):
+            if _made_by_loops(item) and "spec" in item:
                 self._seed(target, item)
         for stored in self._state.store.entries(kind.storage, target.namespace):
-            held = stored.obj["metadata"].get("finalizers")
-            if stored.key[1] not in listed and stored.obj["metadata"].get("deletionTimestamp") and held:
+            held = stored.obj["metadata"].get("deletionTimestamp") and stored.obj["metadata"].get("finalizers")
+            if stored.key[1] not in listed and (held or _made_by_loops(stored.obj)):
                 self._state.store.remove(kind.storage, stored.key, expect=stored.revision)
 
     def _rewrite(self, kind: Kind, key: tuple[str, str], status: Json) -> None:
@@ -335,3 +340,19 @@ def _objects(response: Json) -> list[Json]:
 def _made_by_loops(obj: Json) -> bool:
     """A claim that the claim controller made for a pod: it comes when a list shows it, not before."""
     return "resource.kubernetes.io/pod-claim-name" in (obj["metadata"].get("annotations") or {})
+
+
+def _node_of(row: Json) -> Json:
+    """The node that a table's row is of: kubelet filled it in, no request did."""
+    cells = row["cells"]
+    kernel, _, architecture = cells[8].partition(" ")
+    info = {
+        "kubeletVersion": cells[4],
+        "osImage": cells[7],
+        "kernelVersion": kernel,
+        "containerRuntimeVersion": cells[9],
+    }
+    if architecture:
+        info["architecture"] = architecture.strip("()")
+    ready = {"type": "Ready", "status": "True" if cells[1] == "Ready" else "Unknown"}
+    return {**row["object"], "spec": {}, "status": {"conditions": [ready], "nodeInfo": info}}

@@ -54,7 +54,7 @@ def _merge_map(original: Json, patch: Json, schema: Json) -> Json:
     directive = patch.get(_PATCH)
     if directive is not None:
         if directive == "replace":
-            return _clean({key: value for key, value in patch.items() if key != _PATCH})
+            return {key: _clean(value) for key, value in patch.items() if key != _PATCH and value is not None}
         if directive == "delete":
             return {}
         if directive != "merge":

@@ -87,11 +87,12 @@ async def create(call: Call) -> Response:
     return rendering.one(call.kind, stored, wanted, call.state.now(), include=_include(call), status=201)
 
 
-async def create_object(call: Call, obj: Json, options: Json) -> Stored:
+async def create_object(call: Call, obj: Json, options: Json, *, track: bool = True) -> Stored:
     """A decoded object, through admission and validation into the store."""
     strategy, context = call.kind.strategy, call.context
     meta.wipe(call, obj)
-    managed.track(call, obj, None)
+    if track:
+        managed.track(call, obj, None)
     namespaces.check_open(call, obj)
     attributes = attributes_of(call, "CREATE", obj, None, options)
     obj = await mutate(call, attributes)
@@ -163,7 +164,7 @@ async def modify(call: Call, transform: Transform, options: Json, *, track: bool
         new = transform(stored)
         if stored is None:
             create_options = {**options, "kind": "CreateOptions"}
-            return await create_object(call, new, create_options), True
+            return await create_object(call, new, create_options, track=track), True
         given = new["metadata"].get("resourceVersion", "")
         if given and given != str(stored.revision):
             raise statuses.modified(call.kind, call.target.name)
