@@ -71,7 +71,8 @@ class GarbageCollector:
             for informer in self._informers:
                 group.create_task(informer.run())
             for informer in self._informers:
-                await informer.synced.wait()
+                if informer.resource.group != GANGS.group:  # a cluster without Fairlead has no such kind
+                    await informer.synced.wait()
             while True:
                 item = await self._queue.get()
                 try:

@@ -22,6 +22,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.resources import NODES
 from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
+from fairlead.sandbox.kubelet.plugins import PluginError
 from fairlead.sandbox.kubelet.runtime import Runtime
 from fairlead.sandbox.programs import Program, Programs
 
@@ -189,6 +190,24 @@ class Node:
         if self._driver is not None:
             await self._driver.kill()
             self._driver = None
+
+    def kill_driver_before_reply(self, method: str) -> asyncio.Event:
+        """The driver dies when its next answer to `method` is on its way: its work is done, and nobody hears of it.
+
+        Returns an event that is set once it is dead.
+        """
+        plugins, dead = self.kubelet.plugins, asyncio.Event()
+
+        async def tap(called: str) -> None:
+            if called != method:
+                return
+            plugins.tap = None
+            await self.kill_driver()
+            dead.set()
+            raise PluginError(f"{method}: the connection was closed before the reply")
+
+        plugins.tap = tap
+        return dead
 
     # -- the whole node --------------------------------------------------------------------------------------------
 

@@ -71,10 +71,10 @@ class Kubelet:
         self._wall = wall
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self._events = EventRecorder(client, "kubelet", instance=options.node_name)
-        self._plugins = PluginManager(
+        self.plugins = PluginManager(
             registry_dir=options.registry_dir, on_found=self._driver_found, on_lost=self._driver_lost
         )
-        self.dra = DraManager(state_dir=options.state_dir, get_claim=self._get_claim, plugin=self._plugins.get)
+        self.dra = DraManager(state_dir=options.state_dir, get_claim=self._get_claim, plugin=self.plugins.get)
         self._pods = Informer(client, _PODS, fields=f"spec.nodeName={options.node_name}", backoff=RECONNECT)
         self._workers: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
@@ -85,10 +85,6 @@ class Kubelet:
         """By namespace, pod and container, what runs on the node now, with what its CDI edits gave it."""
         return self._runtime.running
 
-    @property
-    def drivers(self) -> PluginManager:
-        return self._plugins
-
     async def run(self) -> None:
         name, machine = self.options.node_name, self.options.machine
         await self._wipe("", delay_s=0.0)  # as at every start: slices may be of a driver that is no more
@@ -97,7 +93,7 @@ class Kubelet:
             async with asyncio.TaskGroup() as group:
                 self._group = group
                 self._pods.subscribe(self._pod_changed)
-                group.create_task(self._plugins.run(), name=f"{name}: plugins")
+                group.create_task(self.plugins.run(), name=f"{name}: plugins")
                 group.create_task(self._events.run(), name=f"{name}: events")
                 group.create_task(self._pods.run(), name=f"{name}: pods")
                 group.create_task(self._reconcile(), name=f"{name}: reconcile")

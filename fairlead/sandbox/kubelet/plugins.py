@@ -14,7 +14,7 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +69,7 @@ class Plugin:
     endpoint: str
     version: str
     channel: grpc.aio.Channel
+    manager: PluginManager
     connected: bool = True
 
     async def prepare(self, claims: Sequence[ClaimRef]) -> dict[str, list[PreparedDevice] | str]:
@@ -102,6 +103,8 @@ class Plugin:
             answer = await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise PluginError(f"{method} of driver {self.driver}: {error.code().name}: {error.details()}") from error
+        if self.manager.tap is not None:
+            await self.manager.tap(method)
         asked = {each.uid for each in claims}
         unknown = sorted(set(answer.claims) - asked)
         if unknown:
@@ -126,6 +129,8 @@ class PluginManager:
     registry_dir: Path
     on_found: Callable[[str], None]
     on_lost: Callable[[str], None]
+    # For tests of faults: awaited when a driver's reply to a method is here, before anybody sees it. May raise PluginError.
+    tap: Callable[[str], Awaitable[None]] | None = None
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
     _plugins: list[Plugin] = field(default_factory=list)
 
@@ -202,6 +207,7 @@ class PluginManager:
             driver=info.name,
             endpoint=info.endpoint,
             version=version,
+            manager=self,
             channel=grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=_CHANNEL),
         )
 

@@ -73,6 +73,7 @@ class NodeInfo:
 
     node: Obj
     requested: dict[str, int] = field(default_factory=dict)
+    nonzero: dict[str, int] = field(default_factory=dict)  # the same, with NONZERO where a pod says nothing
     pods: int = 0
 
     @property
@@ -82,6 +83,7 @@ class NodeInfo:
     def add(self, requests: Mapping[str, int], sign: int = 1) -> None:
         self.pods += sign
         _add(self.requested, {resource: sign * value for resource, value in requests.items()})
+        _add(self.nonzero, {resource: sign * (requests.get(resource) or least) for resource, least in NONZERO.items()})
 
 
 def refusals(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> list[str]:
@@ -190,7 +192,7 @@ def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
     parts = []
     for resource, least in NONZERO.items():
         capacity = allocatable.get(resource, 0)
-        used = info.requested.get(resource, 0) + max(requests.get(resource, 0), least)
+        used = info.nonzero.get(resource, 0) + (requests.get(resource) or least)
         parts.append(max(0, capacity - used) * 100 / capacity if capacity else 0.0)
     affinity = (spec_of(pod).get("affinity") or {}).get("nodeAffinity") or {}
     preferred = sum(

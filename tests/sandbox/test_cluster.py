@@ -1,0 +1,171 @@
+"""The cluster in a process, as stock Kubernetes: pods, Jobs, claims and nodes, with the real driver on a node."""
+
+import asyncio
+import gc
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.kube.resources import (
+    EVENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SERVICE_ACCOUNTS,
+    VALIDATING_POLICY_BINDINGS,
+)
+from fairlead.sandbox.cluster import Cluster, NodeSpec
+from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
+from fairlead.sandbox.testing import View, cluster, job, pod, template, until
+
+Stock = tuple[Cluster, View]
+ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/nvlinkDomain"}]}
+
+
+async def test_a_cluster_starts_in_seconds_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    began_s = time.monotonic()
+    nodes = tuple(NodeSpec(name, profile) for name, profile in (("a", "hgx-h100"), ("b", "dgx-a100"), ("c", "l40s")))
+    async with cluster(*nodes, run_programs=False) as made, made.client() as client:
+        assert time.monotonic() - began_s < 15
+        view = View(client)
+        assert {each["metadata"]["name"] for each in await view.all(NODES)} == {"a", "b", "c"}
+        assert {each["spec"]["nodeName"] for each in await view.all(RESOURCE_SLICES)} == {"a", "b", "c"}
+        workdir = made.options.workdir
+    assert not workdir.exists()
+    await asyncio.sleep(0)
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    gc.collect()  # unclosed sockets and coroutines never awaited would be warnings, and so errors
+
+
+async def test_a_pod_with_a_claim_runs_with_its_devices_and_gives_them_back(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("two", count=2, **ISLAND), pod("train", claim="two", command=("sleep", "0.5"))])
+    running = await view.phase("train", "Running")
+    assert node_name_of(running) == "gpu"
+    (claim,) = await view.claims()
+    assert claim["metadata"]["name"].startswith("train-gpu-")
+    assert len(results_of(claim)) == 2
+    container = made.nodes["gpu"].kubelet.containers["default", "train", "main"]
+    wanted = {f"/dev/nvidia{each['device'].removeprefix('gpu-')}" for each in results_of(claim)}
+    assert wanted <= set(container.device_nodes)
+    await view.phase("train", "Succeeded")
+    await view.gone(RESOURCE_CLAIMS, claim["metadata"]["name"])
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def test_nine_pods_on_eight_gpus_take_turns(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), *(pod(f"p{i}", claim="one", command=("sleep", "1")) for i in range(9))])
+    waiting: dict[str, Any] = {}
+
+    async def one_waits() -> bool:
+        pods = await view.all(PODS)
+        waiting.clear()
+        waiting.update({p["metadata"]["name"]: condition(p, "PodScheduled") for p in pods if phase_of(p) == "Pending"})
+        return len(waiting) == 1 and sum(phase_of(p) == "Running" for p in pods) == 8
+
+    await until(one_waits)
+    ((name, scheduled),) = waiting.items()
+    taken = [each["device"] for claim in await view.claims() for each in results_of(claim)]
+    assert sorted(taken) == sorted(set(taken)) and len(taken) == 8
+    if scheduled is not None:
+        assert scheduled["reason"] == "Unschedulable"
+        assert "cannot allocate all claims" in scheduled["message"]
+    await view.phase(name, "Succeeded")
+
+
+async def test_the_fence_keeps_the_scheduler_off_our_devices() -> None:
+    async with cluster(NodeSpec("gpu", "hgx-h100"), run_programs=False) as made, made.client() as client:
+        view = View(client)
+        assert await view.get(VALIDATING_POLICY_BINDINGS, "fairlead-allocation-fence")
+        await made.apply([template("one"), pod("p", claim="one")])
+
+        async def refused() -> bool:
+            events = await view.all(EVENTS, "default")
+            return any(e["reason"] == "FailedScheduling" and "fairlead" in e["message"] for e in events)
+
+        await until(refused)
+        (claim,) = await view.claims()
+        assert not claim.get("status", {}).get("allocation")
+        assert phase_of(await view.pod("p")) == "Pending"
+
+
+async def test_an_indexed_job_runs_to_completion(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), job("j", pod("x", claim="one", command=("sleep", "0.2")), size=3)])
+
+    async def complete() -> Any:
+        found = await view.get(JOBS, "j")
+        return found if found and is_true(found, "Complete") else None
+
+    found = await until(complete)
+    assert found["status"]["succeeded"] == 3
+    assert found["status"]["completedIndexes"] == "0-2"
+    await view.client.delete(JOBS, "j", "default", propagation="Foreground")
+    await view.gone(JOBS, "j")
+    assert await view.all(PODS) == []
+    await view.no_claims()
+
+
+async def test_a_deleted_pod_stops_and_frees_its_claim(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "infinity"))])
+    await view.phase("p", "Running")
+    await view.client.delete(PODS, "p", "default")
+    await view.gone(PODS, "p")
+    await until(lambda: not list(made.nodes["gpu"].leftovers()))
+
+    async def no_claim_left() -> bool:
+        return await view.claims() == []
+
+    await until(no_claim_left)
+
+
+async def test_a_pod_that_fails_says_so(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([pod("bad", command=("sh", "-c", "sleep 0.1; exit 3"))])
+    failed = await view.phase("bad", "Failed")
+    assert failed["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+
+
+async def test_a_container_is_restarted_where_its_policy_says_so(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([pod("again", command=("sleep", "0.1"), restartPolicy="Always")])
+
+    async def restarted() -> bool:
+        found = await view.pod("again")
+        return any(each["restartCount"] for each in found["status"].get("containerStatuses") or ())
+
+    await until(restarted)
+
+
+async def test_a_namespace_is_furnished_and_emptied(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
+
+    async def furnished() -> bool:
+        return await view.get(SERVICE_ACCOUNTS, "default", "ml") is not None
+
+    await until(furnished)
+    await made.apply([template("one", namespace="ml"), pod("p", claim="one", namespace="ml", command=("sleep", "9"))])
+    await view.phase("p", "Running", namespace="ml")
+    await view.client.delete(NAMESPACES, "ml")
+
+    async def gone() -> bool:
+        return await view.get(NAMESPACES, "ml") is None
+
+    await until(gone)
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def test_programs_can_run_as_tasks_for_clusters_of_many_nodes() -> None:
+    nodes = tuple(NodeSpec(f"n{i}", "l40s") for i in range(3))
+    async with cluster(*nodes, run_programs=False, programs="task") as made:
+        with pytest.raises(RuntimeError, match="cannot be killed"):
+            await made.nodes["n0"].kill_driver()
+        await made.nodes["n0"].stop_driver()
