@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from fairlead.controller.capacity import text
 from fairlead.controller.model import Allocation, DeviceConfig, DeviceResult
+from fairlead.controller.model_json import plain_json
 from fairlead.controller.nodes_selector import NODE_NAME
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def node_selector(picks: Sequence[Pick], node: str) -> dict[str, Any] | None:
         return None
     term_body: dict[str, Any] = {}
     if expressions:
-        term_body["matchExpressions"] = [msgspec.to_builtins(rule) for rule in expressions]
+        term_body["matchExpressions"] = [plain_json(rule) for rule in expressions]
     if fields:
-        term_body["matchFields"] = [msgspec.to_builtins(rule) for rule in fields]
+        term_body["matchFields"] = [plain_json(rule) for rule in fields]
     return {"nodeSelectorTerms": [term_body]}

@@ -42,7 +42,7 @@ def _result(result: DeviceResult) -> dict[str, Any]:
     if result.admin_access:
         body["adminAccess"] = True
     if result.tolerations:
-        body["tolerations"] = [msgspec.to_builtins(toleration) for toleration in result.tolerations]
+        body["tolerations"] = [plain_json(toleration) for toleration in result.tolerations]
     if result.binding_conditions:
         body["bindingConditions"] = list(result.binding_conditions)
         body["bindingFailureConditions"] = list(result.binding_failure_conditions)
@@ -51,3 +51,8 @@ def _result(result: DeviceResult) -> dict[str, Any]:
     if result.consumed_capacity:
         body["consumedCapacity"] = dict(result.consumed_capacity)
     return body
+
+
+def plain_json(value: msgspec.Struct) -> Any:
+    """A struct as JSON has it: dicts and lists, no tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))

@@ -201,6 +201,10 @@ class NodeTable:
             self._sorted = tuple(self._nodes[name] for name in sorted(self._nodes))
         return self._sorted
 
+    def pods(self) -> tuple[str, ...]:
+        """UIDs of the pods that count against some node."""
+        return tuple(self._pods)
+
     def set_node(self, node: core.Node) -> None:
         name = node.metadata.name
         conditions = [condition for condition in node.status.conditions if condition.type == "Ready"]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from fairlead.controller.allocator_result import allocation
 from fairlead.controller.capacity import amount, text
 from fairlead.controller.model import (
@@ -22,6 +20,7 @@ from fairlead.controller.model import (
     FlavorUse,
     QueueUse,
 )
+from fairlead.controller.model_json import plain_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -101,7 +100,7 @@ def kept(result: resource.AllocationResult) -> Allocation:
             for item in result.devices.config
             if item.opaque is not None
         ),
-        node_selector=None if result.node_selector is None else msgspec.to_builtins(result.node_selector),
+        node_selector=None if result.node_selector is None else plain_json(result.node_selector),
     )
 
 

@@ -1,0 +1,316 @@
+"""A cluster as raw JSON, for tests, benchmarks and docs: put nodes in, ask for a decision, carry it out, have it judged.
+
+Exists so that a scenario is ten lines. It plays the rim's part (tables fed, plans written back) without any I/O. Devices have
+the attributes that our driver publishes, as far as decisions read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.controller.inventory import Inventory
+from fairlead.controller.model import (
+    ClaimRequest,
+    FlavorSpec,
+    GangRequest,
+    Member,
+    Plan,
+    PodRef,
+    QueueSpec,
+    RunningGang,
+    Snapshot,
+)
+from fairlead.controller.nodes import NodeTable, PodNeeds
+from fairlead.controller.plan import decide
+from fairlead.controller.testing import faults
+from fairlead.kube import core, resource
+
+Json = dict[str, Any]
+GPU = names.GPU_CLASS
+MIG = names.MIG_CLASS
+# (profile, memory slices it takes of 8, compute slices of 7, starts), as an 80 GB A100 or H100 has them.
+MIG_PROFILES: Sequence[tuple[str, int, int, tuple[int, ...]]] = (
+    ("1g.10gb", 1, 1, (0, 1, 2, 3, 4, 5, 6)),
+    ("2g.20gb", 2, 2, (0, 2, 4)),
+    ("3g.40gb", 4, 3, (0, 4)),
+    ("4g.40gb", 4, 4, (0,)),
+    ("7g.80gb", 8, 7, (0,)),
+)
+
+
+def gpu(
+    minor: int, *, product: str = "NVIDIA H100 80GB HBM3", island: int | None = 0, memory: str = "80Gi", **more: Any
+) -> Json:
+    """A whole GPU."""
+    attributes: Json = {
+        "type": {"string": "gpu"},
+        "uuid": {"string": f"GPU-{minor}"},
+        "productName": {"string": product},
+        names.NUMA_NODE: {"int": minor // 4},
+    }
+    if island is not None:
+        attributes["nvlinkDomain"] = {"int": island}
+    return {"name": f"gpu-{minor}", "attributes": attributes, "capacity": {"memory": {"value": memory}}, **more}
+
+
+def mig_gpu(minor: int, *, product: str = "NVIDIA A100-SXM4-80GB") -> tuple[list[Json], Json]:
+    """A MIG-capable GPU: the whole and every placement of every profile, and the counter set that they draw from."""
+    slices = {f"memory-slice-{number}": {"value": "1"} for number in range(8)}
+    counters: Json = {"name": f"gpu-{minor}-counters", "counters": {"multiprocessors": {"value": "98"}, **slices}}
+
+    def draw(start: int, memory: int, compute: int) -> list[Json]:
+        taken = {f"memory-slice-{number}": {"value": "1"} for number in range(start, start + memory)}
+        return [
+            {
+                "counterSet": counters["name"],
+                "counters": {"multiprocessors": {"value": str(14 * compute)}, **taken},
+            }
+        ]
+
+    devices = [gpu(minor, product=product, consumesCounters=draw(0, 8, 7))]
+    devices += [
+        {
+            "name": f"gpu-{minor}-mig-{profile.replace('.', '-')}-{start}",
+            "attributes": {
+                "type": {"string": "mig"},
+                "profile": {"string": profile},
+                "parentIndex": {"int": minor},
+                "parentUUID": {"string": f"GPU-{minor}"},
+                "productName": {"string": product},
+            },
+            "capacity": {"memory": {"value": f"{10 * memory}Gi"}},
+            "consumesCounters": draw(start, memory, compute),
+        }
+        for profile, memory, compute, starts in MIG_PROFILES
+        for start in starts
+    ]
+    return devices, counters
+
+
+def slice_of(
+    node: str, devices: Sequence[Json], *, counters: Sequence[Json] = (), driver: str = names.DRIVER
+) -> list[Json]:
+    """The slices of a node's pool: devices 64 at a time, counters 8 sets at a time."""
+    parts: list[Json] = [{"devices": list(devices[start : start + 64])} for start in range(0, len(devices), 64)]
+    parts += [{"sharedCounters": list(counters[start : start + 8])} for start in range(0, len(counters), 8)]
+    return [
+        {
+            "metadata": {"name": f"{node}-{driver}-{number}"},
+            "spec": {
+                "driver": driver,
+                "nodeName": node,
+                "pool": {"name": node, "generation": 1, "resourceSliceCount": len(parts)},
+                **part,
+            },
+        }
+        for number, part in enumerate(parts)
+    ]
+
+
+def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
+    """One ExactDeviceRequest (or, with `name`, a sub-request)."""
+    texts = [cel] if isinstance(cel, str) else list(cel)
+    return {
+        "deviceClassName": device_class,
+        "count": count,
+        **({"selectors": [{"cel": {"expression": text}} for text in texts]} if texts else {}),
+        **more,
+    }
+
+
+def claim_spec(*asks: Json, constraints: Sequence[Json] = (), config: Sequence[Json] = ()) -> Json:
+    """A claim's spec with requests r0, r1, …; an ask with `firstAvailable` is a request of its own."""
+    requests = [
+        {"name": f"r{number}", **(entry if "firstAvailable" in entry else {"exactly": entry})}
+        for number, entry in enumerate(asks)
+    ]
+    return {"devices": {"requests": requests, "constraints": list(constraints), "config": list(config)}}
+
+
+def gang(
+    name: str,
+    size: int,
+    spec: Json | None,
+    *,
+    cpu: str = "1",
+    shared: bool = False,
+    pod: Json | None = None,
+    namespace: str = "ml",
+    **more: Any,
+) -> GangRequest:
+    """A gang of alike pods, one claim each, or (shared) one claim for all."""
+    body: Json = {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu}}}], **(pod or {})}
+    needs = PodNeeds.of(msgspec.convert({"metadata": {"name": name}, "spec": body}, core.Pod))
+    keys = [] if spec is None else [f"{name}-shared"] if shared else [f"{name}-{number}-gpu" for number in range(size)]
+    converted = msgspec.convert(spec or {}, resource.ResourceClaimSpec)
+    return GangRequest(
+        namespace=namespace,
+        name=name,
+        uid=f"uid-{name}",
+        size=size,
+        members=tuple(
+            Member(
+                pod=PodRef(namespace, f"{name}-{number}", f"uid-{name}-{number}"),
+                needs=needs,
+                claims=() if not keys else (keys[0],) if shared else (keys[number],),
+            )
+            for number in range(size)
+        ),
+        claims=tuple(ClaimRequest(key=key, namespace=namespace, name=key, spec=converted) for key in keys),
+        **more,
+    )
+
+
+def _selects(kind: str) -> Json:
+    expression = f'device.driver == "{names.DRIVER}" && device.attributes["{names.DRIVER}"].type == "{kind}"'
+    return {"selectors": [{"cel": {"expression": expression}}]}
+
+
+class World:
+    """Nodes, slices, classes, allocated claims and pods, and the tables that decisions read."""
+
+    def __init__(self) -> None:
+        self.inventory = Inventory()
+        self.nodes = NodeTable()
+        self.node_json: dict[str, Json] = {}
+        self.slice_json: dict[str, Json] = {}
+        self.class_json: dict[str, Json] = {}
+        self.answers: dict[str, tuple[Json, str, Json]] = {}  # claim key: claim, node, allocation
+        self.running: dict[str, RunningGang] = {}
+        self.queues: tuple[QueueSpec, ...] = ()
+        self.flavors: tuple[FlavorSpec, ...] = ()
+        self.add_class(GPU, _selects("gpu"))
+        self.add_class(MIG, _selects("mig"))
+
+    @property
+    def classes(self) -> dict[str, resource.DeviceClass]:
+        return {name: msgspec.convert(body, resource.DeviceClass) for name, body in self.class_json.items()}
+
+    def add_class(self, name: str, spec: Json) -> None:
+        self.class_json[name] = {"metadata": {"name": name}, "spec": spec}
+
+    def add_node(
+        self,
+        name: str,
+        devices: Sequence[Json] = (),
+        *,
+        counters: Sequence[Json] = (),
+        labels: Mapping[str, str] | None = None,
+        allocatable: Mapping[str, str] | None = None,
+        **spec: Any,
+    ) -> None:
+        self.node_json[name] = {
+            "metadata": {"name": name, "labels": dict(labels or {})},
+            "spec": spec,
+            "status": {"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", **(allocatable or {})}},
+        }
+        self.nodes.set_node(msgspec.convert(self.node_json[name], core.Node))
+        if devices:
+            self.add_slices(slice_of(name, devices, counters=counters))
+
+    def add_slices(self, slices: Iterable[Json]) -> None:
+        new = list(slices)
+        self.slice_json |= {entry["metadata"]["name"]: entry for entry in new}
+        self.inventory.set_slices(msgspec.convert(new, list[resource.ResourceSlice]))
+
+    def snapshot(self, *gangs: GangRequest) -> Snapshot:
+        return Snapshot(
+            inventory=self.inventory,
+            nodes=self.nodes,
+            classes=self.classes,
+            gangs=gangs,
+            running=tuple(self.running.values()),
+            queues=self.queues,
+            flavors=self.flavors,
+        )
+
+    def decide(self, *gangs: GangRequest) -> Plan:
+        return decide(self.snapshot(*gangs), 0.0)
+
+    def carry_out(self, plan: Plan, gangs: Iterable[GangRequest]) -> list[GangRequest]:
+        """Write the admissions back, as the rim would; returns the gangs that still wait."""
+        by_id = {entry.id: entry for entry in gangs}
+        for admission in plan.admissions:
+            entry = by_id.pop(admission.id)
+            node_of = {assignment.pod: assignment.node for assignment in admission.assignments}
+            specs = {claim.key: claim for claim in entry.claims}
+            for member in entry.members:
+                pod = {
+                    "metadata": {"name": member.pod.name, "namespace": member.pod.namespace, "uid": member.pod.uid},
+                    "spec": {"containers": [{"name": "main", "resources": {"requests": _requests(member.needs)}}]},
+                }
+                self.nodes.set_pod(msgspec.convert(pod, core.Pod), node_of[member.pod])
+            for claim in admission.claims:
+                body = {
+                    "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.key},
+                    "spec": msgspec.to_builtins(specs[claim.key].spec),
+                    "status": {"allocation": claim.allocation.to_json()},
+                }
+                self.answers[claim.key] = (body, node_of[claim.reserved_for[0]], body["status"]["allocation"])
+                self.inventory.set_claim(msgspec.convert(body, resource.ResourceClaim))
+            self.running[entry.id] = RunningGang(
+                namespace=entry.namespace,
+                name=entry.name,
+                uid=entry.uid,
+                queue=entry.queue,
+                namespace_labels=entry.namespace_labels,
+                claims=tuple(claim.key for claim in admission.claims),
+                priority=entry.priority,
+            )
+        return list(by_id.values())
+
+    def end(self, gang_id: str) -> None:
+        """The gang finished: its claims and pods are gone."""
+        ended = self.running.pop(gang_id)
+        for key in ended.claims:
+            self.answers.pop(key, None)
+            self.inventory.drop_claim(key)
+        for uid in [uid for uid in self.nodes.pods() if uid.startswith(f"{ended.uid}-")]:
+            self.nodes.drop_pod(uid)
+
+    def faults(self) -> list[str]:
+        """What an independent judge finds wrong with all that is held now."""
+        return faults(
+            nodes=self.node_json.values(),
+            classes=self.class_json.values(),
+            slices=self.slice_json.values(),
+            answers=self.answers.values(),
+        )
+
+
+def _requests(needs: PodNeeds) -> dict[str, str]:
+    return {name: f"{value}m" for name, value in needs.requests if name != "pods"}
+
+
+def h100_world(nodes: int, *, gpus: int = 8, racks: int = 0) -> World:
+    """HGX H100 nodes; with racks, labelled so many nodes per rack."""
+    world = World()
+    for number in range(nodes):
+        labels = {"rack": f"rack-{number // racks}"} if racks else {}
+        world.add_node(f"node-{number:05d}", [gpu(minor) for minor in range(gpus)], labels=labels)
+    return world
+
+
+def nodes_of(plan: Plan, name: str) -> list[str]:
+    """The nodes of an admitted gang's pods, in order of its members; [] when it was not admitted."""
+    return [
+        assignment.node
+        for admission in plan.admissions
+        if admission.name == name
+        for assignment in admission.assignments
+    ]
+
+
+def devices_of(plan: Plan, name: str) -> list[str]:
+    """The devices of an admitted gang's claims, in order."""
+    return [
+        result.device.device
+        for admission in plan.admissions
+        if admission.name == name
+        for claim in admission.claims
+        for result in claim.allocation.results
+    ]
