@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from fairlead.api import names
 from fairlead.controller.loop import Controller
@@ -52,7 +52,7 @@ class ControllerOptions:
 
 
 @dataclass
-class _Standing:
+class Standing:
     """For the probes: what this replica is doing."""
 
     state: State | None = None
@@ -67,7 +67,7 @@ class _Standing:
 async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None) -> None:
     """Runs until cancelled. `ready` is set when this replica leads and its caches are filled for the first time."""
     identity = options.identity or f"{socket.gethostname()}_{Random().getrandbits(32):08x}"  # noqa: S311
-    standing = _Standing()
+    standing = Standing()
     metrics = Metrics()
     async with (
         Client.connect(options.kubeconfig, user_agent=COMPONENT, qps=options.qps, burst=200) as client,
@@ -84,19 +84,34 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                 retry_s=options.lease_s / 8,
             )
             async with lease:
-                await _lead(options, client, lease, standing, metrics, ready)
+                await lead(options, client, lease, standing=standing, metrics=metrics, ready=ready)
             log.warning("the lease is lost; standing by")
 
 
-async def _lead(
+class Leadership(Protocol):
+    """What one term needs of a LeaderLease."""
+
+    @property
+    def held(self) -> bool: ...
+    @property
+    def lost(self) -> asyncio.Event: ...
+    @property
+    def identity(self) -> str: ...
+    def abandon(self) -> None: ...
+
+
+async def lead(
     options: ControllerOptions,
     client: Client,
-    lease: LeaderLease,
-    standing: _Standing,
-    metrics: Metrics,
-    ready: asyncio.Event | None,
+    lease: Leadership,
+    *,
+    standing: Standing | None = None,
+    metrics: Metrics | None = None,
+    ready: asyncio.Event | None = None,
 ) -> None:
     """One term: returns when the lease is lost."""
+    standing = standing or Standing()
+    metrics = metrics or Metrics()
 
     def guard() -> None:
         if not lease.held:

@@ -1,0 +1,294 @@
+"""The controller's rim on the sandbox: a real apiserver, claim controller, scheduler, kubelets and drivers; no webhook.
+
+Pods are made as the webhook would leave them: gated, with their gang settled. `Bench` starts controllers in this process,
+and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.controller import app
+from fairlead.controller.app import ControllerOptions
+from fairlead.controller.writes import LeaseLostError
+from fairlead.kube import core, errors, resource, resources
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.resources import Raw
+from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+
+NAMESPACE = "ml"
+
+
+class Life:
+    """How long a controller lives: it dies at its `writes`-th write to claims and pods, before or after it arrives."""
+
+    def __init__(self, writes: int | None = None, *, after: bool = False) -> None:
+        self.left = writes
+        self.after = after
+        self.dead = False
+        self.done: list[str] = []
+
+
+class MortalClient(Client):
+    life: Life
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        life = self.life
+        if life.dead:
+            raise LeaseLostError("killed")
+        counts = method != "GET" and ("/resourceclaims" in path or "/pods" in path)
+        if counts and life.left is not None:
+            life.left -= 1
+            if life.left <= 0 and not life.after:
+                life.dead = True
+                raise LeaseLostError("killed before the write")
+        answer = await super().request(method, path, **more)
+        if counts:
+            life.done.append(f"{method} {path}")
+        if counts and life.left is not None and life.left <= 0:
+            life.dead = True
+            raise LeaseLostError("killed before the answer came")
+        if life.dead:
+            raise LeaseLostError("killed")
+        return answer
+
+
+class Term:
+    """A leadership without a lease: ends when the controller is killed."""
+
+    def __init__(self) -> None:
+        self.held = True
+        self.lost = asyncio.Event()
+        self.identity = "test"
+
+    def abandon(self) -> None:
+        self.held = False
+
+
+class Watchdog:
+    """Sees all claims at all times: no device may be in two of them."""
+
+    def __init__(self) -> None:
+        self.holders: dict[tuple[str, str, str, str | None], dict[str, str]] = {}
+        self.violations: list[str] = []
+
+    def __call__(self, change: Change[resource.ResourceClaim]) -> None:
+        uid = change.object.metadata.uid
+        for holders in self.holders.values():
+            holders.pop(uid, None)
+        allocation = change.new.status.allocation if change.new else None
+        for result in allocation.devices.results if allocation else ():
+            holders = self.holders.setdefault((result.driver, result.pool, result.device, result.share_id), {})
+            holders[uid] = change.object.metadata.name
+            if len(holders) > 1:
+                self.violations.append(f"{result.pool}/{result.device} is in {sorted(holders.values())}")
+
+    @property
+    def held(self) -> int:
+        return sum(1 for holders in self.holders.values() if holders)
+
+
+class Bench:
+    def __init__(self, cluster: Cluster, client: Client, workdir: Path) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.workdir = workdir
+        self.watchdog = Watchdog()
+        self.pods: Informer[core.Pod] = Informer(client, resources.PODS)
+        self.claims: Informer[resource.ResourceClaim] = Informer(client, resources.RESOURCE_CLAIMS)
+        self.gangs: Informer[Raw] = Informer(client, resources.GANGS)
+        self.claims.subscribe(self.watchdog)
+        self._changed = asyncio.Event()
+        for informer in (self.pods, self.claims, self.gangs):
+            informer.subscribe(lambda change: self._changed.set())
+
+    # -- controllers -----------------------------------------------------------------------------------------------
+
+    def options(self, **more: Any) -> ControllerOptions:
+        kubeconfig = self.cluster.kubeconfig(names.CONTROLLER_USER)
+        return ControllerOptions(kubeconfig=kubeconfig, **{"gang_timeout_s": 60.0, "seed": 1, **more})
+
+    @contextlib.asynccontextmanager
+    async def controller(self, **more: Any) -> AsyncIterator[None]:
+        """The real program, with its lease."""
+        ready = asyncio.Event()
+        task = asyncio.create_task(app.run(self.options(**more), ready=ready))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((task, waiting), timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.is_set(), task
+        try:
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    async def mortal(self, life: Life, until: Callable[[], bool], **more: Any) -> None:
+        """A controller that leads until it is killed, or `until` holds (then it is killed too)."""
+        options = self.options(**more)
+        async with MortalClient.connect(options.kubeconfig) as client:
+            assert isinstance(client, MortalClient)
+            client.life = life
+            term = Term()
+            task = asyncio.create_task(app.lead(options, client, term))
+
+            def over() -> bool:
+                return life.dead or until()
+
+            await self.until(over, "the controller's death or success")
+            life.dead = True
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- objects ---------------------------------------------------------------------------------------------------
+
+    async def template(self, name: str, count: int = 1, *, selector: str = "true", **request: Any) -> None:
+        exactly = {
+            "deviceClassName": names.GPU_CLASS,
+            "allocationMode": "ExactCount",
+            "count": count,
+            "selectors": [{"cel": {"expression": selector}}],
+        } | request
+        spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+        await self.client.create(
+            resources.raw(resources.RESOURCE_CLAIM_TEMPLATES),
+            {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"spec": spec}},
+        )
+
+    async def claim(self, name: str, count: int = 1) -> None:
+        exactly = {"deviceClassName": names.GPU_CLASS, "allocationMode": "ExactCount", "count": count}
+        await self.client.create(
+            resources.raw(resources.RESOURCE_CLAIMS),
+            {
+                "metadata": {"name": name, "namespace": NAMESPACE},
+                "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
+            },
+        )
+
+    async def pod(
+        self,
+        name: str,
+        *,
+        template: str | None = None,
+        claim: str | None = None,
+        gang: str | None = None,
+        size: int | str | None = None,
+        sleep: float | None = None,
+        gates: Sequence[str] = (names.ADMISSION_GATE,),
+        annotations: dict[str, str] | None = None,
+        **spec: Any,
+    ) -> core.Pod:
+        notes = dict(annotations or {})
+        if gang:
+            notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
+        use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        body = {
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
+            "spec": {
+                "restartPolicy": "Never",
+                "schedulingGates": [{"name": gate} for gate in gates],
+                "resourceClaims": [{"name": "gpu", **use}] if template or claim else [],
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "busybox",
+                        "command": ["sleep", str(sleep)] if sleep is not None else ["serve"],
+                        "resources": {"claims": [{"name": "gpu"}] if template or claim else []},
+                    }
+                ],
+            }
+            | spec,
+        }
+        made = await self.client.create(resources.PODS, body)
+        self.pods.note(made)
+        return made
+
+    async def gang(self, gang: str, size: int, *, template: str, members: int | None = None, **more: Any) -> list[str]:
+        pods = [f"{gang}-{number}" for number in range(size if members is None else members)]
+        for name in pods:
+            await self.pod(name, template=template, gang=gang, size=size, **more)
+        return pods
+
+    async def delete(self, pods: Iterable[str]) -> None:
+        for name in pods:
+            with contextlib.suppress(errors.NotFound):
+                await self.client.delete(resources.PODS, name, NAMESPACE, grace_period_s=0)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def get(self, pod: str) -> core.Pod | None:
+        return self.pods.get(f"{NAMESPACE}/{pod}")
+
+    def bound(self, pods: Iterable[str]) -> bool:
+        return all((pod := self.get(name)) is not None and bool(pod.spec.node_name) for name in pods)
+
+    def running(self, pods: Iterable[str]) -> bool:
+        return all((pod := self.get(name)) is not None and pod.status.phase == "Running" for name in pods)
+
+    def gated(self, pods: Iterable[str]) -> bool:
+        return all((pod := self.get(name)) is not None and pod.has_gate(names.ADMISSION_GATE) for name in pods)
+
+    def status(self, gang: str) -> dict[str, Any]:
+        raw = self.gangs.get(f"{NAMESPACE}/{gang}")
+        return dict(raw.get("status", {})) if raw else {}
+
+    def allocated(self) -> list[resource.ResourceClaim]:
+        return [claim for claim in self.claims.all() if claim.status.allocation is not None]
+
+    async def until(self, holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+        """Waits for a change that makes it so."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not holds():
+                    self._changed.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(0.1):
+                            await self._changed.wait()
+        except TimeoutError:
+            raise AssertionError(f"not within {timeout_s} s: {what}\n{self.describe()}") from None
+
+    async def events(self, name: str) -> list[str]:
+        found = (await self.client.list(resources.EVENTS, NAMESPACE)).items
+        return [f"{event.reason}: {event.message}" for event in found if event.involved_object.name == name]
+
+    def describe(self) -> str:
+        lines = []
+        for pod in self.pods.all():
+            gates = [gate.name for gate in pod.spec.scheduling_gates]
+            lines.append(f"pod {pod.metadata.name}: {pod.status.phase} on {pod.spec.node_name or '-'} gates={gates}")
+        for claim in self.claims.all():
+            results = claim.status.allocation.devices.results if claim.status.allocation else ()
+            devices = [f"{result.pool}/{result.device}" for result in results]
+            reserved = [reference.name for reference in claim.status.reserved_for]
+            lines.append(f"claim {claim.metadata.name}: {devices} for {reserved} {claim.metadata.finalizers}")
+        for gang in self.gangs.all():
+            lines.append(f"gang {gang['metadata']['name']}: {gang.get('status')}")
+        return "\n".join(lines)
+
+    def check(self) -> None:
+        assert self.watchdog.violations == []
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Two nodes of eight H100s."""
+    nodes = (NodeSpec("h1", "hgx-h100"), NodeSpec("h2", "hgx-h100"))
+    options = ClusterOptions(workdir=tmp_path, nodes=nodes, programs="task", run_programs=False)
+    async with Cluster(options) as cluster, cluster.client() as client:
+        await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
+        made = Bench(cluster, client, tmp_path)
+        tasks = [asyncio.create_task(informer.run()) for informer in (made.pods, made.claims, made.gangs)]
+        try:
+            await asyncio.gather(*(i.synced.wait() for i in (made.pods, made.claims, made.gangs)))
+            yield made
+            made.check()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
