@@ -4,6 +4,7 @@ Exists because no CEL library for Python has Kubernetes' dialect. Three doors: `
 `compile` with ADMISSION or RULE for policies and CRD rules, `compile` with an Environment of one's own.
 """
 
+from fairlead.cel.columns import DeviceTable, Mask
 from fairlead.cel.device import DeviceView
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import BudgetError, CelError, CompileError, EvaluationError
@@ -28,9 +29,11 @@ __all__ = [
     "BudgetError",
     "CelError",
     "CompileError",
+    "DeviceTable",
     "DeviceView",
     "Environment",
     "EvaluationError",
+    "Mask",
     "Outcome",
     "Program",
     "Read",

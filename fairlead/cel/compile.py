@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from fairlead.cel import access, ast
 from fairlead.cel.checker import Checked
-from fairlead.cel.declare import Overload
+from fairlead.cel.declare import Overload, accepts_class
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import BudgetError, CompileError, EvaluationError, Issue
 from fairlead.cel.forms import SPECIAL
@@ -144,9 +144,13 @@ class Compiler:
         if node.test_only:
             return lambda frame: access.has_field(operand(frame), name)
         if type_.kind == "object":
-            return lambda frame: access.object_field(operand(frame), name)
+            return self.object_field(type_, operand, name)
         if type_.kind != "map":
             return lambda frame: access.select(operand(frame), name)
+
+        attribute = self.attribute_of_object(node)
+        if attribute is not None:
+            return attribute
 
         def select_key(frame: Frame) -> Any:
             try:
@@ -157,6 +161,35 @@ class Compiler:
                 return access.select(operand(frame), name)
 
         return select_key
+
+    def object_field(self, type_: Type, operand: Step, name: str) -> Step:
+        python_name = self.environment.attributes.get((type_.name, name))
+        if python_name is None:
+            return lambda frame: access.object_field(operand(frame), name)
+        get = operator.attrgetter(python_name)
+        return lambda frame: get(operand(frame))
+
+    def attribute_of_object(self, node: ast.Select) -> Step | None:
+        """`device.attributes["d"].name`, what selectors are made of, in one step instead of four."""
+        index = node.operand
+        if not (isinstance(index, ast.Call) and index.function == "_[_]" and isinstance(index.args[1], ast.Literal)):
+            return None
+        field, key, name = index.args[0], index.args[1].value, node.field
+        if not (isinstance(field, ast.Select) and isinstance(field.operand, ast.Ident) and isinstance(key, str)):
+            return None
+        python_name = self.environment.attributes.get((self.checked.type_of(field.operand).name, field.field))
+        variable = self.checked.references.get(field.operand.id)
+        if python_name is None or not isinstance(variable, str):
+            return None
+        slot, get = self.variable(variable), operator.attrgetter(python_name)
+
+        def select(frame: Frame) -> Any:
+            try:
+                return get(frame[slot])[key][name]
+            except KeyError:
+                raise access.no_such_key(name) from None
+
+        return select
 
     # Calls
 
@@ -178,6 +211,8 @@ class Compiler:
         sure = len(overloads) == 1 and all(type_.kind in _SURE for type_ in types)
         if sure or (len(overloads) == 1 and not _guards(overloads[0])):
             return self.direct(overloads[0], steps)
+        if len(overloads) == 1 and self.charge_of(overloads[0]) is None and len(steps) <= 2:
+            return self.guarded(overloads[0], steps, types)
         return self.dispatched(node.function, overloads, steps)
 
     def check_pattern(self, node: ast.Literal) -> None:
@@ -221,6 +256,31 @@ class Compiler:
             first, second = steps
             return lambda frame: function(first(frame), second(frame))
         return lambda frame: function(*[step(frame) for step in steps])
+
+    def guarded(self, overload: Overload, steps: list[Step], types: list[Type]) -> Step:
+        """The only overload there is, if the values' classes are its."""
+        name, function = overload.function, overload.call
+        allowed = [
+            None if type_.kind in _SURE else parameter for type_, parameter in zip(types, overload.params, strict=True)
+        ]
+        first = steps[0]
+        if len(steps) == 1 or allowed[1] is None:
+            parameter, second = overload.params[0], steps[-1]
+            fit = _Fit(parameter)
+            if len(steps) == 1:
+
+                def one(frame: Frame) -> Any:
+                    value = first(frame)
+                    return function(value) if fit[type(value)] else no_overload(name, value)
+
+                return one
+
+            def two(frame: Frame) -> Any:
+                value, other = first(frame), second(frame)
+                return function(value, other) if fit[type(value)] else no_overload(name, value, other)
+
+            return two
+        return self.dispatched(name, (overload,), steps)
 
     def dispatched(self, name: str, overloads: tuple[Overload, ...], steps: list[Step]) -> Step:
         """The overload is chosen by the classes of the values; choices are remembered, there are few."""
@@ -291,6 +351,17 @@ class Compiler:
             return made
 
         return build
+
+
+class _Fit(dict[type, bool]):
+    """Whether values of a class are of the parameter's type."""
+
+    def __init__(self, parameter: Type) -> None:
+        self.parameter = parameter
+
+    def __missing__(self, given: type) -> bool:
+        self[given] = fits = accepts_class(self.parameter, given)
+        return fits
 
 
 def _guards(overload: Overload) -> bool:

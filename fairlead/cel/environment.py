@@ -44,6 +44,7 @@ class Environment:
     macros: Mapping[tuple[str, int, bool], Macro] = field(default_factory=dict)
     variables: Mapping[str, Type] = field(default_factory=dict)
     objects: Mapping[str, Mapping[str, Type]] = field(default_factory=dict)
+    attributes: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (object, field) to Python's name for it
     types: Mapping[str, Type] = field(default_factory=lambda: dict(_TYPE_NAMES))
     container: str = ""
     homogeneous_literals: bool = True  # mixed list and map literals are refused
@@ -64,6 +65,7 @@ class Environment:
         macros: Iterable[Mapping[tuple[str, int, bool], Macro]] = (),
         variables: Mapping[str, Type] | None = None,
         objects: Mapping[str, Mapping[str, Type]] | None = None,
+        attributes: Mapping[tuple[str, str], str] | None = None,
         types: Mapping[str, Type] | None = None,
     ) -> Environment:
         """This environment and more."""
@@ -80,6 +82,7 @@ class Environment:
             macros=all_macros,
             variables={**self.variables, **(variables or {})},
             objects={**self.objects, **(objects or {})},
+            attributes={**self.attributes, **(attributes or {})},
             types={**self.types, **(types or {})},
         )
 

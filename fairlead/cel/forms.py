@@ -178,6 +178,9 @@ def _order(test: Callable[[Any, Any], bool]) -> Callable[[Compiler, ast.Call], S
         if kinds not in ({"int"}, {"string"}):
             return None
         left, right = (compiler.visit(arg) for arg in node.args)
+        if compiler.is_constant(node.args[1]):
+            limit = compiler.constants[node.args[1].id]
+            return lambda frame: test(left(frame), limit)
         return lambda frame: test(left(frame), right(frame))
 
     return make

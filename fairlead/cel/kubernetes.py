@@ -13,7 +13,7 @@ from typing import Final
 
 from fairlead.cel import macros
 from fairlead.cel import types as t
-from fairlead.cel.device import DEVICE_FIELDS, DEVICE_TYPE
+from fairlead.cel.device import DEVICE_FIELDS, DEVICE_TYPE, DeviceView
 from fairlead.cel.environment import Environment
 from fairlead.cel.library.authz import AUTHZ
 from fairlead.cel.library.clock import CLOCK
@@ -42,6 +42,7 @@ DEVICE: Final = BASE.extend(
     macros=(macros.BINDINGS,),
     variables={"device": DEVICE_TYPE},
     objects={DEVICE_TYPE.name: DEVICE_FIELDS},
+    attributes={(DEVICE_TYPE.name, name): python for name, python in DeviceView.cel_fields.items()},
 )
 ADMISSION: Final = BASE.extend(
     variables=dict.fromkeys(

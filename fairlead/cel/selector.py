@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.cel import types as t
 from fairlead.cel.device import DeviceView
@@ -21,6 +21,9 @@ from fairlead.cel.kubernetes import DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
+
+if TYPE_CHECKING:
+    from fairlead.cel.columns import DeviceTable, Mask
 
 LENGTH_MAX: Final = 10 * 1024
 COST_MAX: Final = 1_000_000
@@ -64,6 +67,10 @@ class Selector:
         """Raises EvaluationError."""
         if device.fault is not None:
             device.check()
+        return self.evaluate(device)
+
+    def evaluate(self, device: DeviceView) -> bool:
+        """As `matches`, but blind to the device's own fault. Raises EvaluationError."""
         frame: list[Any] = [None] * self._slots
         frame[0] = COST_MAX
         if self._device is not None:
@@ -82,6 +89,10 @@ class Selector:
             return MATCH if self.matches(device) else NO_MATCH
         except EvaluationError as error:
             return Verdict(Outcome.ERROR, error.message)
+
+    def mask(self, table: DeviceTable) -> Mask:
+        """The verdict on every row of a table."""
+        return table.mask(self)
 
     @cached_property
     def reads(self) -> frozenset[Read]:
