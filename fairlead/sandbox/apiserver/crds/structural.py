@@ -36,10 +36,10 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str], *, root: boo
     keep = bool(schema.get("x-kubernetes-preserve-unknown-fields"))
     for name in list(value):
         here = f"{path}.{name}" if path else name
+        if root and name in _META:
+            continue
         if name in properties:
             _prune(value[name], properties[name], here, dropped)
-        elif root and name in _META:
-            continue
         elif isinstance(additional, dict):
             _prune(value[name], additional, here, dropped)
         elif additional is True or keep:
