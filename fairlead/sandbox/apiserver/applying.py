@@ -1,6 +1,6 @@
 """The body of a server-side apply: what may be applied, and the configuration as the schema sees it.
 
-The configuration is not defaulted: what a manager does not say it does not own.
+The configuration is neither defaulted nor filled up with zero values: what a manager does not say it does not own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable
 from fairlead.sandbox.apiserver import meta, statuses
 from fairlead.sandbox.apiserver.bodies import Body
 from fairlead.sandbox.apiserver.call import Call
+from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
-from fairlead.sandbox.apiserver.writing import clone
 
 
 def config_of(call: Call, body: Body) -> Callable[[], Json]:
@@ -33,7 +33,8 @@ def config_of(call: Call, body: Body) -> Callable[[], Json]:
     metadata = config.get("metadata")
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise statuses.bad_request("metadata.managedFields must be nil")
-    _fit(call, config, body.duplicates)
+    _check(call, clone(config), body.duplicates)
+    config["metadata"] = config.get("metadata") or {}
     meta.match_url(call, config)
     return lambda: clone(config)
 
@@ -44,8 +45,8 @@ def body_text(config: Json) -> str:
     return json.dumps(config, separators=(",", ":"))
 
 
-def _fit(call: Call, config: Json, duplicates: list[str]) -> None:
-    """Types must fit and fields be known: ownership of an unknown field could not be told."""
+def _check(call: Call, config: Json, duplicates: list[str]) -> None:
+    """Types must fit and fields be known: ownership of an unknown field could not be told. Changes its argument."""
     try:
         problems = [f'duplicate field "{path}"' for path in duplicates]
         problems += meta.decode(config, call.kind.kind)

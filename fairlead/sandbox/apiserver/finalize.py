@@ -8,10 +8,11 @@ from fairlead.sandbox.apiserver import meta, rendering, statuses
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.store import Stored
-from fairlead.sandbox.apiserver.writing import clone, decode, modify
+from fairlead.sandbox.apiserver.writing import decode, modify
 
 
 async def finalize(call: Call) -> Response:

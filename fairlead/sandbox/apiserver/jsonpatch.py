@@ -6,8 +6,9 @@ Pure: returns a new document and leaves the old one as it was (what does not cha
 
 from __future__ import annotations
 
-import copy
 from typing import Any
+
+from fairlead.sandbox.apiserver.jsonvalue import clone, same
 
 OPERATIONS_LIMIT = 10_000
 
@@ -28,7 +29,7 @@ def apply(document: Any, operations: Any) -> Any:
         raise MalformedPatch(
             f"The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {len(operations)}"
         )
-    document = copy.deepcopy(document)
+    document = clone(document)
     for operation in operations:
         document = _apply_one(document, operation)
     return document
@@ -53,7 +54,7 @@ def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
             source = operation.get("from")
             if not isinstance(source, str):
                 raise PatchError(f"{kind} operation does not apply: no from")
-            value = copy.deepcopy(_get(document, _tokens(source)))
+            value = clone(_get(document, _tokens(source)))
             if kind == "move":
                 if path.startswith(source + "/"):
                     raise PatchError("move operation does not apply: cannot move into itself")
@@ -66,7 +67,7 @@ def _apply_one(document: Any, operation: dict[str, Any]) -> Any:
 def _value_of(operation: dict[str, Any]) -> Any:
     if "value" not in operation:
         raise PatchError(f"{operation['op']} operation does not apply: no value")
-    return copy.deepcopy(operation["value"])
+    return clone(operation["value"])
 
 
 def _test(document: Any, path: str, operation: dict[str, Any]) -> None:
@@ -78,17 +79,6 @@ def _test(document: Any, path: str, operation: dict[str, Any]) -> None:
         raise
     if not same(found, operation.get("value")):
         raise PatchError(f"testing value {path} failed: test failed")
-
-
-def same(left: Any, right: Any) -> bool:
-    """JSON equality: true is not 1, but 1 is 1.0."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[k], right[k]) for k in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    return bool(left == right)
 
 
 def _tokens(path: str) -> list[str]:

@@ -139,7 +139,7 @@ def track(call: Call, new: Json, old: Json | None, *, subresource: str = "") -> 
     if old is not None and not entries:
         new["metadata"].pop("managedFields", None)
         return  # an object without owners gets some when it is first applied
-    before: Json = _bare(old) if old is not None else {"metadata": {}}
+    before = _bare(old) if old is not None else _zero(call.kind)
     found = typed.compare(before, _bare(new), _schema(call.kind))
     changed = found.added.union(found.modified)
     entries = _take_over(entries, None, changed, found.removed)
@@ -150,6 +150,14 @@ def track(call: Call, new: Json, old: Json | None, *, subresource: str = "") -> 
         fields = previous.fields.union(mine) if previous else mine
         entries[manager.identity] = Entry(manager, fields, call.context.timestamp())
     _set(new, _cap(entries))
+
+
+def _zero(kind: Kind) -> Json:
+    """A new object before anything is set. Built-in kinds have Go's zero values, which nobody comes to own by creating."""
+    zero: Json = {"metadata": {}}
+    if not kind.strategy.custom_resource:
+        kind.strategy.decode(zero)
+    return zero
 
 
 def _reset(kind: Kind, subresource: str, fields: FieldSet) -> FieldSet:
@@ -264,7 +272,7 @@ def _sync_last_applied(new: Json, applied: Json) -> None:
     config = _bare(applied)
     annotations = {k: v for k, v in (config["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED}
     config["metadata"] = {**config["metadata"], "annotations": annotations}
-    text = json.dumps(config, separators=(",", ":"), ensure_ascii=False) + "\n"
+    text = json.dumps(config, separators=(",", ":"), ensure_ascii=False, sort_keys=True) + "\n"
     new["metadata"]["annotations"] = {**new["metadata"]["annotations"], LAST_APPLIED: text}
 
 

@@ -11,11 +11,12 @@ from fairlead.sandbox.apiserver import applying, jsonpatch, managed, mergepatch,
 from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, parse_yaml
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
+from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import required
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.store import Stored
-from fairlead.sandbox.apiserver.writing import Transform, clone, decode, modify
+from fairlead.sandbox.apiserver.writing import Transform, decode, modify
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, warning_header
+from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json, Kind
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apiserver.writing import clone
 
 _TIME = "2026-11-20T10:00:00Z"
 _UID = "6f3c1a52-9f0b-4a8e-8d5b-3f8f0f4c2e11"

@@ -84,6 +84,7 @@ class ApiServer:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+        await self.state.admission.close()
         close = getattr(self.state.admission, "close", None)
         if close is not None:
             await close()  # connections to webhooks

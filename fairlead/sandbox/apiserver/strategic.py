@@ -7,10 +7,9 @@ Source: k8s.io/apimachinery/pkg/util/strategicpatch/patch.go (1.36).
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
-from fairlead.sandbox.apiserver.jsonpatch import same
+from fairlead.sandbox.apiserver.jsonvalue import clone, same
 
 Json = dict[str, Any]
 
@@ -26,7 +25,7 @@ class StrategicPatchError(ValueError):
 
 def apply(document: Json, patch: Json, schema: Json) -> Json:
     """The patched document. Raises StrategicPatchError."""
-    return _merge_map(copy.deepcopy(document), copy.deepcopy(patch), schema)
+    return _merge_map(clone(document), clone(patch), schema)
 
 
 # -- schema
@@ -115,7 +114,7 @@ def _merge_ordered_lists(original: Json, patch: Json, schema: Json) -> None:
         before, wanted = original.get(key), patch.get(key)
         _check_order(wanted, order, _merge_key(field), directive)
         if isinstance(before, list) and isinstance(wanted, list):
-            merged = _merge_list(copy.deepcopy(before), wanted, field)
+            merged = _merge_list(clone(before), wanted, field)
         elif isinstance(before, list):
             merged = before
         elif isinstance(wanted, list):

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairlead.sandbox.apiserver import fieldsets
 from fairlead.sandbox.apiserver.fieldsets import FieldSet, Path
-from fairlead.sandbox.apiserver.jsonpatch import same
+from fairlead.sandbox.apiserver.jsonvalue import same
 
 Json = dict[str, Any]
 
@@ -139,11 +139,10 @@ def _compare(old: Any, new: Any, schema: Json, path: Path, found: Comparison) ->
     """Differences at and below a path."""
     if old is new:
         return
-    shape = new if old is _ABSENT else old
-    if isinstance(shape, dict) and (new is _ABSENT or isinstance(new, dict)):
+    if _both(dict, old, new):
         granular = not _atomic_map(schema)
         pairs = _map_pairs(old, new, schema) if granular else []
-    elif isinstance(shape, list) and (new is _ABSENT or isinstance(new, list)):
+    elif _both(list, old, new):
         granular = _granular_list(schema)
         pairs = _list_pairs(old, new, schema) if granular else []
     else:
@@ -160,6 +159,12 @@ def _compare(old: Any, new: Any, schema: Json, path: Path, found: Comparison) ->
         found.removed.insert(path)
 
 
+def _both(shape: type, old: Any, new: Any) -> bool:
+    """Whether both sides have this shape, where null and absence have any."""
+    sides = [one for one in (old, new) if one is not _ABSENT and one is not None]
+    return bool(sides) and all(isinstance(one, shape) for one in sides)
+
+
 def _leaf(old: Any, new: Any, path: Path, found: Comparison) -> None:
     if old is _ABSENT:
         found.added.insert(path)
@@ -173,8 +178,8 @@ _Pair = tuple[str, Any, Any, Json]
 
 
 def _map_pairs(old: Any, new: Any, schema: Json) -> list[_Pair]:
-    left = {} if old is _ABSENT else old
-    right = {} if new is _ABSENT else new
+    left = old if isinstance(old, dict) else {}
+    right = new if isinstance(new, dict) else {}
     names = dict.fromkeys([*left, *right])
     return [
         (fieldsets.field(name), left.get(name, _ABSENT), right.get(name, _ABSENT), _of_field(schema, name))
@@ -183,8 +188,8 @@ def _map_pairs(old: Any, new: Any, schema: Json) -> list[_Pair]:
 
 
 def _list_pairs(old: Any, new: Any, schema: Json) -> list[_Pair]:
-    left = {} if old is _ABSENT else {element_of(schema, item): item for item in old}
-    right = {} if new is _ABSENT else {element_of(schema, item): item for item in new}
+    left = {element_of(schema, item): item for item in old} if isinstance(old, list) else {}
+    right = {element_of(schema, item): item for item in new} if isinstance(new, list) else {}
     names = dict.fromkeys([*left, *right])
     return [(name, left.get(name, _ABSENT), right.get(name, _ABSENT), _items(schema)) for name in names]
 

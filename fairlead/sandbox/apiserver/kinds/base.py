@@ -363,9 +363,14 @@ class Admission(Protocol):
 
     async def validate(self, attributes: Attributes) -> None: ...
 
+    async def close(self) -> None: ...
+
 
 class NoAdmission:
     """Lets everything through."""
+
+    async def close(self) -> None:
+        return
 
     async def mutate(self, attributes: Attributes) -> None:
         return
