@@ -206,7 +206,7 @@ class Cluster:
         from fairlead.webhook.app import WebhookOptions
 
         config = self.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:fairlead-webhook")
-        base: dict[str, Any] = {"kubeconfig": config, "bind": "127.0.0.1:0", "url": "https://127.0.0.1"}
+        base: dict[str, Any] = {"kubeconfig": config, "bind": "127.0.0.1:0", "url": "https://127.0.0.1:0"}
         options = WebhookOptions(**(base | dict(self.options.webhook)))
         self.webhook = self._start_program("webhook", options)
         if wait:
