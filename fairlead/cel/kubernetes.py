@@ -20,7 +20,7 @@ from fairlead.cel.library.clock import CLOCK
 from fairlead.cel.library.conversions import CONVERSIONS
 from fairlead.cel.library.formats import FORMATS
 from fairlead.cel.library.kubernetes import INCLUDES, QUANTITIES, VERSIONS
-from fairlead.cel.library.lists import KUBERNETES_LISTS, LISTS, SETS
+from fairlead.cel.library.lists import KUBERNETES_LISTS, LISTS, SETS, TWO_VARIABLES
 from fairlead.cel.library.net import NET
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
@@ -33,7 +33,20 @@ CEL: Final = Environment.of(
     (macros.STANDARD, macros.OPTIONAL),
 )
 BASE: Final = CEL.extend(
-    libraries=(STRINGS, LISTS, KUBERNETES_LISTS, SETS, REGEX, URLS, NET, FORMATS, QUANTITIES, VERSIONS, AUTHZ),
+    libraries=(
+        STRINGS,
+        LISTS,
+        TWO_VARIABLES,
+        KUBERNETES_LISTS,
+        SETS,
+        REGEX,
+        URLS,
+        NET,
+        FORMATS,
+        QUANTITIES,
+        VERSIONS,
+        AUTHZ,
+    ),
     macros=(macros.TWO_VARIABLES, macros.SORT_BY),
     types={type_.name: type_ for type_ in (t.QUANTITY, t.SEMVER, t.IP, t.CIDR, t.URL, t.FORMAT)},
 )

@@ -46,26 +46,44 @@ def device_reads(checked: Checked) -> frozenset[Read]:
     )
 
 
+Path = tuple[str, ...]
+Scope = dict[str, Path | None]  # local names: what a cel.bind stands for, None for loop variables
+
+
 class _Finder:
     def __init__(self, checked: Checked) -> None:
         self.checked = checked
         self.found: set[Read] = set()
 
     def visit(self, root: ast.Node) -> None:
-        stack, seen = [root], set()
+        stack: list[tuple[ast.Node, Scope]] = [(root, {})]
+        seen: set[int] = set()
         while stack:
-            node = stack.pop()
+            node, scope = stack.pop()
             if node.id in seen:
                 continue
             seen.add(node.id)
-            path = self.path(node)
-            if path is None:
-                stack += node.children()
-                continue
-            self.note(path)
-            stack += self.other_children(node)
+            path = self.path(node, scope)
+            if path is not None:
+                self.note(path)  # its keys are literals: nothing else to visit
+            elif isinstance(node, ast.Comprehension):
+                stack += self.scoped(node, scope)
+            else:
+                stack += [(child, scope) for child in node.children()]
 
-    def note(self, path: tuple[str, ...]) -> None:
+    def scoped(self, node: ast.Comprehension, scope: Scope) -> list[tuple[ast.Node, Scope]]:
+        """The parts of a fold, each with the names it knows. What a bind stands for counts where it is used."""
+        if node.macro == "bind":
+            path = self.path(node.accu_init, scope)
+            body = (node.result, {**scope, node.accu_var: path})
+            return [body] if path is not None else [(node.accu_init, scope), body]
+        inner = {**scope, node.accu_var: None, node.iter_var: None}
+        if node.iter_var2 is not None:
+            inner[node.iter_var2] = None
+        parts = (node.condition, node.step, node.result)
+        return [(node.iter_range, scope), (node.accu_init, scope), *((part, inner) for part in parts)]
+
+    def note(self, path: Path) -> None:
         if not path:
             self.found |= EVERYTHING
         elif path[0] in _MAPS:
@@ -73,20 +91,18 @@ class _Finder:
         else:
             self.found.add(Read(path[0]))
 
-    def other_children(self, node: ast.Node) -> list[ast.Node]:
-        """What a path contains besides the path: nothing, for its keys are literals."""
-        return []
-
-    def path(self, node: ast.Node) -> tuple[str, ...] | None:
+    def path(self, node: ast.Node, scope: Scope) -> Path | None:
         """The constant steps from `device` to here; None if it starts elsewhere."""
         if isinstance(node, ast.Ident):
-            return () if self.checked.references.get(node.id) == "device" else None
+            if self.checked.references.get(node.id) == "device":
+                return ()
+            return scope.get(node.name)
         if isinstance(node, ast.Select):
-            parent = self.path(node.operand)
+            parent = self.path(node.operand, scope)
             return None if parent is None else (*parent, node.field)
         if isinstance(node, ast.Call) and node.function in {"_[_]", "_[?_]", "_?._"}:
             key = node.args[1]
-            parent = self.path(node.args[0])
+            parent = self.path(node.args[0], scope)
             if parent is not None and isinstance(key, ast.Literal) and isinstance(key.value, str):
                 return (*parent, key.value)
         return None

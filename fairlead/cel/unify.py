@@ -22,6 +22,8 @@ def assignable(mapping: Mapping, left: Sequence[Type], right: Sequence[Type]) ->
 
 
 def _fits(mapping: Mapping, left: Type, right: Type) -> bool:
+    if left == right:
+        return True
     if right.kind == "param":
         valid, bound = _substitutes(mapping, left, right)
         if valid:

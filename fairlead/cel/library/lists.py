@@ -199,6 +199,23 @@ def _declare_kubernetes() -> None:
     lib.member("lastIndexOf", "list(T), T", "int", "list_a_last_index_of_int", _last_index_of, charge=_length)
 
 
+# What the two-variable macros that make maps expand to; loops.py has the loops.
+TWO_VARIABLES: Final = Library("comprehensions")
+TWO_VARIABLES.function(
+    "cel.@mapInsert",
+    "map(K, V), K, V",
+    "map(K, V)",
+    "@mapInsert_map_key_value",
+    lambda *args: no_overload("cel.@mapInsert", *args),
+)
+TWO_VARIABLES.function(
+    "cel.@mapInsert",
+    "map(K, V), map(K, V)",
+    "map(K, V)",
+    "@mapInsert_map_map",
+    lambda *args: no_overload("cel.@mapInsert", *args),
+)
+
 _declare_lists()
 _declare_sets()
 _declare_kubernetes()
