@@ -2,7 +2,7 @@
 
 Exists so that order, limits, fair share and status count alike. Charges what was really allocated; a gang that waits is
 charged the least that it could get. Admin access is free; a claim that several pods share is charged once.
-A partition's share is its largest part of any counter it draws from; a shared device's is its largest part of any capacity.
+A partition's share is its largest part of its parent's counters; a shared device's is its largest part of any capacity.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from fairlead.controller import counters
 from fairlead.controller.capacity import amount, qualified
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Charges:
     def of_pool(self, pool: Pool) -> Charge:
         """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
 
-        That is, per set of counters, the largest charge of one of its devices times how often the set can serve it.
+        That is, per set of counters, the largest charge of one of its devices times how often such devices fit into it.
         """
         total: Charge = {}
         by_set: dict[str, Charge] = {}
@@ -74,10 +75,11 @@ class Charges:
             if not device.draws:
                 add(total, charge)
                 continue
-            times = min(counter.total // value for counter, value in device.draws if value) if charge else 0
+            part = counters.share(device.draws) if charge else 0
+            times = 1 // part if part else 0
             best = by_set.setdefault(device.draws[0][0].counter_set, {})
             for flavor, value in charge.items():
-                best[flavor] = max(best.get(flavor, 0), value * int(times))
+                best[flavor] = max(best.get(flavor, 0), value * times)
         for charge in by_set.values():
             add(total, charge)
         return total
@@ -162,7 +164,7 @@ def share(device: Device, consumption: Consumption) -> Amount:
     """The part of a whole GPU that this is; 1 for a whole one."""
     part: Amount = 1
     if device.draws:
-        part = max((Fraction(value) / counter.total for counter, value in device.draws if counter.total), default=1)
+        part = counters.share(device.draws)
     if device.shared and consumption:
         driver = device.pool.driver
         part *= max(

@@ -7,6 +7,7 @@ Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,13 +20,15 @@ from fairlead.controller.capacity import amount
 class Counter:
     """One counter: its total, and what allocated devices draw from it (more than the total after an inconsistency)."""
 
-    __slots__ = ("counter_set", "name", "total", "used")
+    __slots__ = ("counter_set", "group", "group_total", "name", "total", "used")
 
     def __init__(self, counter_set: str, name: str, total: Amount) -> None:
         self.counter_set = counter_set
         self.name = name
         self.total = total
         self.used: Amount = 0
+        self.group = name.rstrip("0123456789")  # memory-slice-0 … memory-slice-7 are parts of one thing
+        self.group_total = total
 
     def __repr__(self) -> str:
         return f"Counter({self.counter_set}/{self.name}: {self.used} of {self.total})"
@@ -48,7 +51,24 @@ def published(slices: list[ResourceSlice]) -> Counters:
             for name, counter in counter_set.counters.items():
                 key = (counter_set.name, name)
                 counters[key] = Counter(counter_set.name, name, amount(counter.value))
+    groups: dict[tuple[str, str], Amount] = {}
+    for made in counters.values():
+        group = (made.counter_set, made.group)
+        groups[group] = groups.get(group, 0) + made.total
+    for made in counters.values():
+        made.group_total = groups[made.counter_set, made.group]
     return counters
+
+
+def share(draws: Draw) -> Amount:
+    """The part of its parent that a device takes: the largest over what it draws, numbered counters taken together."""
+    groups: dict[tuple[str, str], Fraction] = {}
+    for counter, value in draws:
+        if counter.group_total:
+            group = (counter.counter_set, counter.group)
+            groups[group] = groups.get(group, Fraction(0)) + Fraction(value) / counter.group_total
+    part = max(groups.values(), default=Fraction(1))
+    return int(part) if part.denominator == 1 else part
 
 
 def draw(device: Device, counters: Counters) -> Draw:

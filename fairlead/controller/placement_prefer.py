@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.api.names import NUMA_NODE
+from fairlead.controller.counters import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -64,13 +65,11 @@ def _numa(device: Device) -> object:
 def _cost(device: Device, ledger: Ledger) -> tuple[float, float, int]:
     """(how whole its parent or itself still is, how much of it this takes, 0): low is better."""
     if device.draws:
-        left = size = 0.0
-        for counter, value in device.draws:
-            if counter.total:
-                used = ledger.counters.get(counter, 0) + (0 if ledger.empty else counter.used)
-                left = max(left, float(1 - used / counter.total))
-                size = max(size, float(value / counter.total))
-        return (size, left, 0)
+        parent = device.draws[0][0].counter_set
+        counters = [counter for key, counter in device.pool.counters.items() if key[0] == parent]
+        total = sum(counter.total for counter in counters)
+        used = sum(ledger.counters.get(counter, 0) + (0 if ledger.empty else counter.used) for counter in counters)
+        return (float(share(device.draws)), float(1 - used / total) if total else 1.0, 0)
     if device.shared:
         return (0.0, _room_left(device, ledger), 0)
     return (1.0, 1.0, 0)

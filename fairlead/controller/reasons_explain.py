@@ -155,6 +155,8 @@ class Explainer:
             census.incomplete = True
         if not census.detail:
             census.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
+            if ask.all and found.all_problem is not None:
+                census.detail = found.all_problem
         here = 0
         for device in found.devices:
             if seen is not None:
