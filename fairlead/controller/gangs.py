@@ -84,6 +84,11 @@ class Member:
         return bool(self.entries) and all(entry.allocated and entry.reserved_for(self.uid) for entry in self.entries)
 
     @property
+    def stranger(self) -> bool:
+        """Whether the pod was gated while it was not known that it asks for nothing of ours."""
+        return self.stage is Stage.GATED and not (self.entries or self.problems or self.legacy)
+
+    @property
     def owner(self) -> str:
         controller = self.pod.metadata.controller
         return controller.uid if controller else ""
@@ -102,6 +107,7 @@ class Gang:
     checkpoint_grace_s: float | None = None
     problems: tuple[Problem, ...] = ()
     solo: bool = False  # a pod without gang annotation
+    strangers: tuple[Member, ...] = ()  # gated, but asking for nothing of ours: no members, to be let go
 
     @property
     def namespace(self) -> str:
@@ -182,9 +188,13 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
     chosen = [pod for pod in pods if is_member(pod, objects) or _was_member(pod, known)]
     if not chosen:
         return None
-    members = tuple(sorted((_member(pod, objects) for pod in chosen), key=_order))
-    if all(member.stage is Stage.LEAVING for member in members):
+    everyone = tuple(sorted((_member(pod, objects) for pod in chosen), key=_order))
+    members = tuple(member for member in everyone if not member.stranger)
+    strangers = tuple(member for member in everyone if member.stranger)
+    if all(member.stage is Stage.LEAVING for member in everyone):
         return None
+    if not members:
+        return Gang(id=gang, size=1, members=(), strangers=strangers)
     problems: list[Problem] = []
     intents: list[tuple[Member, Intent]] = []
     for member in members:
@@ -216,6 +226,7 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
         checkpoint_grace_s=first.checkpoint_grace_s,
         problems=tuple(problems),
         solo=solo,
+        strangers=strangers,
     )
 
 

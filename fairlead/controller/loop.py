@@ -19,7 +19,7 @@ import msgspec
 from fairlead.api import legacy
 from fairlead.controller import claims, plan, recovery, requests, settings
 from fairlead.controller.commit import Committer
-from fairlead.controller.gangs import Gang, GangId, Member, Stage
+from fairlead.controller.gangs import Gang, GangId, Member
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.model import Admission, GangRequest, Plan, RunningGang, Snapshot, Waiting
 from fairlead.controller.reporter import Reporter
@@ -174,12 +174,13 @@ class Controller:
         self._requests.pop(gang_id, None)
         self._running.pop(gang_id, None)
         self._deadlines.pop(gang_id, None)
-        if gang is None:
+        if gang is not None:
+            self._tidy(gang)
+        if gang is None or not gang.members:
             self._waiting.pop(gang_id, None)
             self._queues.pop(gang_id, None)
             self._reporter.gone(gang_id)
             return
-        self._tidy(gang)
         standing = self._standing(gang_id, now)
         labels = self._state.namespace_labels(gang.namespace)
         if (held := requests.running(gang, standing, labels)) is not None:
@@ -201,11 +202,11 @@ class Controller:
                 self._requests[gang_id] = asked
 
     def _tidy(self, gang: Gang) -> None:
+        for stranger in gang.strangers:
+            self._once(f"pod {stranger.pod.metadata.key}", self._let_go(stranger))
         for member in gang.members:
             for template in member.legacy:
                 self._once(f"template {gang.namespace}/{template}", self._make_template(gang.namespace, template))
-            if member.stage is Stage.GATED and not (member.entries or member.problems or member.legacy):
-                self._once(f"pod {member.pod.metadata.key}", self._let_go(member))
             if gang.id not in self._busy:
                 self._drop_strays(member)
 
@@ -448,7 +449,7 @@ class Controller:
 
     def _report(self, gang_id: GangId) -> None:
         gang = self._state.gangs.get(gang_id)
-        if gang is None:
+        if gang is None or not gang.members:
             return
         setback = self._setbacks.get(gang_id)
         self._reporter.gang(

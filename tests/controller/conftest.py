@@ -267,8 +267,7 @@ class Bench:
             devices = [f"{result.pool}/{result.device}" for result in results]
             reserved = [reference.name for reference in claim.status.reserved_for]
             lines.append(f"claim {claim.metadata.name}: {devices} for {reserved} {claim.metadata.finalizers}")
-        for gang in self.gangs.all():
-            lines.append(f"gang {gang['metadata']['name']}: {gang.get('status')}")
+        lines += [f"gang {gang['metadata']['name']}: {gang.get('status')}" for gang in self.gangs.all()]
         return "\n".join(lines)
 
     def check(self) -> None:

@@ -1,0 +1,73 @@
+"""The controller is killed at every write of the protocol; the next one completes or undoes, and nothing leaks.
+
+"Before": the write never left. "After": it arrived, and the answer did not. A killed controller writes nothing more.
+Invariants, looked at through every change of every claim: no device in two claims; no pod released unless all claims of
+its gang are written.
+"""
+
+import pytest
+
+from .conftest import Bench, Life
+
+GANG = 3
+STEPS_MAX = 40
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_a_controller_killed_at_any_write_leaves_a_gang_that_the_next_one_makes_whole(bench: Bench, after: bool):
+    await bench.template("four", 4)
+    for step in range(1, STEPS_MAX):
+        name = f"g{step}"
+        life = Life(step, after=after)
+        pods = await bench.gang(name, GANG, template="four")
+        await bench.mortal(life, lambda pods=pods: bench.bound(pods))  # type: ignore[misc]
+        died = life.left is not None and life.left <= 0
+        released = [pod for pod in pods if not bench.gated([pod])]
+        if released:
+            assert len(bench.allocated()) == GANG, f"step {step}: {released} released early\n{bench.describe()}"
+        async with bench.controller():
+            await bench.until(
+                lambda pods=pods: bench.running(pods), f"the gang is whole after step {step}: {life.done}"
+            )  # type: ignore[misc]
+            assert bench.watchdog.held == 4 * GANG
+            bench.check()
+            await bench.delete(pods)
+            await bench.until(lambda: bench.watchdog.held == 0, f"all is given back after step {step}")
+            await bench.until(lambda: bench.claims.all() == [], f"no claim is left after step {step}")
+        if not died:
+            assert step > 3 * GANG
+            return
+    raise AssertionError("the protocol has more writes than expected")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_controller_killed_again_and_again_gets_there(bench: Bench):
+    await bench.template("four", 4)
+    pods = await bench.gang("unlucky", GANG, template="four")
+    lives = 0
+    while not bench.bound(pods):
+        lives += 1
+        assert lives < 30, bench.describe()
+        await bench.mortal(Life(2, after=lives % 2 == 0), lambda: bench.bound(pods))
+        bench.check()
+    await bench.until(lambda: bench.running(pods), "the gang runs")
+    assert bench.watchdog.held == 4 * GANG
+
+
+@pytest.mark.slow
+async def test_a_half_written_gang_that_can_no_longer_be_completed_is_undone(bench: Bench):
+    """A member is deleted while nobody leads: the others get their claims back, unallocated, and wait."""
+    await bench.template("four", 4)
+    pods = await bench.gang("broken", GANG, template="four")
+    reserved = Life(None)
+    await bench.mortal(reserved, lambda: len(bench.allocated()) >= 2)
+    if bench.gated(pods):
+        await bench.delete(pods[:1])
+    async with bench.controller():
+        await bench.until(lambda: bench.gated(pods[1:]) and bench.watchdog.held == 0, "the rest is undone")
+        assert bench.status("broken").get("phase") in {"Gathering", "Waiting", None}
+        again = await bench.pod("broken-0b", template="four", gang="broken", size=GANG)
+        await bench.until(lambda: bench.running([*pods[1:], again.metadata.name]), "whole again, it runs")
