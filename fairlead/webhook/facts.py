@@ -47,6 +47,8 @@ class Facts:
     templates: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
     claims: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
     gangs: Mapping[Key, tuple[Member, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    jobs: Mapping[Key, int] = field(default_factory=lambda: MappingProxyType({}))
+    """How many pods a Job runs at once."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: MappingProxyType({}))
     flavors: Mapping[str, Flavor] = field(default_factory=lambda: MappingProxyType({}))
     policies: tuple[TenancyPolicy, ...] = ()
@@ -65,6 +67,7 @@ class Needs:
     templates: frozenset[Key] = frozenset()
     claims: frozenset[Key] = frozenset()
     gangs: frozenset[Key] = frozenset()
+    jobs: frozenset[Key] = frozenset()
     queues: frozenset[str] = frozenset()
     flavors: frozenset[str] = frozenset()
     release: bool = False
@@ -80,12 +83,23 @@ def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
             templates.add((namespace, template))
         if claim := text_at(use, "resourceClaimName", path):
             claims.add((namespace, claim))
-    gang = map_at(metadata, "annotations", "metadata").get(names.GANG)
+    annotations = map_at(metadata, "annotations", "metadata")
+    gang, job = annotations.get(names.GANG), owner_job(metadata)
+    unsized = gang is not None and names.GANG_SIZE not in annotations
     return Needs(
+        jobs=frozenset({(namespace, job)} if job and unsized else ()),
         templates=frozenset(templates),
         claims=frozenset(claims),
         gangs=frozenset({(namespace, gang)} if isinstance(gang, str) else ()),
     )
+
+
+def owner_job(metadata: Json) -> str | None:
+    """The name of the Job that controls a pod. Raises MalformedError."""
+    for owner in list_at(metadata, "ownerReferences", "metadata"):
+        if owner.get("kind") == "Job" and owner.get("controller") is True:
+            return text_at(owner, "name", "metadata.ownerReferences") or None
+    return None
 
 
 def needs(review: Review) -> Needs:

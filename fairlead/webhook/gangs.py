@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
-from fairlead.webhook.facts import Facts, Key, Member
+from fairlead.webhook.facts import Facts, Key, Member, owner_job
 from fairlead.webhook.fields import Json, strings_at
 
 
@@ -43,6 +43,8 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
         return Settled(intent=intent, warnings=tuple(warnings))
     members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
+    if size is None and (job := owner_job(metadata)) is not None:
+        size = facts.jobs.get((namespace, job))  # a Job that was made before the webhook was there
     if size is None:
         return Settled(intent=intent, faults=(_no_size(intent.gang),))
     settled = Intent(

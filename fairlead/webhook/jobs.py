@@ -3,7 +3,7 @@
 Exists so that a user writes `fairlead.dev/gang` and nothing else, and hears of nonsense from `kubectl apply`
 instead of from the Job controller's events. Turns no requests into claims: each pod's own review does that.
 
-- Annotations of ours on the Job itself are copied to the template; if both have one, they must agree.
+- Annotations of ours on the Job itself, and its queue label, are copied to the template; what both have must agree.
 - The gang's size is the number of pods that run at once: min(parallelism, completions).
 - A size without a gang's name makes the Job a gang of that name.
 - A CronJob's Jobs are gangs of their own: two runs never mix, so each takes the Job's name.
@@ -66,20 +66,20 @@ def _judge(review: Review, facts: Facts, *, cron: bool, draft: Draft) -> Verdict
     warnings = list(misspelt(strings_at(metadata, "annotations", where)))
     size = intent.size
     if intent.gang is not None or (intent.size or 1) > 1:
-        together = _together(job, ".".join(at))
-        if size is None and together < 1:
+        most = together(job, ".".join(at))
+        if size is None and most < 1:
             fault = (
                 f"{where}.metadata.annotations[{names.GANG_SIZE}]: is missing, and the Job runs no pods: write the size"
             )
             return deny("gang", *_about(review, [fault]), code=422)
-        size = together if size is None else size
+        size = most if size is None else size
         name = _gang_name(review, intent.gang, cron=cron)
         if name is None:
             fault = f"{where}.metadata.annotations[{names.GANG}]: is missing, and the name is yet to be made up: name the gang"
             return deny("gang", *_about(review, [fault]), code=422)
-        if size > together:
+        if size > most:
             warnings.append(
-                f"{names.GANG_SIZE}: {size} members, but the Job runs at most {together} pods at once: "
+                f"{names.GANG_SIZE}: {size} members, but the Job runs at most {most} pods at once: "
                 "the gang starts only when pods of other objects join it"
             )
         note = (*at, "template", "metadata", "annotations")
@@ -100,7 +100,11 @@ def _judge(review: Review, facts: Facts, *, cron: bool, draft: Draft) -> Verdict
 
 def _inherit(draft: Draft, at: Path) -> list[str]:
     """Copy our annotations from the object to its pod template; what both have must agree."""
-    own = strings_at(map_at(draft.object, "metadata"), "annotations", "metadata")
+    metadata = map_at(draft.object, "metadata")
+    own = {**strings_at(metadata, "annotations", "metadata")}
+    label = strings_at(metadata, "labels", "metadata").get(names.QUEUE)
+    if label is not None:
+        own.setdefault(names.QUEUE, label)
     where = ".".join((*at, "template"))
     template = _descend(draft.object, (*at, "template"))
     theirs = strings_at(map_at(template, "metadata", where), "annotations", f"{where}.metadata")
@@ -117,7 +121,7 @@ def _inherit(draft: Draft, at: Path) -> list[str]:
     return faults
 
 
-def _together(job: Json, path: str) -> int:
+def together(job: Json, path: str) -> int:
     """Pods that run at once. parallelism is 1 where absent; completions bound it where given."""
     parallelism = int_at(job, "parallelism", path)
     completions = int_at(job, "completions", path)

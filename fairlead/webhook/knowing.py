@@ -29,6 +29,7 @@ from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaim
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     FLAVORS,
+    JOBS,
     NAMESPACES,
     PODS,
     QUEUES,
@@ -36,10 +37,12 @@ from fairlead.kube.resources import (
     RESOURCE_CLAIMS,
     TENANCY_POLICIES,
     Resource,
+    raw,
 )
 from fairlead.webhook.claims import claim_spec
 from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
 from fairlead.webhook.fields import MalformedError
+from fairlead.webhook.jobs import together
 from fairlead.webhook.review import Review
 from fairlead.webhook.uses import asks
 
@@ -146,6 +149,7 @@ class Knowledge:
             templates=templates,
             claims=claims,
             gangs={key: self._members(key) for key in wanted.gangs},
+            jobs=await self._jobs(wanted.jobs),
             queues=queues,
             flavors=flavors,
             policies=self._policies_for(namespace_labels) if review.namespace else (),
@@ -180,6 +184,14 @@ class Knowledge:
         """Named claims are few and templates many: these are read when asked for."""
         found = await _or_none(self._client.get(RESOURCE_CLAIMS, key[1], key[0]))
         return None if found is None else found.spec
+
+    async def _jobs(self, keys: Iterable[Key]) -> dict[Key, int]:
+        found: dict[Key, int] = {}
+        for namespace, name in keys:
+            job = await _or_none(self._client.get(raw(JOBS), name, namespace))
+            if job is not None and (most := together(job["spec"], "spec")) > 0:
+                found[namespace, name] = most
+        return found
 
     async def _specs(
         self, keys: Iterable[Key], read: Callable[[Key], Awaitable[ResourceClaimSpec | None]]

@@ -211,6 +211,7 @@ _TEMPLATE = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.temp
 
 def _job_says_ours() -> list[str]:
     own = f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
+    own = f"{own} || '{names.QUEUE}' in object.metadata.?labels.orValue({{}})"
     return [f"{own} || {_ours(f'{_TEMPLATE}.?metadata', f'{_TEMPLATE}.spec')}"]
 
 

@@ -14,9 +14,8 @@ import ssl
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
-from weakref import WeakSet
 
 from aiohttp import web
 
@@ -30,13 +29,19 @@ from fairlead.webhook.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
-BODY_BYTES_MAX: Final = 8 * 1024 * 1024
-"""An update holds two objects of at most 3 MiB (etcd's and the apiserver's request limit 1.5 to 3 MiB) and an envelope."""
-BODY_S_MAX: Final = 5.0
-HEADERS_S_MAX: Final = 10.0
-HANDSHAKE_S_MAX: Final = 5.0
-FACTS_S_MAX: Final = 1.5
-CONNECTIONS_MAX: Final = 1024
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Every limit of the server. An update holds two objects, each of at most 3 MiB (the apiserver's limit)."""
+
+    body_bytes: int = 8 * 1024 * 1024
+    body_s: float = 5.0
+    headers_s: float = 10.0
+    handshake_s: float = 5.0
+    facts_s: float = 1.5
+    idle_s: float = 120.0
+    connections: int = 1024
+
 
 LoadFacts = Callable[[Review], Awaitable[Facts]]
 Judge = Callable[[Review, Facts], Verdict]
@@ -62,15 +67,23 @@ def load(context: ssl.SSLContext, material: Material) -> None:
 class Server:
     """`async with server.serve(host, port, context) as port`."""
 
-    def __init__(self, facts: LoadFacts, metrics: Metrics, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        facts: LoadFacts,
+        metrics: Metrics,
+        *,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits or Limits()
         self._facts = facts
         self._metrics = metrics
         self._clock = clock
-        self._spoken: WeakSet[object] = WeakSet()
-        self._open: WeakSet[object] = WeakSet()
+        self._silent: dict[object, asyncio.TimerHandle] = {}
+        """Connections on which no request has arrived yet, with what ends them."""
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app = web.Application(client_max_size=self._limits.body_bytes)
         app.router.add_post("/mutate", self._handler("mutate", handlers.mutate))
         app.router.add_post("/validate", self._handler("validate", handlers.validate))
         return app
@@ -80,38 +93,46 @@ class Server:
         """Listens while the context lasts; yields the port. Requests in flight are finished before it ends."""
         loop = asyncio.get_running_loop()
         runner = web.AppRunner(
-            self.application(), access_log=None, shutdown_timeout=BODY_S_MAX, keepalive_timeout=120.0
+            self.application(),
+            access_log=None,
+            shutdown_timeout=self._limits.body_s,
+            keepalive_timeout=self._limits.idle_s,
+            lingering_time=0.0,
         )
         await runner.setup()
         make = runner.server
         assert make is not None
 
         def protocol() -> asyncio.Protocol:
+            if max(len(make.connections), len(self._silent)) >= self._limits.connections:
+                return _Refusal()
             made = make()
-            if len(self._open) >= CONNECTIONS_MAX:
-                loop.call_soon(_abort, made)
-            self._open.add(made)
-            loop.call_later(HEADERS_S_MAX, self._hang_up, made)
+            self._silent[made] = loop.call_later(self._limits.headers_s, self._hang_up, made)
             return made
 
         listener = await loop.create_server(
-            protocol, host, port, ssl=context, ssl_handshake_timeout=HANDSHAKE_S_MAX, backlog=256
+            protocol, host, port, ssl=context, ssl_handshake_timeout=self._limits.handshake_s, backlog=256
         )
         try:
             yield int(listener.sockets[0].getsockname()[1])
         finally:
             listener.close()
+            for timer in self._silent.values():
+                timer.cancel()
+            self._silent.clear()
             await runner.cleanup()
             await listener.wait_closed()
 
     def _hang_up(self, protocol: asyncio.Protocol) -> None:
         """Ends a connection on which no request's headers have arrived in time."""
-        if protocol not in self._spoken:
+        if self._silent.pop(protocol, None) is not None:
             _abort(protocol)
 
     def _handler(self, phase: str, judge: Judge) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
         async def handler(request: web.Request) -> web.StreamResponse:
-            self._spoken.add(request.protocol)
+            timer = self._silent.pop(request.protocol, None)
+            if timer is not None:
+                timer.cancel()
             began = self._clock()
             try:
                 review, body = await self._answer(phase, judge, request, began)
@@ -131,7 +152,7 @@ class Server:
         """Raises BadReviewError."""
         if request.content_type != "application/json":
             raise BadReviewError(f"content type {request.content_type!r}: send application/json", status=415)
-        review = decode(await _body(request))
+        review = decode(await self._body(request))
         with logs.operation(
             log,
             f"{phase} {review.subject}",
@@ -143,10 +164,10 @@ class Server:
             dry_run=review.dry_run,
         ):
             try:
-                async with asyncio.timeout(FACTS_S_MAX):
+                async with asyncio.timeout(self._limits.facts_s):
                     facts = await self._facts(review)
             except (errors.ApiError, TimeoutError) as error:
-                text = str(error) or f"the apiserver did not answer within {FACTS_S_MAX:g} s"
+                text = str(error) or f"the apiserver did not answer within {self._limits.facts_s:g} s"
                 raise BadReviewError(f"{review.subject}: cannot be judged: {text}", status=503) from error
             try:
                 verdict = judge(review, facts)
@@ -158,16 +179,24 @@ class Server:
         self._metrics.reviewed(phase, review, verdict, self._clock() - began)
         return review, encode(review.uid, verdict)
 
+    async def _body(self, request: web.Request) -> bytes:
+        """Raises BadReviewError."""
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                return await request.read()
+        except TimeoutError:
+            text = f"the body did not arrive within {self._limits.body_s:g} s"
+            raise BadReviewError(text, status=408) from None
+        except web.HTTPRequestEntityTooLarge:
+            raise BadReviewError(f"the body is larger than {self._limits.body_bytes} bytes", status=413) from None
 
-async def _body(request: web.Request) -> bytes:
-    """Raises BadReviewError."""
-    try:
-        async with asyncio.timeout(BODY_S_MAX):
-            return await request.read()
-    except TimeoutError:
-        raise BadReviewError(f"the body did not arrive within {BODY_S_MAX:g} s", status=408) from None
-    except web.HTTPRequestEntityTooLarge:
-        raise BadReviewError(f"the body is larger than {BODY_BYTES_MAX} bytes", status=413) from None
+
+class _Refusal(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
 
 
 def _abort(protocol: asyncio.Protocol) -> None:

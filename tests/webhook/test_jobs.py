@@ -76,6 +76,12 @@ def test_annotations_of_the_job_reach_its_pods() -> None:
     assert settled(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", names.GANG_SIZE: "4"}
 
 
+def test_the_jobs_queue_label_reaches_its_pods() -> None:
+    body = job({names.GANG: "llm"}, parallelism=2)
+    body["metadata"]["labels"] = {names.QUEUE: "ml"}
+    assert settled(body)[names.QUEUE] == "ml"
+
+
 def test_what_job_and_template_say_must_agree() -> None:
     _, verdict = admitted(job({names.GANG: "a"}, own={names.GANG: "b"}), facts())
     assert (

@@ -140,6 +140,12 @@ class TestGang:
         stored, _ = admitted(pod(annotations={names.GANG: "llm"}), known)
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "8"
 
+    def test_a_member_of_a_job_that_nobody_settled_takes_the_jobs_size(self) -> None:
+        body = pod(annotations={names.GANG: "llm"})
+        body["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "controller": True}]
+        stored, _ = admitted(body, facts(jobs={("ml", "train"): 4}))
+        assert stored["metadata"]["annotations"][names.GANG_SIZE] == "4"
+
     @pytest.mark.parametrize(("annotations", "message"), REFUSED, ids=[message for _, message in REFUSED])
     def test_nonsense_is_refused(self, annotations: dict[str, str], message: str) -> None:
         _, verdict = admitted(pod(annotations=annotations), facts())

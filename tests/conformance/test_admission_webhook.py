@@ -1,0 +1,116 @@
+"""The reviews that a real apiserver sent, through our own handlers: each gets a well-formed, sensible answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.kube.resource import ResourceClaimSpec
+from fairlead.webhook import handlers
+from fairlead.webhook.facts import Facts, Key, needs
+from fairlead.webhook.review import Review, answer, decode, encode
+from fairlead.webhook.testing import CLASSES, device_class, patched
+
+Json = dict[str, Any]
+FOREIGN = device_class("gpu.example.com", "device.driver == 'gpu.example.com'")
+OURS = device_class("gpu.example.com", f"device.driver == '{names.DRIVER}'")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "recorded" in metafunc.fixturenames:
+        cases = list(_recorded(metafunc.config.getoption("--vectors")))
+        metafunc.parametrize("recorded", [case for _, case in cases], ids=[name for name, _ in cases])
+
+
+def _recorded(vectors: Path) -> Iterator[tuple[str, Json | None]]:
+    files = sorted(vectors.glob("admission*.jsonl.gz"))
+    if not files:
+        yield "none", None
+    for file in files:
+        with gzip.open(file, "rt") as lines:
+            for line in lines:
+                scenario = json.loads(line)
+                for index, sent in enumerate(scenario["reviews"]):
+                    yield f"admission-{scenario['scenario']}-{index}", sent
+
+
+@pytest.fixture
+def sent(recorded: Json | None) -> Json:
+    if recorded is None:
+        pytest.skip("no admission*.jsonl.gz; give --vectors DIR")
+    return recorded
+
+
+def facts_for(review: Review, device_class: Any) -> Facts:
+    """Every claim and template that the review refers to exists, and asks for one device of gpu.example.com."""
+    wanted = needs(review)
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
+    spec = msgspec.convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
+    known: dict[Key, ResourceClaimSpec] = dict.fromkeys((*wanted.templates, *wanted.claims), spec)
+    classes = {**CLASSES, "gpu.example.com": device_class}
+    return Facts(classes=classes, templates=known, claims=known, jobs=dict.fromkeys(wanted.jobs, 2))
+
+
+def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:
+    review = decode(json.dumps(sent["review"]).encode())
+    handler = handlers.mutate if sent["path"].startswith("/mutate") else handlers.validate
+    verdict = handler(review, facts_of(review))
+    response = answer(encode(review.uid, verdict))
+    assert response["uid"] == sent["review"]["request"]["uid"]
+    assert isinstance(response["allowed"], bool)
+    assert response["allowed"] or response["status"]["message"]
+    return review, verdict, response
+
+
+def left_alone(review: Review) -> Facts:
+    """The class is another driver's, and legacy requests are left to a device plugin."""
+    policy = TenancyPolicy.read({"metadata": {"name": "plugin"}, "spec": {"legacyRequests": "Ignore"}})
+    return dataclasses.replace(facts_for(review, FOREIGN), policies=(policy,))
+
+
+def test_an_unmanaged_object_is_allowed_untouched(sent: Json) -> None:
+    review, verdict, response = judge(sent, left_alone)
+    assert response | {"warnings": []} == {"uid": review.uid, "allowed": True, "warnings": []}
+    assert verdict.cause == "unmanaged"
+    # Annotations of ours that have no effect are pointed out; nothing else is said.
+    assert all(warning.startswith(names.GANG) for warning in verdict.warnings)
+
+
+def test_a_managed_object_gets_a_sensible_answer(sent: Json) -> None:
+    review, verdict, response = judge(sent, lambda review: facts_for(review, OURS))
+    assert "patch" not in response or sent["path"].startswith("/mutate")
+    if not verdict.allowed:
+        # Recorded without us: new pods came to validation ungated, and a gate was removed by hand.
+        assert verdict.cause in {"gate", "annotations", "legacy"}
+        assert review.of == "pods"
+    if review.of == "pods" and review.operation == "CREATE" and not review.subresource and review.object is not None:
+        managed = bool(review.object["spec"].get("resourceClaims"))  # every recorded legacy request has a claim, too
+        assert (verdict.cause == "unmanaged") is not managed
+
+
+def test_the_patch_applies_and_a_second_pass_is_a_no_op(sent: Json) -> None:
+    if not sent["path"].startswith("/mutate"):
+        pytest.skip("validating reviews have no patch")
+    review, verdict, _ = judge(sent, lambda review: facts_for(review, OURS))
+    if review.object is None:
+        assert verdict.patch == ()
+        return
+    stored = patched(review.object, verdict)
+    again = msgspec.json.decode(json.dumps(sent["review"]).encode())
+    again["request"]["object"] = stored
+    second = handlers.mutate(decode(json.dumps(again).encode()), facts_for(review, OURS))
+    assert (second.allowed, second.patch) == (True, ())
+    if review.of == "pods" and review.operation == "CREATE" and not review.subresource:
+        before = [gate["name"] for gate in review.object["spec"].get("schedulingGates") or []]
+        after = [gate["name"] for gate in stored["spec"].get("schedulingGates") or []]
+        assert after[: len(before)] == before
+        assert after.count(names.ADMISSION_GATE) <= 1
