@@ -7,7 +7,7 @@ Source: k8s.io/apiserver/pkg/registry/rest/delete.go, pkg/registry/generic/regis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -133,25 +133,39 @@ async def delete_collection(call: Call) -> Response:
     return rendering.many(call.kind, found, metadata, wanted, call.state.now(), include="Metadata")
 
 
-async def delete_object(call: Call, options: DeleteOptions) -> tuple[Stored, bool]:
-    """What is left (or was), and whether it is gone. Raises 404, 409, 403."""
+async def delete_object(call: Call, options: DeleteOptions, *, admit: bool = True) -> tuple[Stored, bool]:
+    """What is left (or was), and whether it is gone. Raises 404, 409, 403. An eviction was admitted as such."""
     namespaces.check_mortal(call)
     for attempt in range(ATTEMPTS):
         stored = call.state.store.get(call.kind.storage, call.key)
         if stored is None:
             raise statuses.not_found(call.kind, call.target.name)
         _check_preconditions(call, stored, options)
-        old = rendering.shown(call.kind, stored.obj)
-        attributes = attributes_of(call, "DELETE", None, old, options_of(call, "DeleteOptions", options.as_json()))
-        attributes.operation = "DELETE"
-        await call.state.admission.mutate(attributes)
-        await call.state.admission.validate(attributes)
+        if admit:
+            await _admit(call, stored, options)
         try:
             return _delete(call, stored, options)
         except Moved as error:
             if attempt == ATTEMPTS - 1:
                 raise statuses.modified(call.kind, call.target.name) from error
     raise AssertionError("unreachable")
+
+
+async def _admit(call: Call, stored: Stored, options: DeleteOptions) -> None:
+    """Ask admission; for an object whose grace is none, once as it is and once as it is marked, as the real one does."""
+    grace_s = call.kind.strategy.grace_period_s(stored.obj, options.grace_period_s)
+    shown = options if grace_s is None else replace(options, grace_period_s=grace_s)
+    old = rendering.shown(call.kind, stored.obj)
+    rounds = [old]
+    metadata = old["metadata"]
+    if grace_s == 0 and not metadata.get("deletionTimestamp") and not metadata.get("finalizers"):
+        marked = clone(old)
+        _mark(marked["metadata"], call.state.now(), 0)
+        rounds.append(marked)
+    for one in rounds:
+        attributes = attributes_of(call, "DELETE", None, one, options_of(call, "DeleteOptions", shown.as_json()))
+        await call.state.admission.mutate(attributes)
+        await call.state.admission.validate(attributes)
 
 
 def _check_preconditions(call: Call, stored: Stored, options: DeleteOptions) -> None:

@@ -33,6 +33,7 @@ async def evict(call: Call) -> Response:
     options = given.get("deleteOptions") or {}
     if "All" in (options.get("dryRun") or []):
         call.context.dry_run = True
+    given.setdefault("metadata", {})["namespace"] = call.namespace
     attributes = attributes_of(call, "CREATE", given, None, options_of(call, "CreateOptions"))
     attributes.body_kind = _BODY
     await call.state.admission.mutate(attributes)
@@ -46,7 +47,7 @@ async def evict(call: Call) -> Response:
         _mark(call, stored.key)
     target = replace(call.target, verb="delete", subresource="")
     plain = Call(call.state, call.request, target, call.kind, call.user, call.context)
-    await delete_object(plain, parse_options(options))
+    await delete_object(plain, parse_options(options), admit=False)
     return json_response(CREATED, 201)
 
 

@@ -141,5 +141,12 @@ def request_fields(attributes: Attributes) -> dict[str, Any]:
     fields["operation"] = attributes.operation
     fields["userInfo"] = user_info(attributes)
     fields["dryRun"] = attributes.dry_run
-    fields["options"] = attributes.options
+    fields["options"] = _options(attributes.options)
     return fields
+
+
+def _options(options: Json) -> Json:
+    """A patch is shown as the update that it comes to."""
+    if options.get("kind") != "PatchOptions":
+        return options
+    return {**{key: value for key, value in options.items() if key != "force"}, "kind": "UpdateOptions"}
