@@ -15,11 +15,15 @@ from typing import Literal, Protocol
 
 
 class BackendError(Exception):
-    """The hardware or its library refused or failed an operation. Retrying may help; `.permanent` says it will not."""
+    """The hardware or its library refused or failed an operation. Retrying may help; `.permanent` says it will not.
+
+    `.left_behind` says that a creation failed and what it had made could not be taken back.
+    """
 
     def __init__(self, message: str, *, permanent: bool = False) -> None:
         super().__init__(message)
         self.permanent = permanent
+        self.left_behind = False
 
 
 class DeviceGone(BackendError):
@@ -174,7 +178,10 @@ class Backend(Protocol):
         ...
 
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
-        """Cut one MIG device out of the GPU. Raises PlacementTaken, DeviceGone or BackendError, then nothing is left."""
+        """Cut one MIG device out of the GPU. Raises PlacementTaken, DeviceGone or BackendError.
+
+        After an error nothing is left, unless it says `left_behind`.
+        """
         ...
 
     def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:

@@ -234,9 +234,10 @@ class Preparer:
         self._at(f"create {index} intended")
         try:
             made = self._backend.create_mig(device.gpu_uuid, device.mig.profile_id, device.mig.start)
-        except BackendError:
-            # The backend left nothing; an undo must not take away what someone else put there meanwhile.
-            self._note(self._with_mig(record, index, made="planned"))
+        except BackendError as error:
+            if not error.left_behind:
+                # Nothing is there, and an undo must not take away what someone else put there meanwhile.
+                self._note(self._with_mig(record, index, made="planned"))
             raise
         self._at(f"create {index} done")
         record = self._with_mig(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)

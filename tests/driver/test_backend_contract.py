@@ -1,0 +1,205 @@
+"""What every Backend has to do, on simulated hardware and on NVML over a stand-in for its Python module."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairlead.driver import profile
+from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.fakenvml import FakeNvml
+from fairlead.driver.nvml import NvmlBackend
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.sysfs import Kernel
+from fairlead.driver.testing import Node, claim
+
+
+@dataclasses.dataclass
+class Case:
+    """A backend over a profile, with the levers that its hardware has."""
+
+    backend: Backend
+    lose: Callable[[int], None]
+    keep_busy: Callable[[bool], None]
+
+
+def nvml(name: str, path: Path) -> Case:
+    fake = FakeNvml(profile.load(name), node="n1", root=path)
+    kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
+    return Case(
+        NvmlBackend(fake, kernel=kernel),
+        lose=fake.lost.add,
+        keep_busy=lambda busy: setattr(fake, "busy", busy),
+    )
+
+
+def simulated(name: str, path: Path) -> Case:
+    backend = SimulatedBackend(profile.load(name), node="n1")
+
+    def keep_busy(busy: bool) -> None:
+        backend.faults.busy = {(minor, start) for minor in range(8) for start in range(8)} if busy else set()
+
+    return Case(backend, lose=backend.faults.lost.add, keep_busy=keep_busy)
+
+
+@pytest.fixture(params=[simulated, nvml])
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case]:
+    return lambda name: request.param(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", profile.known())
+def test_both_backends_see_the_same_node(name: str, tmp_path: Path) -> None:
+    expected = simulated(name, tmp_path).backend.inventory()
+    found = nvml(name, tmp_path).backend.inventory()
+    if name in {"gb200-nvl72", "hgx-b200"}:
+        # Their tables leave out counts that no source shows; a library always says a number.
+        expected, found = (
+            dataclasses.replace(
+                inventory, gpus=tuple(dataclasses.replace(gpu, mig_profiles=()) for gpu in inventory.gpus)
+            )
+            for inventory in (expected, found)
+        )
+    assert found == expected
+
+
+class TestInventory:
+    def test_it_is_sorted_and_repeats(self, make: Callable[[str], Case]) -> None:
+        backend = make("dgx-a100").backend
+        inventory = backend.inventory()
+        assert [gpu.minor for gpu in inventory.gpus] == list(range(8))
+        for gpu in inventory.gpus:
+            assert [mig.start for mig in gpu.mig_devices] == sorted(mig.start for mig in gpu.mig_devices)
+        assert backend.inventory() == inventory
+
+    def test_a_lost_gpu_is_left_out_with_a_warning_and_the_rest_stays(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        before = case.backend.inventory()
+        case.lose(3)
+        inventory = case.backend.inventory()
+        assert [gpu.minor for gpu in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
+        assert inventory.warnings
+        [unwell] = [health for health in case.backend.health() if health.state != "healthy"]
+        assert (unwell.uuid, unwell.reason, unwell.severe) == (before.gpus[3].uuid, "gpu-lost", True)
+
+    def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
+        for gpu in make("l40s").backend.inventory().gpus:
+            assert gpu.mig_enabled is None
+            assert gpu.mig_profiles == ()
+            assert gpu.nvlink is None
+
+
+class TestDeviceNodes:
+    def test_a_gpu_is_its_minor(self, make: Callable[[str], Case]) -> None:
+        nodes = make("hgx-h100").backend.device_nodes(5)
+        assert [node.path for node in nodes] == ["/dev/nvidia5"]
+
+    def test_a_mig_device_adds_the_capabilities_of_its_two_instances(self, make: Callable[[str], Case]) -> None:
+        backend = make("dgx-a100").backend
+        mig = backend.inventory().gpus[7].mig_devices[0]
+        nodes = backend.device_nodes(7, (mig.gi_id, mig.ci_id))
+        gi_cap = 3 + 7 * 135 + mig.gi_id * 9
+        assert [node.path for node in nodes] == [
+            "/dev/nvidia7",
+            f"/dev/nvidia-caps/nvidia-cap{gi_cap}",
+            f"/dev/nvidia-caps/nvidia-cap{gi_cap + 1}",
+        ]
+        assert all(node.major is not None for node in nodes[1:])
+
+    def test_control_nodes_are_those_that_exist(self, make: Callable[[str], Case]) -> None:
+        paths = [node.path for node in make("hgx-h100").backend.control_nodes()]
+        assert paths == ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+
+
+class TestMig:
+    def test_a_mig_device_is_made_where_it_was_asked_for_and_taken_back(self, make: Callable[[str], Case]) -> None:
+        backend = make("hgx-h100").backend
+        before = backend.inventory()
+        gpu = before.gpus[2]
+        made = backend.create_mig(gpu.uuid, 9, 4)
+        assert (made.profile.name, made.start, made.parent_uuid, made.parent_minor) == ("3g.40gb", 4, gpu.uuid, 2)
+        assert made.uuid.startswith("MIG-")
+        assert backend.mig_devices(gpu.uuid) == (made,)
+        now = backend.inventory().gpus[2]
+        assert now.mig_enabled
+        assert now.mig_devices == (made,)
+        assert backend.destroy_mig(gpu.uuid, 9, 4) is True
+        assert backend.inventory() == before
+        assert backend.destroy_mig(gpu.uuid, 9, 4) is False
+
+    def test_a_taken_placement_is_refused_and_leaves_nothing(self, make: Callable[[str], Case]) -> None:
+        backend = make("hgx-h100").backend
+        gpu = backend.inventory().gpus[0].uuid
+        made = backend.create_mig(gpu, 19, 0)
+        for profile_id, start in ((19, 0), (5, 0), (0, 0)):
+            with pytest.raises(PlacementTaken) as raised:
+                backend.create_mig(gpu, profile_id, start)
+            assert not raised.value.left_behind
+        assert backend.mig_devices(gpu) == (made,)
+
+    @pytest.mark.parametrize(("profile_id", "start"), [(99, 0), (9, 1), (19, 7)])
+    def test_what_the_gpu_has_no_place_for_is_refused_for_good(
+        self, make: Callable[[str], Case], profile_id: int, start: int
+    ) -> None:
+        backend = make("hgx-h100").backend
+        with pytest.raises(BackendError) as raised:
+            backend.create_mig(backend.inventory().gpus[0].uuid, profile_id, start)
+        assert raised.value.permanent
+
+    def test_ids_are_used_again_and_uuids_are_not(self, make: Callable[[str], Case]) -> None:
+        backend = make("hgx-h100").backend
+        gpu = backend.inventory().gpus[0].uuid
+        first = backend.create_mig(gpu, 19, 0)
+        backend.destroy_mig(gpu, 19, 0)
+        second = backend.create_mig(gpu, 19, 3)
+        assert first.gi_id == second.gi_id
+        assert first.uuid != second.uuid
+
+    def test_a_busy_device_is_not_destroyed(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        gpu = case.backend.inventory().gpus[0].uuid
+        made = case.backend.create_mig(gpu, 19, 0)
+        case.keep_busy(True)
+        with pytest.raises(InUse):
+            case.backend.destroy_mig(gpu, 19, 0)
+        assert case.backend.mig_devices(gpu) == (made,)
+        case.keep_busy(False)
+        assert case.backend.destroy_mig(gpu, 19, 0)
+
+    def test_mig_mode_of_an_ampere_is_not_switched(self, make: Callable[[str], Case]) -> None:
+        backend = make("dgx-a100").backend
+        with pytest.raises(BackendError, match="MIG mode is off") as raised:
+            backend.create_mig(backend.inventory().gpus[0].uuid, 19, 0)
+        assert raised.value.permanent
+
+    def test_a_lost_gpu_refuses(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        gpu = case.backend.inventory().gpus[0].uuid
+        case.lose(0)
+        for call in (
+            lambda: case.backend.create_mig(gpu, 19, 0),
+            lambda: case.backend.destroy_mig(gpu, 19, 0),
+            lambda: case.backend.mig_devices(gpu),
+        ):
+            with pytest.raises(DeviceGone):
+                call()
+
+    def test_an_unknown_gpu_is_gone(self, make: Callable[[str], Case]) -> None:
+        with pytest.raises(DeviceGone, match="no GPU GPU-nowhere"):
+            make("hgx-h100").backend.mig_devices("GPU-nowhere")
+
+
+def test_claims_are_prepared_alike_on_both(make: Callable[[str], Case], tmp_path: Path) -> None:
+    node = Node(tmp_path / "node", make("hgx-h100").backend, dynamic=True)
+    driver = node.start()
+    driver.prepare(claim("u1", "gpu-0", "gpu-1-mig-3g40gb-9-4", "gpu-1-mig-1g10gb-19-0"))
+    driver.unprepare("u1")
+    assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+
+def test_closing_twice_is_no_error(make: Callable[[str], Case]) -> None:
+    backend = make("hgx-h100").backend
+    backend.close()
+    backend.close()
