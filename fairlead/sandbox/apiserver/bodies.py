@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
-from fairlead.sandbox.apiserver import statuses
+from fairlead.sandbox.apiserver import protobuf, statuses
 from fairlead.sandbox.apiserver.exchange import JSON, Request
 from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry
 
 YAML = "application/yaml"
-BODY_TYPES = (JSON, YAML, "application/vnd.kubernetes.protobuf")  # as told in 415; protobuf is told but not spoken
+BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as told in 415
 _SHOWN = 30
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 
@@ -43,7 +43,18 @@ def parse(data: bytes, content_type: str) -> Body:
         return parse_json(data)
     if content_type == YAML:
         return parse_yaml(data)
+    if content_type == protobuf.MEDIA_TYPE:
+        return _parse_protobuf(data)
     raise statuses.unsupported_media_type(BODY_TYPES)
+
+
+def _parse_protobuf(data: bytes) -> Body:
+    try:
+        return Body(protobuf.decode(data))
+    except protobuf.UnsupportedError as error:
+        raise statuses.ApiError(415, "UnsupportedMediaType", str(error)) from error
+    except ValueError as error:
+        raise ParseError(str(error)) from error
 
 
 def parse_json(data: bytes) -> Body:
