@@ -173,11 +173,16 @@ class Node:
             return
         self._driver = self._programs.start(f"driver {self.name}", "driver", self.driver_options)
         if wait:
-            await self._driver.ready(READY_TIMEOUT_S)
+            await self.driver_ready()
 
     async def driver_ready(self) -> None:
-        if self._driver is not None:
-            await self._driver.ready(READY_TIMEOUT_S)
+        """Until the driver says that it is ready, and the kubelet (if it runs) has registered it."""
+        if self._driver is None:
+            return
+        await self._driver.ready(READY_TIMEOUT_S)
+        if self._kubelet_task is not None:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self.kubelet.plugins.registered(names.DRIVER)
 
     async def stop_driver(self) -> None:
         """SIGTERM: the driver removes its sockets and goes."""

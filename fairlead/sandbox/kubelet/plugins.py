@@ -103,6 +103,12 @@ class Plugin:
             answer = await getattr(stub, method)(request, timeout=CALL_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             raise PluginError(f"{method} of driver {self.driver}: {error.code().name}: {error.details()}") from error
+        except asyncio.CancelledError:
+            # gRPC cancels what is under way when a channel is closed, as if its caller had been cancelled.
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise PluginError(f"{method} of driver {self.driver}: the connection was closed") from None
         if self.manager.tap is not None:
             await self.manager.tap(method)
         asked = {each.uid for each in claims}
@@ -133,6 +139,8 @@ class PluginManager:
     tap: Callable[[str], Awaitable[None]] | None = None
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
     _plugins: list[Plugin] = field(default_factory=list)
+    _stopping: bool = False
+    _news: asyncio.Event = field(default_factory=asyncio.Event)  # replaced each time it is set
 
     def get(self, driver: str) -> Plugin:
         """The instance to use: the last registered that is connected. Raises PluginError when there is none."""
@@ -144,6 +152,11 @@ class PluginManager:
     def is_connected(self, driver: str) -> bool:
         return any(each.connected for each in self._plugins if each.driver == driver)
 
+    async def registered(self, driver: str) -> None:
+        """Until an instance of the driver is registered and connected."""
+        while not self.is_connected(driver):
+            await self._news.wait()
+
     async def run(self) -> None:
         """Watches the directory until cancelled; closes every connection then."""
         self.registry_dir.mkdir(parents=True, exist_ok=True)
@@ -152,6 +165,7 @@ class PluginManager:
                 self._scan()
                 await asyncio.sleep(POLL_S)
         finally:
+            self._stopping = True
             sockets, self._sockets = list(self._sockets.values()), {}
             for each in sockets:
                 each.task.cancel()
@@ -180,14 +194,19 @@ class PluginManager:
                 await asyncio.sleep(RETRY_S)
         self._plugins.append(plugin)
         log.info("DRA driver %s registered, %s at %s", plugin.driver, plugin.version, plugin.endpoint)
-        self.on_found(plugin.driver)
+        self._found(plugin.driver)
         try:
             await self._monitor(plugin)
         finally:
             self._plugins.remove(plugin)
-            if plugin.connected and not self.is_connected(plugin.driver):
+            if plugin.connected and not self.is_connected(plugin.driver) and not self._stopping:
                 self.on_lost(plugin.driver)
             await plugin.channel.close(None)
+
+    def _found(self, driver: str) -> None:
+        self.on_found(driver)
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _register(self, path: Path) -> Plugin:
         messages = protocol.pluginregistration_v1_pb2
@@ -237,7 +256,7 @@ class PluginManager:
                 plugin.channel.get_state(try_to_connect=True)
             elif state is grpc.ChannelConnectivity.READY and not plugin.connected:
                 plugin.connected = True
-                self.on_found(plugin.driver)
+                self._found(plugin.driver)
             await plugin.channel.wait_for_state_change(state)
             state = plugin.channel.get_state(try_to_connect=True)
 

@@ -1,0 +1,337 @@
+"""Nodes and drivers that die at the worst moment: it ends in a clear state, and nothing leaks.
+
+On the sandbox without Fairlead's controller: the stock scheduler allocates, so that these are facts about driver,
+kubelet and claim controller alone.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from fairlead.kube.resources import (
+    EVENTS,
+    JOBS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    VALIDATING_POLICY_BINDINGS,
+)
+from fairlead.sandbox.cluster import Cluster, NodeSpec
+from fairlead.sandbox.objects import (
+    allocation_of,
+    condition,
+    is_deleting,
+    is_true,
+    node_name_of,
+    phase_of,
+    results_of,
+    spec_of,
+)
+from fairlead.sandbox.testing import View, cluster, job, pod, template, until
+
+Stock = tuple[Cluster, View]
+FOREVER = ("sleep", "infinity")
+
+
+@pytest.fixture
+async def two() -> AsyncIterator[Stock]:
+    """Two GPU nodes; the stock scheduler may allocate."""
+    nodes = (NodeSpec("left", "hgx-h100"), NodeSpec("right", "hgx-h100"))
+    async with cluster(*nodes, run_programs=False) as made, made.client() as client:
+        await client.delete(VALIDATING_POLICY_BINDINGS, "fairlead-allocation-fence")
+        yield made, View(client)
+
+
+async def slices_on(view: View, node: str) -> list[str]:
+    return [s["metadata"]["name"] for s in await view.all(RESOURCE_SLICES) if spec_of(s).get("nodeName") == node]
+
+
+# -- drivers -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_driver_killed_between_prepare_and_reply_prepares_again_and_gives_everything_back(stock: Stock) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    dead = node.kill_driver_before_reply("NodePrepareResources")
+    await made.apply([template("two", count=2), pod("p", claim="two", command=("sleep", "0.5"))])
+    async with asyncio.timeout(15):
+        await dead.wait()
+    assert list(node.cdi_dir.iterdir()), "the driver had prepared before it died"
+
+    async def told() -> bool:
+        events = await view.all(EVENTS, "default")
+        return any(e["reason"] == "FailedPrepareDynamicResources" for e in events)
+
+    await until(told)
+    assert node.kubelet.containers == {}
+    await node.start_driver()
+    await view.phase("p", "Running")
+    assert len(node.kubelet.containers["default", "p", "main"].cdi_devices) == 2
+    await view.phase("p", "Succeeded")
+    await view.no_claims()
+    assert list(node.leftovers()) == []
+
+
+async def test_a_driver_killed_between_unprepare_and_reply_is_asked_again(stock: Stock) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "0.5"))])
+    await view.phase("p", "Running")
+    dead = node.kill_driver_before_reply("NodeUnprepareResources")
+    async with asyncio.timeout(15):
+        await dead.wait()
+    # The claim may not be freed while the node has not said that it gave the devices back.
+    assert phase_of(await view.pod("p")) == "Running"
+    assert [claim for claim in await view.claims() if allocation_of(claim)]
+    await node.start_driver()
+    await view.phase("p", "Succeeded")
+    await view.no_claims()
+    assert list(node.leftovers()) == []
+
+
+@pytest.mark.parametrize("after_ms", [0, 5, 20, 60])
+async def test_a_driver_killed_at_any_moment_of_prepare_leaks_nothing(stock: Stock, after_ms: int) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    await made.apply([template("one"), *(pod(f"p{i}", claim="one", command=("sleep", "0.3")) for i in range(4))])
+    await until(lambda: node.kubelet.dra.claims)
+    await asyncio.sleep(after_ms / 1000)  # the moment is the point
+    await node.kill_driver()
+    await node.start_driver()
+    for i in range(4):
+        await view.phase(f"p{i}", "Succeeded")
+    await view.no_claims()
+    assert list(node.leftovers()) == []
+
+
+async def test_running_containers_do_not_notice_that_their_driver_was_killed(stock: Stock) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "1.5"))])
+    await view.phase("p", "Running")
+    container = node.kubelet.containers["default", "p", "main"]
+    await node.kill_driver()
+    await node.start_driver()
+    assert node.kubelet.containers["default", "p", "main"] is container
+    await view.phase("p", "Succeeded")
+    assert list(node.leftovers()) == []
+
+
+async def test_slices_of_a_driver_that_stays_away_are_wiped_and_published_again(stock: Stock) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    assert await slices_on(view, "gpu")
+    await node.kill_driver()
+
+    async def wiped() -> bool:
+        return await slices_on(view, "gpu") == []
+
+    await until(wiped)
+    await node.start_driver()
+    assert await slices_on(view, "gpu")
+
+
+async def test_a_kubelet_restart_goes_on_with_its_containers_and_claims(stock: Stock) -> None:
+    made, view = stock
+    node = made.nodes["gpu"]
+    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "2"))])
+    await view.phase("p", "Running")
+    container = node.kubelet.containers["default", "p", "main"]
+    await node.stop_kubelet()
+    await node.start_kubelet()
+
+    async def published() -> list[str]:
+        return await slices_on(view, "gpu")
+
+    await until(published, what="the driver publishes again what the kubelet wiped at its start")
+    ended = await view.phase("p", "Succeeded")
+    assert ended["status"]["containerStatuses"][0]["restartCount"] == 0
+    assert container.exit_code == 0
+    await view.no_claims()
+    await until(lambda: not list(node.leftovers()))
+
+
+# -- nodes ---------------------------------------------------------------------------------------------------------
+
+
+async def test_pods_of_a_node_that_vanishes_run_elsewhere_and_it_is_clean_when_it_is_back(two: Stock) -> None:
+    made, view = two
+    await made.apply([template("four", count=4), job("j", pod("x", claim="four", command=FOREVER), size=1)])
+
+    async def running() -> Any:
+        found = [p for p in await view.all(PODS, "default") if phase_of(p) == "Running" and not is_deleting(p)]
+        return found[0] if found else None
+
+    first = await until(running)
+    lost = made.nodes[node_name_of(first)]
+    await lost.vanish()
+
+    async def elsewhere() -> Any:
+        found = await running()
+        return found if found and node_name_of(found) != lost.name else None
+
+    second = await until(elsewhere)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    node = await view.get(NODES, lost.name)
+    assert node is not None
+    ready = condition(node, "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
+    assert {taint["key"] for taint in spec_of(node)["taints"]} == {"node.kubernetes.io/unreachable"}
+    # Nobody can say whether its containers have stopped: pod and claim stay until the node is back.
+    assert is_deleting(await view.pod(first["metadata"]["name"]))
+
+    await lost.return_()
+    await view.gone(PODS, first["metadata"]["name"])
+    await until(lambda: not list(lost.leftovers()))
+
+    async def well() -> bool:
+        found = await view.get(NODES, lost.name)
+        return found is not None and is_true(found, "Ready") and not spec_of(found).get("taints")
+
+    await until(well)
+    (claim,) = [c for c in await view.claims() if allocation_of(c)]
+    assert {each["pool"] for each in results_of(claim)} == {node_name_of(second)}
+
+
+async def test_a_node_that_never_comes_back_takes_its_pods_slices_and_claims_with_it(two: Stock) -> None:
+    made, view = two
+    await made.apply([template("eight", count=8), pod("p", claim="eight", command=FOREVER)])
+    lost = made.nodes[node_name_of(await view.phase("p", "Running"))]
+    await lost.vanish(admin=view.client)
+    await view.gone(PODS, "p")
+    await view.no_claims()
+
+    async def no_slices() -> bool:
+        return await slices_on(view, lost.name) == []
+
+    await until(no_slices)
+
+
+# -- claims --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_deleted_while_its_pod_waits_is_made_again_and_the_pod_runs(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("all", count=8), pod("first", claim="all", command=FOREVER)])
+    await view.phase("first", "Running")
+    await made.apply([pod("second", claim="all", command=("sleep", "0.2"))])
+
+    async def waiting() -> Any:
+        found = await view.pod("second")
+        scheduled = condition(found, "PodScheduled")
+        return found["status"].get("resourceClaimStatuses") if scheduled and scheduled["status"] == "False" else None
+
+    (status,) = await until(waiting)
+    await view.client.delete(RESOURCE_CLAIMS, status["resourceClaimName"], "default")
+
+    async def another() -> bool:
+        statuses = (await view.pod("second"))["status"].get("resourceClaimStatuses") or ()
+        return any(each.get("resourceClaimName") not in {None, status["resourceClaimName"]} for each in statuses)
+
+    await until(another)
+    await view.client.delete(PODS, "first", "default")
+    await view.phase("second", "Succeeded")
+    await view.no_claims()
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def test_a_claim_in_use_that_is_deleted_stays_until_its_pod_ends(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "1"))])
+    await view.phase("p", "Running")
+    (claim,) = await view.claims()
+    await view.client.delete(RESOURCE_CLAIMS, claim["metadata"]["name"], "default")
+    assert await view.get(RESOURCE_CLAIMS, claim["metadata"]["name"])
+    await view.phase("p", "Succeeded")
+    await view.gone(RESOURCE_CLAIMS, claim["metadata"]["name"])
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def test_a_class_that_does_not_exist_is_named_to_the_user(stock: Stock) -> None:
+    made, view = stock
+    wanted = template("odd")
+    wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
+    await made.apply([wanted, pod("p", claim="odd")])
+
+    async def told() -> bool:
+        scheduled = condition(await view.pod("p"), "PodScheduled")
+        return scheduled is not None and "device class no-such-class does not exist" in scheduled.get("message", "")
+
+    await until(told)
+
+
+# -- the apiserver -------------------------------------------------------------------------------------------------
+
+TROUBLE: list[dict[str, Any]] = [
+    {"code": 409, "verb": "update", "resource": "resourceclaims", "count": 6},
+    {"code": 429, "count": 20, "retry_after_s": 1},
+    {"code": 500, "verb": "patch", "count": 10},
+    {"code": 500, "verb": "create", "resource": "pods", "count": 4},
+    {"code": 500, "verb": "update", "resource": "resourceclaims", "count": 5, "after": True},
+    {"code": 503, "verb": "get", "resource": "resourceclaims", "count": 5},
+]
+
+
+@pytest.mark.parametrize(
+    "trouble", TROUBLE, ids=lambda t: f"{t['code']} on {t.get('verb', 'all')}{' after' * t.get('after', False)}"
+)
+async def test_jobs_finish_although_the_apiserver_answers_with_errors(stock: Stock, trouble: dict[str, Any]) -> None:
+    made, view = stock
+    await made.apply([template("one")])
+    made.server.faults.fail(**trouble)
+    await until_applied(made, job("j", pod("x", claim="one", command=("sleep", "0.2")), size=6))
+    await finished(view, "j")
+    made.server.faults.clear()
+    await view.no_claims()
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def test_jobs_finish_although_every_watch_is_closed_again_and_again(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), job("j", pod("x", claim="one", command=("sleep", "0.2")), size=6)])
+
+    async def disturb() -> None:
+        while True:
+            made.server.faults.close_watches()
+            await asyncio.sleep(0.1)
+
+    disturbing = asyncio.create_task(disturb())
+    try:
+        await finished(view, "j")
+    finally:
+        disturbing.cancel()
+        await asyncio.gather(disturbing, return_exceptions=True)
+    await view.no_claims()
+    assert list(made.nodes["gpu"].leftovers()) == []
+
+
+async def until_applied(made: Cluster, *objects: dict[str, Any]) -> None:
+    """As a user would: again, when the answer was an error."""
+    from fairlead.kube import errors
+
+    async def applied() -> bool:
+        try:
+            await made.apply(objects)
+        except errors.ApiError:
+            return False
+        return True
+
+    await until(applied, timeout_s=30)
+
+
+async def finished(view: View, name: str) -> None:
+    async def complete() -> bool:
+        try:
+            found = await view.get(JOBS, name)
+        except Exception:
+            return False
+        return found is not None and is_true(found, "Complete")
+
+    await until(complete, timeout_s=40)
+    found = await view.get(JOBS, name)
+    assert found is not None
+    assert found["status"]["succeeded"] == found["spec"]["completions"]
