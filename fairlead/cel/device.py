@@ -116,7 +116,7 @@ class DeviceView:
             raise AttributeError(name)
         domains = Domains()
         for (field, domain, plain), position in self.layout.positions.items():
-            if field == name:
+            if field == name and self.keys[position] != ABSENT:  # absent: it could not be read
                 domains.setdefault(domain, {})[plain] = _value(self.keys[position])
         setattr(self, name, domains)
         return domains
