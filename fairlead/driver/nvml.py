@@ -14,6 +14,7 @@ import ctypes
 import logging
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +166,7 @@ class NvmlBackend:
         cores = ask("DeviceGetNumGpuCores")
         memory = ask("DeviceGetMemoryInfo")
         mode = ask("DeviceGetMigMode")
+        virtualization = ask("DeviceGetVirtualizationMode")
         try:
             profiles = self._profiles(device) if mode is not None else ()
             migs = self._mig_devices(device, uuid, int(minor), profiles, warnings) if mode and mode[0] else ()
@@ -187,19 +189,19 @@ class NvmlBackend:
             pci_bus_id=bus_id,
             pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
             numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
-            nvlink=self._nvlink(device, capability),
+            nvlink=self._nvlink(ask, capability),
             clique=self._clique(device, warnings),
             mig_enabled=None if mode is None else bool(mode[0]),
-            mig_mutable=mode is not None and (architecture or 0) >= _HOPPER and not self._vgpu_guest(device),
+            mig_mutable=mode is not None and (architecture or 0) >= _HOPPER and not self._guest(virtualization),
             mig_profiles=profiles,
             mig_devices=migs,
         )
 
-    def _nvlink(self, device: Any, capability: Any) -> NvLink | None:
+    def _nvlink(self, ask: Callable[..., Any], capability: Any) -> NvLink | None:
         """Active links; the peers at their other ends are found once all GPUs are known (nvml_links)."""
         active = 0
         for link in range(self._calls.nv.NVML_NVLINK_MAX_LINKS):
-            state = self._calls.ask("DeviceGetNvLinkState", device, link)
+            state = ask("DeviceGetNvLinkState", link)
             if state is None and link == 0:
                 return None
             active += bool(state)
@@ -216,10 +218,11 @@ class NvmlBackend:
             warnings.append(f"fabric: {error}; nvlinkClique is left out")
             return None
 
+    def _guest(self, virtualization: Any) -> bool:
+        return bool(virtualization == self._calls.nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
+
     def _vgpu_guest(self, device: Any) -> bool:
-        return bool(
-            self._calls.ask("DeviceGetVirtualizationMode", device) == self._calls.nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU
-        )
+        return self._guest(self._calls.ask("DeviceGetVirtualizationMode", device))
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,225 @@
+"""What NVML cannot tell is left out, and never costs the node; what goes wrong half-way leaves nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pynvml
+import pytest
+
+from fairlead.driver import profile, slices
+from fairlead.driver.backend import Backend, BackendError, Gpu
+from fairlead.driver.backends import open_backend
+from fairlead.driver.fakenvml import FakeNvml
+from fairlead.driver.nvml import NvmlBackend
+from fairlead.driver.sysfs import Kernel
+from fairlead.driver.testing import Node, claim
+
+UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def on(fake: FakeNvml, path: Path) -> NvmlBackend:
+    return NvmlBackend(fake, kernel=Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev"))
+
+
+def fake_of(name: str, path: Path) -> FakeNvml:
+    return FakeNvml(profile.load(name), node="n1", root=path)
+
+
+OPTIONAL = {
+    "nvmlDeviceGetName": "product_name",
+    "nvmlDeviceGetBrand": "brand",
+    "nvmlDeviceGetArchitecture": "architecture",
+    "nvmlDeviceGetCudaComputeCapability": "cuda_compute_capability",
+    "nvmlDeviceGetNumGpuCores": "multiprocessors",
+    "nvmlDeviceGetMemoryInfo": "memory_bytes",
+    "nvmlDeviceGetAddressingMode": "addressing_mode",
+    "nvmlDeviceGetPciInfo": "pci_bus_id",
+    "nvmlDeviceGetMigMode": "mig_enabled",
+    "nvmlDeviceGetNvLinkState": "nvlink",
+}
+
+
+class TestUnsupported:
+    @pytest.mark.parametrize("code", [UNSUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN])
+    @pytest.mark.parametrize("call", OPTIONAL)
+    def test_a_query_that_fails_leaves_its_attribute_out_and_keeps_the_gpus(
+        self, tmp_path: Path, call: str, code: int
+    ) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        fake.errors[call] = code
+        inventory = on(fake, tmp_path).inventory()
+        assert len(inventory.gpus) == 8
+        assert {getattr(gpu, OPTIONAL[call]) for gpu in inventory.gpus} == {None}
+        assert bool(inventory.warnings) == (code == pynvml.NVML_ERROR_UNKNOWN)
+        assert len(slices.build(inventory).devices) == 8
+
+    def test_all_optional_queries_at_once(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        fake.errors |= dict.fromkeys(
+            [*OPTIONAL, "nvmlDeviceGetGpuFabricInfoV", "nvmlSystemGetDriverVersion"], UNSUPPORTED
+        )
+        devices = slices.build(on(fake, tmp_path).inventory()).devices
+        assert [device.name for device in devices] == [f"gpu-{minor}" for minor in range(8)]
+        assert set(devices[0].attributes) == {"type", "uuid", "cudaDriverVersion", "migCapable"}
+
+    def test_a_minor_that_nvml_does_not_tell_is_read_from_the_kernel(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        fake.errors["nvmlDeviceGetMinorNumber"] = UNSUPPORTED
+        assert [gpu.minor for gpu in on(fake, tmp_path).inventory().gpus] == list(range(8))
+
+    def test_a_gpu_without_any_minor_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        fake.errors |= {"nvmlDeviceGetMinorNumber": UNSUPPORTED, "nvmlDeviceGetPciInfo": UNSUPPORTED}
+        inventory = on(fake, tmp_path).inventory()
+        assert inventory.gpus == ()
+        assert len(inventory.warnings) == 8
+
+    def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
+        backend = NvmlBackend(
+            FakeNvml(profile.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
+        )
+        gpu = backend.inventory().gpus[0]
+        assert (gpu.numa_node, gpu.pcie_root, gpu.pci_bus_id) == (None, None, "0001:00:00.0")
+        assert backend.control_nodes() == ()
+
+
+class TestNvLink:
+    def nvlinks(self, backend: Backend) -> dict[int, tuple[int, ...]]:
+        return {gpu.minor: gpu.nvlink.peers for gpu in backend.inventory().gpus if gpu.nvlink}
+
+    def test_a_guest_that_hides_the_other_ends_is_asked_for_peer_to_peer_status(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        whole = self.nvlinks(on(fake, tmp_path))
+        fake.errors["nvmlDeviceGetNvLinkRemoteDeviceType"] = UNSUPPORTED
+        assert self.nvlinks(on(fake, tmp_path)) == whole
+
+    def test_bridged_pairs_are_found_by_pci_address(self, tmp_path: Path) -> None:
+        fake = fake_of("a100-pcie-nvlink-pairs", tmp_path)
+        assert self.nvlinks(on(fake, tmp_path)) == {0: (1,), 1: (0,), 2: (3,), 3: (2,)}
+
+    def test_an_all_zero_cluster_is_no_clique(self, tmp_path: Path) -> None:
+        fake = fake_of("gb200-nvl72", tmp_path)
+        [gpu, *_] = on(fake, tmp_path).inventory().gpus
+        assert gpu.clique == "00000001-0000-0000-0000-000000000001.2"
+        zero = fake_of("hgx-h100", tmp_path / "other")
+        for device in zero._devices:
+            object.__setattr__(device.gpu, "clique", "00000000-0000-0000-0000-000000000000.0")
+        assert {gpu.clique for gpu in on(zero, tmp_path).inventory().gpus} == {None}
+
+
+class TestMig:
+    def first(self, backend: Backend) -> Gpu:
+        return backend.inventory().gpus[0]
+
+    def test_a_compute_instance_that_fails_takes_its_gpu_instance_with_it(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        gpu = self.first(backend).uuid
+        fake.errors["nvmlGpuInstanceCreateComputeInstance"] = pynvml.NVML_ERROR_UNKNOWN
+        with pytest.raises(BackendError) as raised:
+            backend.create_mig(gpu, 19, 0)
+        assert not raised.value.left_behind
+        fake.errors.clear()
+        backend.create_mig(gpu, 19, 0)
+
+    def test_what_could_not_be_taken_back_is_said_and_goes_with_the_retry(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path / "root")
+        node = Node(tmp_path, on(fake, tmp_path / "root"), dynamic=True)
+        driver = node.start()
+        fake.errors |= {
+            "nvmlComputeInstanceGetInfo_v2": pynvml.NVML_ERROR_UNKNOWN,
+            "nvmlGpuInstanceDestroy": pynvml.NVML_ERROR_UNKNOWN,
+        }
+        with pytest.raises(Exception, match="nvmlComputeInstanceGetInfo_v2"):
+            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        assert [record.state for record in driver.records()] == ["preparing"]
+        fake.errors.clear()
+        driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+        driver.unprepare("u1")
+        assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+        assert not fake._devices[0].instances
+
+    def test_a_gpu_instance_without_compute_instance_is_destroyed_too(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        gpu = self.first(backend)
+        fake._devices[0].mode = 1
+        fake._add_gi(fake._devices[0], gpu.mig_profiles[0], 3)
+        assert backend.mig_devices(gpu.uuid) == ()
+        assert backend.destroy_mig(gpu.uuid, gpu.mig_profiles[0].id, 3) is True
+        assert fake._devices[0].instances == []
+
+    def test_mig_mode_goes_off_with_the_last_instance(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        gpu = self.first(backend).uuid
+        backend.create_mig(gpu, 19, 0)
+        backend.create_mig(gpu, 19, 1)
+        backend.destroy_mig(gpu, 19, 0)
+        assert self.first(backend).mig_enabled is True
+        backend.destroy_mig(gpu, 19, 1)
+        assert self.first(backend).mig_enabled is False
+
+    def test_a_gpu_instance_shared_by_compute_instances_is_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        fake = fake_of("dgx-a100", tmp_path)
+        fake.split(7, 0)
+        inventory = on(fake, tmp_path).inventory()
+        assert [mig.start for mig in inventory.gpus[7].mig_devices] == [4, 6]
+        assert any("shared by 2 compute instances" in warning for warning in inventory.warnings)
+
+    def test_a_vgpu_guest_does_not_switch_mig_mode(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        monkeypatch.setattr(FakeNvml, "nvmlDeviceGetVirtualizationMode", lambda *_: 2)
+        backend = on(fake, tmp_path)
+        gpu = self.first(backend)
+        assert not gpu.mig_mutable
+        with pytest.raises(BackendError, match="needs a reset"):
+            backend.create_mig(gpu.uuid, 19, 0)
+
+    def test_a_capability_that_the_kernel_does_not_list_is_an_error_with_the_likely_cause(self, tmp_path: Path) -> None:
+        with pytest.raises(BackendError, match="was the MIG device destroyed"):
+            on(fake_of("dgx-a100", tmp_path), tmp_path).device_nodes(7, (14, 0))
+
+
+class TestHealth:
+    @pytest.mark.parametrize(
+        ("action", "state"),
+        [
+            (pynvml.NVML_GPU_RECOVERY_ACTION_NONE, "healthy"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET, "unhealthy"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT, "unhealthy"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN, "healthy"),
+        ],
+    )
+    def test_a_recovery_action_is_a_fault(self, tmp_path: Path, action: int, state: str) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        uuid = backend.inventory().gpus[2].uuid
+        fake.recovery[2] = action
+        assert {health.uuid: health.state for health in backend.health()}[uuid] == state
+
+    def test_a_driver_that_does_not_say_is_healthy(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        backend.inventory()
+        fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
+        assert {health.state for health in backend.health()} == {"healthy"}
+
+    def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        backend.inventory()
+        fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
+        assert {health.state for health in backend.health()} == {"unknown"}
+
+
+def test_without_the_library_the_error_says_what_to_look_at(tmp_path: Path) -> None:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        with pytest.raises(BackendError, match=r"does nvidia-smi work.*--driver-root"):
+            open_backend("nvml", node="n1", data=tmp_path)
+    else:
+        pynvml.nvmlShutdown()
+        pytest.skip("this machine has NVML")
