@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from fairlead.sandbox.apiserver import (
     deletion,
     faults,
+    impersonation,
     negotiation,
     patching,
     paths,
@@ -83,6 +84,7 @@ class Dispatcher:
             raise statuses.unauthorized()
         if user is ANONYMOUS and target.path not in paths.PUBLIC:
             raise statuses.unauthorized()
+        user = impersonation.effective(user, request.headers, self.state.authorizer)
         fault = await self._faults.strike(target, user)
         if fault is not None and not fault.after:
             if fault.drop:

@@ -157,7 +157,7 @@ class MalformedError(ValueError):
 
 
 def decode(data: bytes) -> Json:
-    """A body (`k8s\\0` and a runtime.Unknown) as JSON would have it. Raises UnsupportedError, MalformedError."""
+    """A body (magic number, then a runtime.Unknown) as JSON would have it. Raises UnsupportedError, MalformedError."""
     if not data.startswith(_MAGIC):
         raise MalformedError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""

@@ -135,7 +135,10 @@ class ApiServer:
     # -- the rim
     async def _serve(self, raw: web.BaseRequest) -> web.StreamResponse:
         body = await _read(raw)
-        headers = {name.lower(): value for name, value in raw.headers.items()}
+        headers: dict[str, str] = {}
+        for name, value in raw.headers.items():  # repeated headers are one list
+            key = name.lower()
+            headers[key] = f"{headers[key]}, {value}" if key in headers else value
         answer = (
             Response(413, b"Request entity too large\n", "text/plain")
             if body is None
