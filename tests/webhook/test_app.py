@@ -1,0 +1,307 @@
+"""The webhook as a program, against the sandbox's apiserver, as its own ServiceAccount with nothing but its RBAC."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.kube import errors
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.resources import (
+    JOBS,
+    MUTATING_WEBHOOKS,
+    NAMESPACES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    raw,
+)
+from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.manifests import load
+from fairlead.webhook import app
+from fairlead.webhook.app import WebhookOptions
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+SERVICE_ACCOUNTS = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
+TENANT_RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["*"]},
+    {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims", "resourceclaimtemplates"], "verbs": ["*"]},
+    {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},
+]
+
+
+@dataclass
+class Cluster:
+    """An apiserver with manifests/base, namespace ml, a tenant alice in it; the webhook where a test starts it."""
+
+    server: ApiServer
+    admin: Client
+    alice: Client
+    workdir: Path
+
+    def kubeconfig(self, user: str, groups: tuple[str, ...] = ()) -> Path:
+        path = self.workdir / f"{user.replace(':', '-')}.kubeconfig"
+        path.write_text(self.server.kubeconfig(user, groups=groups))
+        return path
+
+    @contextlib.asynccontextmanager
+    async def webhook(self, **options: Any) -> AsyncIterator[None]:
+        ready = asyncio.Event()
+        kubeconfig = self.kubeconfig(names.WEBHOOK_USER, SERVICE_ACCOUNTS)
+        given = WebhookOptions(kubeconfig=kubeconfig, bind="127.0.0.1:0", url="https://127.0.0.1:0", **options)
+        task = asyncio.create_task(app.run(given, ready=ready))
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        try:
+            if task.done():
+                await task
+            yield
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    server = ApiServer(workdir=tmp_path)
+    await server.start()
+    admin_config, alice_config = tmp_path / "admin", tmp_path / "alice"
+    admin_config.write_text(server.kubeconfig())
+    alice_config.write_text(server.kubeconfig("alice", groups=("system:authenticated",)))
+    try:
+        async with Client.connect(admin_config) as admin, Client.connect(alice_config) as alice:
+            applier = Applier(admin)
+            await applier.apply(load(ROOT / "manifests" / "base"))
+            await applier.apply(
+                [
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}},
+                    {
+                        "apiVersion": "rbac.authorization.k8s.io/v1",
+                        "kind": "ClusterRole",
+                        "metadata": {"name": "tenant"},
+                        "rules": TENANT_RULES,
+                    },
+                    {
+                        "apiVersion": "rbac.authorization.k8s.io/v1",
+                        "kind": "RoleBinding",
+                        "metadata": {"name": "alice", "namespace": "ml"},
+                        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tenant"},
+                        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}],
+                    },
+                ]
+            )
+            yield Cluster(server, admin, alice, tmp_path)
+    finally:
+        await server.stop()
+
+
+def template(name: str = "h100", class_name: str = names.GPU_CLASS) -> Json:
+    request = {"name": "gpu", "exactly": {"deviceClassName": class_name}}
+    return {"metadata": {"name": name, "namespace": "ml"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
+
+
+def pod(name: str = "p", *, claims: str | None = None, limits: Json | None = None, **metadata: Any) -> Json:
+    container: Json = {"name": "c", "image": "busybox", "resources": {"limits": limits or {}}}
+    spec: Json = {"containers": [container]}
+    if claims is not None:
+        spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": claims}]
+        container["resources"]["claims"] = [{"name": "gpu"}]
+    return {"metadata": {"name": name, "namespace": "ml"} | metadata, "spec": spec}
+
+
+def gates(stored: Any) -> list[str]:
+    return [gate["name"] for gate in stored["spec"].get("schedulingGates") or []]
+
+
+async def test_a_template_and_the_pod_that_follows_at_once_are_gated(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        await cluster.alice.create(RESOURCE_CLAIM_TEMPLATES, template())
+        stored = await cluster.alice.create(raw(PODS), pod(claims="h100"))
+    assert gates(stored) == [names.ADMISSION_GATE]
+
+
+async def test_legacy_limits_become_claims_that_the_apiserver_takes(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        stored = await cluster.alice.create(raw(PODS), pod(limits={names.LEGACY_GPU: 2, "cpu": "1"}))
+    assert gates(stored) == [names.ADMISSION_GATE]
+    assert stored["spec"]["resourceClaims"][0]["resourceClaimTemplateName"] == "fairlead-gpu-2"
+    assert stored["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
+
+
+async def test_a_jobs_gang_is_settled_in_its_template(cluster: Cluster) -> None:
+    spec = {
+        "parallelism": 4,
+        "completions": 4,
+        "template": {
+            "metadata": {"annotations": {names.GANG: "llm"}},
+            "spec": pod(limits={names.LEGACY_GPU: 1})["spec"] | {"restartPolicy": "Never"},
+        },
+    }
+    async with cluster.webhook():
+        job = await cluster.alice.create(raw(JOBS), {"metadata": {"name": "j", "namespace": "ml"}, "spec": spec})
+    assert job["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE] == "4"
+
+
+async def test_nonsense_is_refused_with_its_reason(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        with pytest.raises(errors.ApiError, match=r"Pod ml/p: .*0\.5 is not whole|is not whole"):
+            await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: "500m"}))
+        with pytest.raises(errors.ApiError, match="is no gang size"):
+            await cluster.alice.create(
+                PODS, pod(limits={names.LEGACY_GPU: 1}, annotations={names.GANG: "x", names.GANG_SIZE: "0"})
+            )
+
+
+async def test_members_that_disagree_are_refused_by_name(cluster: Cluster) -> None:
+    def member(name: str, size: str) -> Json:
+        annotations = {names.GANG: "llm", names.GANG_SIZE: size}
+        return pod(name, limits={names.LEGACY_GPU: 1}, annotations=annotations)
+
+    async with cluster.webhook():
+        await cluster.alice.create(PODS, member("a", "2"))
+        async with asyncio.timeout(10):  # the first member reaches the webhook's cache
+            while True:
+                try:
+                    await cluster.alice.create(PODS, member("b", "3"), dry_run=True)
+                except errors.ApiError as error:
+                    refused = error
+                    break
+    assert "member a of gang ml/llm says '2'" in str(refused)
+
+
+async def test_a_dry_run_leaves_no_trace(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        seen = await cluster.alice.create(raw(PODS), pod(limits={names.LEGACY_GPU: 1}), dry_run=True)
+        assert gates(seen) == [names.ADMISSION_GATE]
+        with pytest.raises(errors.NotFound):
+            await cluster.admin.get(PODS, "p", "ml")
+
+
+async def test_only_the_controller_and_allocators_remove_the_gate(cluster: Cluster) -> None:
+    release = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    config = cluster.kubeconfig(names.CONTROLLER_USER, SERVICE_ACCOUNTS)
+    async with cluster.webhook(), Client.connect(config) as controller:
+        for name in ("a", "b"):
+            await cluster.alice.create(PODS, pod(name, limits={names.LEGACY_GPU: 1}))
+        with pytest.raises(errors.ApiError, match="only the Fairlead controller removes"):
+            await cluster.alice.patch(PODS, "a", release, namespace="ml", kind=Patch.JSON)
+        for client, name in ((controller, "a"), (cluster.admin, "b")):
+            stored = await client.patch(raw(PODS), name, release, namespace="ml", kind=Patch.JSON)
+            assert gates(stored) == []
+
+
+async def test_whoever_rbac_lets_allocate_may_release_too(cluster: Cluster) -> None:
+    """A controller that runs with an operator's own credentials."""
+    user = "operator"
+    await Applier(cluster.admin).apply(
+        [
+            {
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": user},
+                "roleRef": {
+                    "apiGroup": "rbac.authorization.k8s.io",
+                    "kind": "ClusterRole",
+                    "name": names.CONTROLLER_ACCOUNT,
+                },
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+            }
+        ]
+    )
+    release = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    async with cluster.webhook(), Client.connect(cluster.kubeconfig(user)) as operator:
+        await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: 1}))
+        stored = await operator.patch(raw(PODS), "p", release, namespace="ml", kind=Patch.JSON)
+    assert gates(stored) == []
+
+
+async def test_a_claim_with_a_bad_configuration_is_refused(cluster: Cluster) -> None:
+    body = template()["spec"]["spec"]
+    body["devices"]["config"] = [
+        {"opaque": {"driver": names.DRIVER, "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": "Nonsense"}}}
+    ]
+    async with cluster.webhook():
+        with pytest.raises(errors.ApiError, match="'Nonsense' is none of GpuConfig, MigDeviceConfig"):
+            await cluster.alice.create(RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ml"}, "spec": body})
+
+
+async def test_a_webhook_that_is_down_blocks_only_what_says_that_it_is_ours(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        await cluster.alice.create(RESOURCE_CLAIM_TEMPLATES, template("nic", "nic.example.com"))
+    await cluster.alice.create(PODS, pod("plain"))
+    await cluster.alice.create(PODS, pod("foreign", claims="nic"))
+    with pytest.raises(errors.ApiError, match="fairlead"):
+        await cluster.alice.create(PODS, pod("ours", limits={names.LEGACY_GPU: 1}))
+    await cluster.admin.patch(NAMESPACES, "ml", {"metadata": {"labels": {names.IGNORE_LABEL: ""}}})
+    await cluster.alice.create(PODS, pod("exempt", limits={names.LEGACY_GPU: 1}))
+
+
+async def test_stopping_leaves_the_registration_unless_asked_to_remove_it(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        pass
+    assert (await cluster.admin.get(MUTATING_WEBHOOKS, "fairlead"))["webhooks"]
+    async with cluster.webhook(unregister=True):
+        pass
+    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
+        with pytest.raises(errors.NotFound):
+            await cluster.admin.get(resource, "fairlead")
+
+
+async def test_a_second_replica_serves_the_same_authority(cluster: Cluster) -> None:
+    async with cluster.webhook():
+        before = await cluster.admin.get(SECRETS, "fairlead-webhook-tls", names.NAMESPACE)
+        async with cluster.webhook():
+            after = await cluster.admin.get(SECRETS, "fairlead-webhook-tls", names.NAMESPACE)
+            await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: 1}))
+    assert before["data"] == after["data"]
+
+
+async def test_a_broken_registration_is_repaired(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "LOOK_AFTER_S", 0.01)
+    async with cluster.webhook():
+        await cluster.admin.delete(MUTATING_WEBHOOKS, "fairlead")
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(errors.NotFound):
+                    await cluster.admin.get(MUTATING_WEBHOOKS, "fairlead")
+                    break
+
+
+async def test_health_readiness_and_metrics_are_served(cluster: Cluster, unused_tcp_port: int) -> None:
+    import aiohttp
+
+    async with cluster.webhook(metrics_bind=f"127.0.0.1:{unused_tcp_port}"), aiohttp.ClientSession() as session:
+        await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: 1}))
+        texts = {}
+        for path in ("healthz", "readyz", "metrics"):
+            async with session.get(f"http://127.0.0.1:{unused_tcp_port}/{path}") as response:
+                assert response.status == 200
+                texts[path] = await response.text()
+    assert texts["readyz"] == "ok\n"
+    assert 'verdict="patched"' in texts["metrics"]
+    assert "fairlead_webhook_certificate_expiry_timestamp_seconds" in texts["metrics"]
+
+
+@pytest.mark.parametrize("url", ["http://x:1", "https://", "https://u@x:1", "https://x:1?a=b", "x"])
+async def test_a_url_that_means_nothing_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="write https://host:port"):
+        await app.run(WebhookOptions(url=url))
+
+
+async def test_without_its_namespace_the_webhook_says_what_is_missing(tmp_path: Path) -> None:
+    async with ApiServer(workdir=tmp_path) as server:
+        config = tmp_path / "config"
+        config.write_text(server.kubeconfig())
+        with pytest.raises(errors.NotFound, match="fairlead-system"):
+            await app.run(WebhookOptions(kubeconfig=config, bind="127.0.0.1:0", url="https://127.0.0.1:0"))
