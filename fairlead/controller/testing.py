@@ -35,9 +35,14 @@ def faults(
     answers: Iterable[tuple[Json, str, Json]],
     allocated: Iterable[Json] = (),
     consumed: Iterable[Json] = (),
+    together: bool = True,
 ) -> list[str]:
-    """Everything wrong with `answers`: (claim, node name, allocation), given what was taken before. [] is valid."""
+    """Everything wrong with `answers`: (claim, node name, allocation), given what was taken before. [] is valid.
+
+    `together` False: they were not given at one time, so `All` may lack shared devices that were full at its time.
+    """
     judge = _Judge(list(nodes), list(classes), list(slices), list(allocated), list(consumed))
+    judge.together = together
     for claim, node, allocation in answers:
         judge.claim(claim, node, allocation)
     judge.totals()
@@ -49,6 +54,7 @@ class _Judge:
         self, nodes: list[Json], classes: list[Json], slices: list[Json], allocated: list[Json], consumed: list[Json]
     ) -> None:
         self.found: list[str] = []
+        self.together = True
         self.nodes = {node["metadata"]["name"]: node["metadata"].get("labels", {}) for node in nodes}
         self.classes = {entry["metadata"]["name"]: entry.get("spec", {}) for entry in classes}
         self.devices: dict[Id, tuple[Json, Json]] = {}
@@ -172,7 +178,8 @@ class _Judge:
             self.used[key, name] = self.used.get((key, name), Fraction(0)) + value
 
     def _all(self, claim: str, node: str, request: str, ask: Json, results: list[Json]) -> None:
-        wanted = set()
+        wanted: set[Id] = set()
+        got = {_id(result) for result in results}
         for key, (device, spec) in self.devices.items():
             if key in self.unusable or not self._reaches(spec, device, node) or not self._selected(ask, key):
                 continue
@@ -184,8 +191,9 @@ class _Judge:
                 for name, value in takes.items()
             ):
                 continue
-            wanted.add(key)
-        if {_id(result) for result in results} != wanted or not wanted:
+            if self.together or key in got or not device.get("allowMultipleAllocations"):
+                wanted.add(key)
+        if got != wanted or not wanted:
             self.found.append(f"{claim}: request {request} wants all of {sorted(wanted)}, got {len(results)}")
 
     def _no_device_twice(self, claim: str, results: list[Json]) -> None:

@@ -279,6 +279,7 @@ class World:
             classes=self.class_json.values(),
             slices=self.slice_json.values(),
             answers=self.answers.values(),
+            together=False,
         )
 
 
