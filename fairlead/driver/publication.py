@@ -62,7 +62,8 @@ def plan(
 ) -> list[Write]:
     """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order."""
     bodies = [body_of(body) for body in desired]
-    current, obsolete = _match(pool, len(bodies), existing)
+    stored = list(existing)
+    current, obsolete = _match(pool, len(bodies), stored)
     generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in current.values()), default=0)
     changed = [
         index
@@ -76,8 +77,8 @@ def plan(
         return writes
     in_place = len(changed) == 1 and not missing and not obsolete
     if not in_place:
-        every = [slice_["spec"]["pool"].get("generation", 0) for slice_ in (*current.values(), *obsolete)]
-        generation = max(every, default=0) + 1
+        # Above all that readers may have seen, what is being deleted included.
+        generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in stored), default=0) + 1
         changed = sorted(current)
     for index in changed:
         slice_ = copy.deepcopy(current[index])
