@@ -8,6 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
+from fairlead import cel
 from fairlead.api import crds
 from fairlead.api.flavor import Flavor
 from fairlead.api.gang import Gang
@@ -104,6 +105,55 @@ def test_rules_say_what_a_schema_cannot() -> None:
     assert len(rules["Queue"]) == 2
     assert len(rules["Flavor"]) == 3
     assert all(rule["message"] for found in rules.values() for rule in found)
+
+
+def broken(kind: str, object_: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+    """Messages of the rules that the object breaks, evaluated as the apiserver does."""
+    messages = []
+
+    def visit(schema: dict[str, Any], value: Any, before: Any) -> None:
+        for rule in schema.get("x-kubernetes-validations", ()):
+            program = cel.compile(rule["rule"], cel.RULE)
+            transition = "oldSelf" in rule["rule"]
+            if transition and before is None:
+                continue
+            if program.evaluate({"self": value} | ({"oldSelf": before} if transition else {})) is not True:
+                messages.append(rule["message"])
+        if isinstance(value, dict):
+            for name, child in schema.get("properties", {}).items():
+                if name in value:
+                    visit(child, value[name], before.get(name) if isinstance(before, dict) else None)
+        if isinstance(value, list):
+            for item in value:
+                visit(schema["items"], item, None)
+
+    visit(schema_of(kind), object_, old)
+    return messages
+
+
+def test_the_rules_hold_where_they_should_and_break_where_they_should() -> None:
+    def queue(**spec: Any) -> dict[str, Any]:
+        return {"metadata": {"name": "ml"}, "spec": spec}
+
+    def flavor(**spec: Any) -> dict[str, Any]:
+        return {"metadata": {"name": "f"}, "spec": {"deviceSelector": "true"} | spec}
+
+    capacity = {"measure": "Capacity", "capacityName": "memory"}
+    assert broken("Queue", {"metadata": {"name": "ml"}}) == []
+    assert broken("Queue", queue(parent="root", flavors=[{"flavor": "x", "deserved": 1, "limit": 1}])) == []
+    assert broken("Queue", queue(flavors=[{"flavor": "x", "deserved": "2Gi", "limit": 1}])) == []
+    assert broken("Queue", queue(flavors=[{"flavor": "x", "deserved": 2, "limit": 1}])) == [
+        "limit must not be below deserved"
+    ]
+    assert broken("Queue", queue(parent="ml")) == ["spec.parent: a queue cannot be its own parent"]
+    assert broken("Flavor", flavor(measure="Devices")) == []
+    assert broken("Flavor", flavor(**capacity)) == []
+    assert broken("Flavor", flavor(measure="Capacity"))[0].startswith("capacityName is required")
+    assert broken("Flavor", flavor(measure="Share", capacityName="memory"))[0].startswith("capacityName is required")
+    assert broken("Flavor", flavor(**capacity), flavor(**capacity)) == []
+    assert broken("Flavor", flavor(measure="Devices"), flavor(measure="Share"))[0].startswith("measure is immutable")
+    changed = broken("Flavor", flavor(measure="Capacity", capacityName="cores"), flavor(**capacity))
+    assert changed[0].startswith("capacityName is immutable")
 
 
 def as_json_schema(node: dict[str, Any]) -> dict[str, Any]:
