@@ -83,8 +83,8 @@ def _own_schema(model: str, own: dict[str, str]) -> TypeSchema:
 
 
 def _type_description(cls: Any) -> str:
-    text = (cls.__doc__ or "").strip()
-    return "" if text == cls.__name__ else text
+    """The first paragraph of the model's docstring; the rest explains the generator."""
+    return " ".join((cls.__doc__ or "").split("Attributes:")[0].split())
 
 
 def _field(model: str, name: str, type_: str, required: bool, description: str) -> Field:

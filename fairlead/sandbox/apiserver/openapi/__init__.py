@@ -1,0 +1,91 @@
+"""OpenAPI v3, one document per group version, as kubectl reads it: explain, apply, server-side validation.
+
+Documents are made when asked for and kept as long as the kinds of their group version are the same; the index costs no
+document. Version 2 is answered with an empty one: kubectl since 1.27 asks for 3 first and needs no 2.
+Source: k8s.io/kube-openapi/pkg/handler3, k8s.io/apiserver's OpenAPI builder (1.36).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import lru_cache
+
+from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry
+from fairlead.sandbox.apiserver.openapi.components import components
+from fairlead.sandbox.apiserver.openapi.operations import paths_of
+
+_PLAIN = (".well-known/openid-configuration", "api", "apis", "openid/v1/jwks", "version")
+_INFO: Json = {"title": "Kubernetes", "version": "v1.36.2"}
+
+
+def document(path: str, registry: Registry) -> bytes | None:
+    """The index for "", a group version's document for "api/v1" or "apis/<group>/<version>"; None for what is not there."""
+    if not path:
+        return _index(registry)
+    if path in _plain_paths(registry):
+        return _encode({"openapi": "3.0.0", "info": _INFO, "paths": {}, "components": {"schemas": {}}})
+    parts = path.split("/")
+    if parts[0] == "api" and len(parts) == 2:
+        kinds = registry.in_version("", parts[1])
+    elif parts[0] == "apis" and len(parts) == 3:
+        kinds = registry.in_version(parts[1], parts[2])
+    else:
+        return None
+    return _made(tuple(kinds)) if kinds else None
+
+
+def v2(registry: Registry) -> bytes:
+    """A document that is valid and says nothing."""
+    return _encode({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
+
+
+@lru_cache(maxsize=64)
+def _made(kinds: tuple[Kind, ...]) -> bytes:
+    paths: Json = {}
+    for kind in kinds:
+        paths |= paths_of(kind)
+    return _encode(
+        {
+            "openapi": "3.0.0",
+            "info": _INFO,
+            "paths": dict(sorted(paths.items())),
+            "components": {"schemas": components(kinds)},
+        }
+    )
+
+
+def _plain_paths(registry: Registry) -> list[str]:
+    return [*_PLAIN, *(f"apis/{group}" for group in registry.groups() if group)]
+
+
+def _index(registry: Registry) -> bytes:
+    paths = {path: _entry(path, path) for path in _plain_paths(registry)}
+    for group, versions in registry.groups().items():
+        for version in versions:
+            path = f"apis/{group}/{version}" if group else f"api/{version}"
+            paths[path] = _entry(path, _identity(registry.in_version(group, version)))
+    return _encode({"paths": dict(sorted(paths.items()))})
+
+
+def _entry(path: str, identity: str) -> Json:
+    digest = hashlib.sha512(identity.encode()).hexdigest().upper()
+    return {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+
+
+def _identity(kinds: list[Kind]) -> str:
+    """What tells one state of a group version from another without making its document: clients cache by this."""
+    shown = [
+        (
+            kind.plural,
+            kind.kind,
+            [one.name for one in kind.subresources],
+            kind.strategy.schema if kind.strategy.custom_resource else type(kind.strategy).__name__,
+        )
+        for kind in kinds
+    ]
+    return json.dumps(shown, sort_keys=True)
+
+
+def _encode(value: Json) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
