@@ -59,6 +59,10 @@ def _result(key: str, pick: Pick, share_ids: ShareIds) -> DeviceResult:
 def _configs(claim: ClaimAsk, picks: Sequence[Pick], classes: Mapping[str, resource.DeviceClass]) -> list[DeviceConfig]:
     """Class configs, per request in the claim's order, then the claim's own in its order."""
     configs: list[DeviceConfig] = []
+    if not claim.spec.devices.config and not any(
+        classes[ask.class_name].spec.config for asks in claim.alternatives for ask in asks
+    ):
+        return configs
     chosen = {pick.ask.request: pick.ask for pick in picks}
     for asks in claim.alternatives:
         ask = chosen.get(asks[0].request)

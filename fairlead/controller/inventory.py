@@ -47,6 +47,7 @@ class Device:
         "_values",
         "draws",
         "everywhere",
+        "home",
         "local",
         "name",
         "node",
@@ -81,6 +82,9 @@ class Device:
         self.use: Use | None = None
         self.order = 0
         self.view: DeviceView | None = None  # built by the selectors when first asked
+        self.home: tuple[object, object] | None = (
+            None  # island and NUMA node: where within its node, as placement sees it; worked out when first asked
+        )
         self._values: dict[str, frozenset[Value]] | None = None
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller import allocator
 from fairlead.controller.allocator import Answer, Budget, Offer, Pick, Verdict
-from fairlead.controller.placement_prefer import preferred
+from fairlead.controller.placement_prefer import free_of, preferred, tightest
 from fairlead.controller.placement_spots import Site, Sites, Spots
 
 if TYPE_CHECKING:
@@ -127,9 +127,10 @@ class Placer:
         found = self.sites.candidates(site, ask)
         if not found.plain:
             return None
-        ordered = preferred(ask, found, self.ledger)[: ask.count]
-        if len(ordered) < ask.count or not all(self.ledger.free(device) for device in ordered):
+        free = free_of(found, self.ledger)
+        if len(free) < ask.count:
             return None
+        ordered = tightest(free, ask.count)[: ask.count]
         self.ledger.taken.update(ordered)
         return Answer(Verdict.FOUND, picks=[[Pick(ask, device, ()) for device in ordered]])
 

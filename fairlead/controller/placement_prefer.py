@@ -7,7 +7,7 @@ Changes only the order: what is possible stays possible.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.api.names import NUMA_NODE
 from fairlead.controller.counters import share
@@ -22,44 +22,60 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_ledger import Ledger
 
 ISLAND = "nvlinkDomain"
+T = TypeVar("T")
 
 
 def preferred(ask: Ask, found: Candidates, ledger: Ledger) -> Sequence[Device]:
-    """The candidates, free or not, best first. Ties keep the inventory's order."""
+    """The candidates that are free, best first. Ties keep the inventory's order."""
+    if ask.admin:
+        return found.devices
     if found.plain:
-        free = [device for device in found.devices if ledger.free(device)]
-        return tightest(free, ask.count) + [device for device in found.devices if not ledger.free(device)]
+        return tightest(free_of(found, ledger), ask.count)
     return sorted(found.devices, key=lambda device: _cost(device, ledger))
+
+
+def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
+    """Of whole devices without counters, those that nobody has."""
+    taken = ledger.taken
+    if ledger.empty:
+        return [device for device in found.devices if device not in taken]
+    return [device for device in found.devices if device.use is None and device not in taken]
 
 
 def tightest(free: list[Device], count: int) -> list[Device]:
     """Whole devices: the smallest island with enough of them, in it the smallest NUMA node; else the largest first."""
     if len(free) <= 1 or len(free) == count:
         return free
-    return _by_group(free, count, (_island, _numa))
+    islands: dict[object, dict[object, list[Device]]] = {}
+    for device in free:
+        island, numa = _home(device)
+        islands.setdefault(island, {}).setdefault(numa, []).append(device)
+    ordered: list[Device] = []
+    for nodes in _by_fit(list(islands.values()), count, _total) if len(islands) > 1 else islands.values():
+        for devices in _by_fit(list(nodes.values()), count, len) if len(nodes) > 1 else nodes.values():
+            ordered += devices
+    return ordered
 
 
-def _by_group(devices: list[Device], count: int, keys: tuple[Callable[[Device], object], ...]) -> list[Device]:
-    if not keys:
-        return devices
-    groups: dict[object, list[Device]] = {}
-    for device in devices:
-        groups.setdefault(keys[0](device), []).append(device)
-    if len(groups) == 1:
-        return _by_group(devices, count, keys[1:])
-    # Groups that hold the request whole, smallest first; then the others, largest first.
-    ordered = sorted(
-        groups.values(), key=lambda group: (len(group) < count, len(group) if len(group) >= count else -len(group))
+def _by_fit(groups: list[T], count: int, size: Callable[[T], int]) -> list[T]:
+    """Groups that hold the request whole, smallest first; then the others, largest first."""
+    sizes = [size(group) for group in groups]
+    order = sorted(
+        range(len(groups)),
+        key=lambda number: (sizes[number] < count, sizes[number] if sizes[number] >= count else -sizes[number]),
     )
-    return [device for group in ordered for device in _by_group(group, count, keys[1:])]
+    return [groups[number] for number in order]
 
 
-def _island(device: Device) -> object:
-    return device.values(f"{device.pool.driver}/{ISLAND}")
+def _total(nodes: dict[object, list[Device]]) -> int:
+    return sum(map(len, nodes.values()))
 
 
-def _numa(device: Device) -> object:
-    return device.values(NUMA_NODE)
+def _home(device: Device) -> tuple[object, object]:
+    home = device.home
+    if home is None:
+        home = device.home = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
+    return home
 
 
 def _cost(device: Device, ledger: Ledger) -> tuple[float, float, int]:

@@ -80,6 +80,9 @@ class Shapes:
 
 def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Member]]:
     """Members that share a claim which is still to be allocated, directly or through others."""
+    used = [key for member in gang.members for key in member.claims]
+    if len(set(used)) == len(used) and all(key in claims for key in used):
+        return [[member] for member in gang.members]  # nothing is shared
     group_of_claim: dict[str, int] = {}
     groups: dict[int, list[Member]] = {}
     for number, member in enumerate(gang.members):

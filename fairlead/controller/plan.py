@@ -180,14 +180,14 @@ class _Decision:
 
     def _place(self, gang: GangRequest, units: list[Unit], *, spread: bool) -> Outcome:
         """What failed once in this decision fails again: nothing is given back."""
-        signature = _signature(gang, units, spread=spread)
-        known = self.failed.get(signature)
-        if known is not None:
-            return _for_gang(known, units)
+        if self.failed:
+            known = self.failed.get(_signature(gang, units, spread=spread))
+            if known is not None:
+                return _for_gang(known, units)
         budget = Budget(self.snapshot.search_steps)
         outcome = self.domains.place(gang, units, budget, spread=spread)
         if outcome.verdict is not Verdict.FOUND:
-            self.failed[signature] = outcome
+            self.failed[_signature(gang, units, spread=spread)] = outcome
         return outcome
 
     def _admit(self, entry: Entry, placed: list[Placed], charge: Charge) -> None:

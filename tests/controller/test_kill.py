@@ -13,30 +13,31 @@ GANG = 3
 STEPS_MAX = 40
 
 
+async def one_life(bench: Bench, step: int, *, after: bool) -> bool:
+    """One gang, one controller killed at write `step`, one that is not. False when the gang needed fewer writes."""
+    life = Life(step, after=after)
+    pods = await bench.gang(f"g{step}", GANG, template="four")
+    await bench.mortal(life, lambda: bench.bound(pods))
+    released = [pod for pod in pods if not bench.gated([pod])]
+    if released:
+        assert len(bench.allocated()) == GANG, f"step {step}: {released} released early\n{bench.describe()}"
+    async with bench.controller():
+        await bench.until(lambda: bench.running(pods), f"the gang is whole after step {step}: {life.done}")
+        assert bench.watchdog.held == 4 * GANG
+        bench.check()
+        await bench.delete(pods)
+        await bench.until(lambda: bench.watchdog.held == 0, f"all is given back after step {step}")
+        await bench.until(lambda: bench.claims.all() == [], f"no claim is left after step {step}")
+    return life.left is not None and life.left <= 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_controller_killed_at_any_write_leaves_a_gang_that_the_next_one_makes_whole(bench: Bench, after: bool):
     await bench.template("four", 4)
     for step in range(1, STEPS_MAX):
-        name = f"g{step}"
-        life = Life(step, after=after)
-        pods = await bench.gang(name, GANG, template="four")
-        await bench.mortal(life, lambda pods=pods: bench.bound(pods))  # type: ignore[misc]
-        died = life.left is not None and life.left <= 0
-        released = [pod for pod in pods if not bench.gated([pod])]
-        if released:
-            assert len(bench.allocated()) == GANG, f"step {step}: {released} released early\n{bench.describe()}"
-        async with bench.controller():
-            await bench.until(
-                lambda pods=pods: bench.running(pods), f"the gang is whole after step {step}: {life.done}"
-            )  # type: ignore[misc]
-            assert bench.watchdog.held == 4 * GANG
-            bench.check()
-            await bench.delete(pods)
-            await bench.until(lambda: bench.watchdog.held == 0, f"all is given back after step {step}")
-            await bench.until(lambda: bench.claims.all() == [], f"no claim is left after step {step}")
-        if not died:
+        if not await one_life(bench, step, after=after):
             assert step > 3 * GANG
             return
     raise AssertionError("the protocol has more writes than expected")
