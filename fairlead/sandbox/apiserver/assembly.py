@@ -6,22 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from random import Random
 
-from fairlead.sandbox.apiserver import bootstrap
+from fairlead.sandbox.apiserver import admission, bootstrap
 from fairlead.sandbox.apiserver.authn import Tokens
-from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
+from fairlead.sandbox.apiserver.kinds import catalogue
+from fairlead.sandbox.apiserver.kinds.base import Registry
 from fairlead.sandbox.apiserver.rbac import Rbac
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.store import Store
-
-
-def _kinds() -> list[Kind]:
-    try:
-        from fairlead.sandbox.apiserver.kinds import catalogue
-    except ImportError:  # the kinds half has not landed
-        from fairlead.sandbox.apiserver.testing import open_kinds
-
-        return open_kinds()
-    return catalogue.kinds()
 
 
 def assemble(
@@ -35,7 +26,7 @@ def assemble(
     """A state whose history starts now: nothing older can be watched, as after a real one's start."""
     state = State(
         Store(history_limit=history_limit),
-        Registry(_kinds()),
+        Registry(catalogue.kinds()),
         clock,
         random,
         Tokens(random),
@@ -44,14 +35,6 @@ def assemble(
     if authorize:
         state.authorizer = Rbac(state)
     bootstrap.populate(state)
-    _admit(state)
+    state.admission = admission.chain(state)
     state.store.compact()
     return state
-
-
-def _admit(state: State) -> None:
-    try:
-        from fairlead.sandbox.apiserver import admission
-    except ImportError:  # the kinds half has not landed
-        return
-    state.admission = admission.chain(state)

@@ -21,7 +21,6 @@ from fairlead.sandbox.apiserver import (
     watching,
     writing,
 )
-from fairlead.sandbox.apiserver.authn import ANONYMOUS
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, text_response
 from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
@@ -81,8 +80,6 @@ class Dispatcher:
         target = target_of(request)
         user = self.state.tokens.user_of(request.headers.get("authorization", ""))
         if user is None:
-            raise statuses.unauthorized()
-        if user is ANONYMOUS and target.path not in paths.PUBLIC:
             raise statuses.unauthorized()
         user = impersonation.effective(user, request.headers, self.state.authorizer)
         fault = await self._faults.strike(target, user)

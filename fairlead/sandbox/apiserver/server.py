@@ -17,15 +17,25 @@ from typing import Self
 import yaml
 from aiohttp import web
 
-from fairlead.sandbox.apiserver import assembly, tls
+from fairlead.sandbox.apiserver import assembly, statuses, tls
 from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, warning_header
+from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, warning_header
 from fairlead.sandbox.apiserver.faults import Faults
 from fairlead.sandbox.apiserver.state import State
 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0
+_TOO_LARGE = Response(
+    413,
+    encode(
+        statuses.status_of(
+            statuses.ApiError(
+                413, "RequestEntityTooLarge", f"Request entity too large: limit is {BODY_LIMIT_BYTES}", {}
+            )
+        )
+    ),
+)
 
 
 def utc_now() -> datetime:
@@ -140,7 +150,7 @@ class ApiServer:
             key = name.lower()
             headers[key] = f"{headers[key]}, {value}" if key in headers else value
         answer = (
-            Response(413, b"Request entity too large\n", "text/plain")
+            _TOO_LARGE
             if body is None
             else await self.dispatcher.handle(Request.of(raw.method, raw.raw_path, headers, body))
         )

@@ -13,7 +13,7 @@ from random import Random
 from typing import Protocol
 from uuid import UUID
 
-from fairlead.sandbox.apiserver.authn import Tokens
+from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
 from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, NoAdmission, Registry, UserInfo
 from fairlead.sandbox.apiserver.store import Store
 
@@ -31,8 +31,10 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
+    """Everybody who is somebody may do everything."""
+
     def allows(self, user: UserInfo, access: Access) -> bool:
-        return True
+        return user is not ANONYMOUS
 
     def explain(self, user: UserInfo, access: Access) -> tuple[bool, str]:
         return True, ""

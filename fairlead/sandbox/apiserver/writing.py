@@ -250,7 +250,7 @@ def commit(call: Call, stored: Stored, new: Json) -> Stored:
     current = store.get(kind.storage, stored.key)
     if current is None or current.revision != stored.revision:
         raise Moved(f"{kind.group_resource} {stored.key} changed while it was written")
-    if kept == stored.obj:
+    if _content(kept) == _content(stored.obj):
         return stored
     if releasable(kind, new):
         if not call.context.dry_run:
@@ -262,6 +262,11 @@ def commit(call: Call, stored: Stored, new: Json) -> Stored:
     result = store.put(kind.storage, stored.key, kept, expect=stored.revision)
     kind.strategy.committed(stored.obj, result.obj, call.context)
     return result
+
+
+def _content(obj: Json) -> Json:
+    """The object without the version that it came in."""
+    return {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
 
 
 def releasable(kind: Kind, obj: Json) -> bool:
