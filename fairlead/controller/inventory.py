@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairlead.controller import nodes_selector
 from fairlead.controller.capacity import amount, qualified
@@ -250,6 +250,7 @@ class Inventory:
         self._roaming: dict[tuple[str, str], Pool] = {}
         self._on_node: dict[str, NodeDevices] = {}
         self.version = 0  # grows with every change
+        self.memo: dict[Any, Any] = {}  # for decisions: what stays true whatever changes here
 
     # ------------------------------------------------------------------------------------------------- feeding
 

@@ -61,7 +61,7 @@ class _Decision:
         self.snapshot = snapshot
         self.share_ids = share_ids
         self.selectors = Selectors()
-        self.compiler = Compiler(snapshot.classes)
+        self.compiler = Compiler(snapshot.classes, snapshot.inventory.memo.setdefault(Compiler, {}))
         self.shapes = Shapes(self.compiler)
         self.sites = Sites(snapshot.nodes.all(), snapshot.inventory, self.selectors)
         self.ledger = Ledger()
