@@ -1,6 +1,7 @@
 """Gangs as pods and claims show them, which claim counts, and what recovery makes of it. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,7 +51,7 @@ def pod(name, *, gang=None, size=None, gated=True, phase="Pending", node="", cla
 
 
 def claim(name, owner, *, node=None, reserved=(), ours=False, age_s=0.0, **meta):
-    status = {}
+    status: dict[str, Any] = {}
     if node:
         status["allocation"] = {
             "devices": {"results": [{"request": "r", "driver": names.DRIVER, "pool": node, "device": name}]},

@@ -1,0 +1,247 @@
+"""The client, the informer and the lease against an apiserver that keeps all the rules: the sandbox's, over TLS.
+
+Where KUBEBUILDER_ASSETS or a cluster is at hand the same calls are made by e2e. Here also: what a broken connection, an
+apiserver that is away, and a compacted history do to an informer that follows a resource for a while.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.coordination import Lease
+from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.kube.informer import Informer
+from fairlead.kube.lease import LeaderLease
+from fairlead.kube.limits import Backoff
+from fairlead.kube.resources import CONFIG_MAPS, LEASES, NAMESPACES, NODES, PODS
+from fairlead.sandbox.apiserver.faults import Fault
+from fairlead.sandbox.apiserver.server import ApiServer
+
+QUICK = Backoff(base_s=0.02, max_s=0.2)
+
+
+@pytest.fixture
+async def apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    server = ApiServer(workdir=tmp_path, random=Random(1), history_limit=200)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+async def client(apiserver: ApiServer, tmp_path: Path) -> AsyncIterator[Client]:
+    kubeconfig = tmp_path / "admin.yaml"
+    kubeconfig.write_text(apiserver.kubeconfig("admin", groups=("system:masters",)))
+    async with Client.connect(kubeconfig) as connected:
+        await connected.create(NAMESPACES, {"metadata": {"name": "ml"}})
+        yield connected
+
+
+def config(name: str, **data: str):
+    return {"metadata": {"name": name, "namespace": "ml"}, "data": data}
+
+
+async def test_objects_are_made_read_changed_and_deleted(client: Client):
+    made = await client.create(CONFIG_MAPS, config("a", x="1"))
+    with pytest.raises(errors.AlreadyExists):
+        await client.create(CONFIG_MAPS, config("a"))
+    changed = await client.patch(CONFIG_MAPS, "a", {"data": {"y": "2"}}, namespace="ml")
+    assert changed["data"] == {"x": "1", "y": "2"}
+    with pytest.raises(errors.Conflict):
+        await client.replace(CONFIG_MAPS, made | {"data": {}})
+    replaced = await client.replace(CONFIG_MAPS, changed | {"data": {"z": "3"}})
+    assert replaced["data"] == {"z": "3"}
+    with pytest.raises(errors.Conflict):
+        await client.delete(CONFIG_MAPS, "a", "ml", uid="another")
+    await client.delete(CONFIG_MAPS, "a", "ml", uid=made["metadata"]["uid"])
+    with pytest.raises(errors.NotFound):
+        await client.get(CONFIG_MAPS, "a", "ml")
+
+
+async def test_a_merge_patch_with_a_stale_version_is_a_conflict(client: Client):
+    made = await client.create(CONFIG_MAPS, config("a", x="1"))
+    version = {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}}
+    await client.patch(CONFIG_MAPS, "a", version | {"data": {"x": "2"}}, namespace="ml")
+    with pytest.raises(errors.Conflict):
+        await client.patch(CONFIG_MAPS, "a", version | {"data": {"x": "3"}}, namespace="ml")
+
+
+async def test_a_failed_test_in_a_json_patch_is_invalid_and_changes_nothing(client: Client):
+    await client.create(CONFIG_MAPS, config("a", x="1"))
+    patch = [
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "0"},
+        {"op": "remove", "path": "/data/x"},
+    ]
+    with pytest.raises(errors.Invalid):
+        await client.patch(CONFIG_MAPS, "a", patch, namespace="ml", kind=Patch.JSON)
+    assert (await client.get(CONFIG_MAPS, "a", "ml"))["data"] == {"x": "1"}
+
+
+async def test_server_side_apply_owns_fields_and_yields_only_by_force(client: Client):
+    await client.patch(CONFIG_MAPS, "a", config("a", x="1"), namespace="ml", kind=Patch.APPLY, field_manager="one")
+    with pytest.raises(errors.Conflict):
+        await client.patch(CONFIG_MAPS, "a", config("a", x="2"), namespace="ml", kind=Patch.APPLY, field_manager="two")
+    taken = await client.patch(
+        CONFIG_MAPS, "a", config("a", x="2"), namespace="ml", kind=Patch.APPLY, field_manager="two", force=True
+    )
+    assert taken["data"] == {"x": "2"}
+
+
+async def test_a_list_in_many_pages_is_whole_and_one_that_expires_midway_too(client: Client, apiserver: ApiServer):
+    for number in range(12):
+        await client.create(CONFIG_MAPS, config(f"c{number:02}"))
+    listing = await client.list(CONFIG_MAPS, "ml", page=5)
+    names = [item["metadata"]["name"] for item in listing.items if item["metadata"]["name"].startswith("c")]
+    assert names == [f"c{number:02}" for number in range(12)]
+    apiserver.faults.add(Fault(verb="list", resource="configmaps", count=1, delay_s=0.0))  # the first page passes
+    apiserver.faults.fail(410, verb="list", resource="configmaps", reason="Expired")
+    again = await client.list(CONFIG_MAPS, "ml", page=5)
+    assert {item["metadata"]["name"] for item in again.items} >= set(names)
+
+
+async def test_typed_objects_come_back_typed(client: Client):
+    await client.create(NODES, {"metadata": {"name": "n1"}, "status": {}})
+    node = await client.get(NODES, "n1")
+    assert node.metadata.uid
+    assert not node.ready
+    (listed,) = (await client.list(NODES)).items
+    assert listed.metadata == node.metadata
+
+
+async def test_who_may_not_is_told_what_and_whom(apiserver: ApiServer, client: Client, tmp_path: Path):
+    path = tmp_path / "nobody.yaml"
+    path.write_text(apiserver.kubeconfig("nobody"))
+    async with Client.connect(path) as nobody:
+        with pytest.raises(errors.Forbidden, match=r'User "nobody" cannot list resource "nodes"'):
+            await nobody.list(NODES)
+
+
+async def test_a_wrong_token_is_unauthorized(apiserver: ApiServer, tmp_path: Path):
+    path = tmp_path / "wrong.yaml"
+    text = apiserver.kubeconfig("admin")
+    token = text[text.index("token:") :].split()[1]
+    path.write_text(text.replace(token, "wrong"))
+    async with Client.connect(path) as client:
+        with pytest.raises(errors.Unauthorized):
+            await client.list(NODES)
+
+
+@contextlib.asynccontextmanager
+async def following(client: Client) -> AsyncIterator[Informer[resources.Raw]]:
+    informer = Informer(client, CONFIG_MAPS, namespace="ml", backoff=QUICK)
+    task = asyncio.create_task(informer.run())
+    await asyncio.wait_for(informer.synced.wait(), 10)
+    yield informer
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def versions(items) -> dict[str, str]:
+    """Items of a list carry no kind, those of a watch do: what they are is compared by name and version."""
+    return {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in items}
+
+
+async def same(informer: Informer[resources.Raw], client: Client) -> None:
+    """The copy becomes equal to what the apiserver lists."""
+    listed = versions((await client.list(CONFIG_MAPS, "ml")).items)
+    async with asyncio.timeout(10):
+        while versions(informer.all()) != listed:  # noqa: ASYNC110 - what is awaited is a state, not an event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_copy_stays_equal_through_every_fault(client: Client, apiserver: ApiServer):
+    """Random changes and random faults; at the end, and at each rest, copy and list are the same."""
+    dice = Random(20261121)
+    heard: dict[str, str] = {}
+    async with following(client) as informer:
+
+        def note(change) -> None:
+            if change.new is None:
+                assert heard.pop(change.key) is not None
+            else:
+                assert (change.old is None) == (change.key not in heard)
+                heard[change.key] = change.new["metadata"]["resourceVersion"]
+
+        informer.subscribe(note)
+        for step in range(150):
+            name = f"c{dice.randrange(8)}"
+            match dice.randrange(9):
+                case 0 | 1 | 2:
+                    with contextlib.suppress(errors.AlreadyExists):
+                        await client.create(CONFIG_MAPS, config(name, step=str(step)))
+                case 3 | 4:
+                    with contextlib.suppress(errors.NotFound):
+                        informer.note(
+                            await client.patch(CONFIG_MAPS, name, {"data": {"step": str(step)}}, namespace="ml")
+                        )
+                case 5:
+                    with contextlib.suppress(errors.NotFound):
+                        await client.delete(CONFIG_MAPS, name, "ml")
+                case 6:
+                    apiserver.faults.close_watches("configmaps")
+                case 7:
+                    apiserver.faults.fail(
+                        dice.choice([410, 429, 500]), verb=dice.choice(["watch", "list"]), resource="configmaps"
+                    )
+                    apiserver.faults.close_watches("configmaps")
+                case _:
+                    apiserver.faults.clear()
+                    await same(informer, client)
+        apiserver.faults.clear()
+        await same(informer, client)
+        assert set(heard) == {f"ml/{item['metadata']['name']}" for item in informer.all()}
+
+
+async def test_a_copy_catches_up_after_the_apiserver_was_away_and_forgot(client: Client, apiserver: ApiServer):
+    async with following(client) as informer:
+        await client.create(CONFIG_MAPS, config("before"))
+        await same(informer, client)
+        away = apiserver.faults.add(Fault(verb="watch", resource="configmaps", drop=True, count=None))
+        apiserver.faults.close_watches("configmaps")
+        await client.delete(CONFIG_MAPS, "before", "ml")
+        for number in range(250):  # more than the history keeps
+            await client.patch(NAMESPACES, "ml", {"metadata": {"annotations": {"n": str(number)}}})
+        await client.create(CONFIG_MAPS, config("after"))
+        apiserver.faults.remove(away)
+        await same(informer, client)
+        assert "ml/before" not in informer
+
+
+async def test_of_two_candidates_one_leads_and_the_other_follows(client: Client):
+    def candidate(identity: str) -> LeaderLease:
+        return LeaderLease(
+            client, namespace="ml", name="leader", identity=identity, duration_s=1.5, renew_deadline_s=1.0, retry_s=0.1
+        )
+
+    first, second = candidate("one"), candidate("two")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.5)
+    assert not waiting.done()
+    await first.release()
+    await asyncio.wait_for(waiting, 5)
+    lease = await client.get(LEASES, "leader", "ml")
+    assert isinstance(lease, Lease)
+    assert lease.spec.holder_identity == "two"
+    assert lease.spec.lease_transitions == 1
+    await second.release()
+
+
+async def test_events_are_accepted_and_counted(client: Client):
+    await client.create(PODS, {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"containers": [{"name": "c", "image": "i"}]}})  # fmt: skip
+    pod = await client.get(PODS, "p", "ml")
+    recorder = EventRecorder(client, "test")
+    task = asyncio.create_task(recorder.run())
+    for _ in range(3):
+        recorder.record(Regarding.of(PODS, pod), "Waiting", "no devices", type="Warning")
+    await recorder.drain()
+    (event,) = (await client.list(resources.EVENTS, "ml", fields="involvedObject.name=p")).items
+    assert (event.reason, event.count, event.type) == ("Waiting", 3, "Warning")
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
