@@ -114,6 +114,10 @@ class Keeper:
             "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
         }
         if secret is None:
-            await self.client.create(SECRETS, body, self.namespace)
+            try:
+                await self.client.create(SECRETS, body, self.namespace)
+            except errors.NotFound as error:
+                text = f"{error}: the webhook keeps its certificate in a Secret there; apply manifests/base first"
+                raise errors.NotFound(text, status=error.status, reason=error.reason) from error
             return
         await self.client.replace(SECRETS, secret | {"data": body["data"]})

@@ -303,5 +303,5 @@ async def test_without_its_namespace_the_webhook_says_what_is_missing(tmp_path: 
     async with ApiServer(workdir=tmp_path) as server:
         config = tmp_path / "config"
         config.write_text(server.kubeconfig())
-        with pytest.raises(errors.NotFound, match="fairlead-system"):
+        with pytest.raises(errors.NotFound, match=r"fairlead-system.*apply manifests/base first"):
             await app.run(WebhookOptions(kubeconfig=config, bind="127.0.0.1:0", url="https://127.0.0.1:0"))
