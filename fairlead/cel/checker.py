@@ -80,6 +80,8 @@ class _Checker:
         return type_
 
     def report(self, pos: int, message: str, hint: str | None = None) -> Type:
+        if not self.environment.checked:
+            return t.DYN
         self.issues.append(Issue(message, pos, hint))
         return t.ERROR
 
@@ -270,6 +272,11 @@ class _Checker:
                 chosen.append(overload)
                 outcome = self.current(outcome)
                 result = outcome if result is None or result == outcome else t.DYN
+        if result is None and not self.environment.checked:
+            chosen = [
+                overload for overload in functions if overload.member == member and len(overload.params) == len(args)
+            ]
+            result = t.DYN
         if result is None:
             return self.set(node, self.no_match(node, functions, args, member=member))
         self.checked.overloads[node.id] = tuple(chosen)

@@ -118,6 +118,8 @@ class Compiler:
             return operator.itemgetter(self.variable(reference))
         if isinstance(node, ast.Ident):
             slot = self.local(node.name)
+            if slot is None:
+                return _fails(f"no such attribute(s): {node.name}")
             return self.lazy.get(slot) or operator.itemgetter(slot)
         if isinstance(node, ast.Select):
             return self.select(node)
@@ -129,14 +131,16 @@ class Compiler:
             return self.map_literal(node)
         from fairlead.cel.loops import make_loop
 
+        if isinstance(node, ast.Struct):
+            return _fails(f"unknown message type: {node.name}")
         assert isinstance(node, ast.Comprehension)
         return make_loop(self, node)
 
-    def local(self, name: str) -> int:
+    def local(self, name: str) -> int | None:
         for known, slot in reversed(self.locals):
             if known == name:
                 return slot
-        raise AssertionError(name)  # the checker has declared it
+        return None
 
     def select(self, node: ast.Select) -> Step:
         operand, name = self.visit(node.operand), node.field
@@ -201,17 +205,24 @@ class Compiler:
                 return made
         nodes = node.args if node.target is None or node.id in self.checked.namespaced else (node.target, *node.args)
         steps = [self.visit(arg) for arg in nodes]
-        overloads = self.checked.overloads[node.id]
+        overloads = self.checked.overloads.get(node.id, ())
+        if not overloads:
+            return _fails(f"unbound function: {node.function}")
         if node.function in _PATTERNS and isinstance(nodes[1], ast.Literal):
             self.check_pattern(nodes[1])
         folded = self.folded(node, nodes, overloads)
         if folded is not None:
             return folded
         types = [self.checked.type_of(arg) for arg in nodes]
-        sure = len(overloads) == 1 and all(type_.kind in _SURE for type_ in types)
+        sure = len(overloads) == 1 and self.environment.checked and all(type_.kind in _SURE for type_ in types)
         if sure or (len(overloads) == 1 and not _guards(overloads[0])):
             return self.direct(overloads[0], steps)
-        if len(overloads) == 1 and self.charge_of(overloads[0]) is None and len(steps) <= 2:
+        if (
+            self.environment.checked
+            and len(overloads) == 1
+            and len(steps) <= 2
+            and self.charge_of(overloads[0]) is None
+        ):
             return self.guarded(overloads[0], steps, types)
         return self.dispatched(node.function, overloads, steps)
 
@@ -373,6 +384,15 @@ def spend(frame: Frame, amount: int) -> None:
     frame[0] -= amount
     if frame[0] < 0:
         raise BudgetError(frame[0] + amount)
+
+
+def _fails(message: str) -> Step:
+    """Only unchecked programs have what does not exist."""
+
+    def fail(_: Frame) -> Any:
+        raise EvaluationError(message)
+
+    return fail
 
 
 def _charged(function: Callable[..., object], charge: Callable[..., int], steps: list[Step]) -> Step:

@@ -48,6 +48,7 @@ class Environment:
     types: Mapping[str, Type] = field(default_factory=lambda: dict(_TYPE_NAMES))
     container: str = ""
     homogeneous_literals: bool = True  # mixed list and map literals are refused
+    checked: bool = True  # False: what does not type-check is left to fail when it runs
     validate_literals: bool = True  # bad patterns, durations, timestamps and formats in literals are refused
     fold_constants: bool = True  # calls on literals are computed at compile time, and refused if they fail
     optional_syntax: bool = True

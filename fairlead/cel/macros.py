@@ -206,7 +206,7 @@ def _transform_map(kind: str) -> Macro:
     return expand
 
 
-def _binding(make: Maker, pos: int, name: str, value: ast.Node, body: ast.Node) -> ast.Comprehension:
+def binding(make: Maker, pos: int, name: str, value: ast.Node, body: ast.Node) -> ast.Comprehension:
     return ast.Comprehension(
         make.next_id(), pos, "bind", make.list_(pos), "#unused", None, name, value,
         make.literal(pos, False), make.ident(pos, name), body,
@@ -218,7 +218,7 @@ def _bind(make: Maker, pos: int, target: ast.Node | None, args: NodeTuple) -> as
         return None
     if not isinstance(args[0], ast.Ident):
         raise SyntaxIssue(Issue("cel.bind() variable names must be simple identifiers", args[0].pos))
-    return _binding(make, pos, args[0].name, args[1], args[2])
+    return binding(make, pos, args[0].name, args[1], args[2])
 
 
 def _optional_map(function: str) -> Macro:
@@ -227,7 +227,7 @@ def _optional_map(function: str) -> Macro:
     def expand(make: Maker, pos: int, target: ast.Node | None, args: NodeTuple) -> ast.Node:
         name = _variable(args[0])
         held = _target(target)
-        mapped: ast.Node = _binding(make, pos, name, make.call(pos, "value", target=held), args[1])
+        mapped: ast.Node = binding(make, pos, name, make.call(pos, "value", target=held), args[1])
         if function == "optMap":
             mapped = make.call(pos, "optional.of", mapped)
         return make.call(pos, "_?_:_", make.call(pos, "hasValue", target=held), mapped, make.call(pos, "optional.none"))
@@ -239,7 +239,7 @@ def _sort_by(make: Maker, pos: int, target: ast.Node | None, args: NodeTuple) ->
     name = "@__sortBy_input__"
     keys = make_map(make, pos, make.ident(pos, name), args)
     call = make.call(pos, "@sortByAssociatedKeys", keys, target=make.ident(pos, name))
-    return _binding(make, pos, name, _target(target), call)
+    return binding(make, pos, name, _target(target), call)
 
 
 STANDARD: Final[Macros] = {

@@ -79,12 +79,12 @@ def most_general(left: Type, right: Type) -> Type:
 def _less_specific(left: Type, right: Type) -> bool:
     if left.is_dyn or left.kind == "param":
         return True
+    if right.kind == "null" and left.kind != "null":
+        return True
     if right.is_dyn or right.kind == "param" or left.kind != right.kind:
         return False
     if left.kind == "type":
         return True
-    if left.kind == "null" and right.kind != "null":
-        return False
     return (
         left.name == right.name
         and len(left.params) == len(right.params)
