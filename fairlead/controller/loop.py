@@ -8,6 +8,7 @@ Never polls: it wakes for a change that may change a decision, for a gang's dead
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -208,16 +209,37 @@ class Controller:
             for template in member.legacy:
                 self._once(f"template {gang.namespace}/{template}", self._make_template(gang.namespace, template))
             if gang.id not in self._busy:
-                self._drop_strays(member)
+                self._agree_on_claims(member)
 
-    def _drop_strays(self, member: Member) -> None:
+    def _agree_on_claims(self, member: Member) -> None:
+        """One claim per template entry, and the pod's status names it; others that were made for it are deleted.
+
+        The claim controller works from a cache: it may name a claim of its own after ours was allocated, even after the
+        pod was bound, where nobody but us would ever put that right.
+        """
         named = claims.names_used(member.pod)
+        misnamed = {
+            entry.name: entry.claim.metadata.name
+            for entry in member.entries
+            if entry.claim is not None
+            and entry.template is not None
+            and entry.reserved_for(member.uid)
+            and named.get(entry.name) not in {None, entry.claim.metadata.name}
+        }
+        if misnamed:
+            self._once(f"names of {member.uid}", self._name_again(member, misnamed))
+            return
         for entry in member.entries:
             if entry.claim is None or entry.template is None:
                 continue
             owned = self._state.claims_of(member.uid)
             for stray in claims.strays(member.pod, entry.name, named.get(entry.name), owned):
                 self._once(f"claim {stray.metadata.uid}", self._writer.drop_stray(stray))
+
+    async def _name_again(self, member: Member, names_: dict[str, str]) -> None:
+        log.info("pod %s: its status names another claim than the allocated one; named again", member.pod.metadata.key)
+        with contextlib.suppress(errors.Conflict, errors.NotFound):  # it changed: its next change brings us back
+            await self._writer.name_claims(member.pod, names_)
 
     async def _make_template(self, namespace: str, name: str) -> None:
         manifest = legacy.template_manifest(name, namespace, driver=self._state.drivers[0])
