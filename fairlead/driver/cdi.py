@@ -113,12 +113,12 @@ class Store:
         return self.path(uid).is_file()
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> None:
-        """Raises OSError; then the directory is as it was."""
-        files.write(self.path(uid), json.dumps(spec, indent=1).encode(), mode=0o644)
+        """Raises OSError; then the directory is as it was. Not durable: no spec outlives a boot (usually in memory)."""
+        files.write(self.path(uid), json.dumps(spec, indent=1).encode(), mode=0o644, durable=False)
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""
-        return files.remove(self.path(uid))
+        return files.remove(self.path(uid), durable=False)
 
     def uids(self) -> list[str]:
         """UIDs of the claims that have a spec here, sorted."""

@@ -80,11 +80,11 @@ class Checkpoint:
             found[uid] = record
         return Loaded(records=found, unreadable=tuple(unreadable), earlier_boot=tuple(earlier))
 
-    def write(self, record: ClaimRecord) -> None:
+    def write(self, record: ClaimRecord, *, durable: bool = True) -> None:
         """Raises OSError; then the record on disk is the one before."""
         payload = msgspec.json.encode(record)
         header = _Header(schema=SCHEMA, boot_id=self.boot_id, sha256=hashlib.sha256(payload).hexdigest())
-        files.write(self.path(record.uid), msgspec.json.encode(header) + b"\n" + payload + b"\n")
+        files.write(self.path(record.uid), msgspec.json.encode(header) + b"\n" + payload + b"\n", durable=durable)
 
     def remove(self, uid: str) -> bool:
         return files.remove(self.path(uid))

@@ -15,15 +15,19 @@ from pathlib import Path
 _count = itertools.count()
 
 
-def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace `path` by `content`, durably. Raises OSError, then `path` is what it was and no temporary is left."""
+def write(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True) -> None:
+    """Replace `path` by `content`, whole. Raises OSError, then `path` is what it was and no temporary is left.
+
+    Not `durable` outlives the process but not the machine: enough for what a reboot makes void.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_count)}.tmp")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             os.fchmod(descriptor, mode)  # the umask must not hide a CDI file from the runtime
             fill(descriptor, content)
-            os.fsync(descriptor)
+            if durable:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         temporary.rename(path)
@@ -31,7 +35,8 @@ def write(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
 
 
 def fill(descriptor: int, content: bytes) -> None:
@@ -41,13 +46,14 @@ def fill(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def remove(path: Path) -> bool:
-    """Remove `path`, durably; False when it was not there. Raises OSError."""
+def remove(path: Path, *, durable: bool = True) -> bool:
+    """Remove `path`; False when it was not there. Raises OSError."""
     try:
         path.unlink()
     except FileNotFoundError:
         return False
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
     return True
 
 

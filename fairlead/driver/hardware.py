@@ -56,6 +56,7 @@ class Hardware:
         self._known: dict[str, Gpu] = {}
         self._warned: tuple[str, ...] = ()
         self._partitionable: frozenset[str] = frozenset()
+        self._facts: tuple[Inventory, tuple[Health, ...], frozenset[str]] | None = None
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
@@ -76,14 +77,18 @@ class Hardware:
         self.healths = healths
         if self._dynamic:
             self._partitionable = _free_to_cut(self.inventory, own | self.own())
-        built = slices.build(
-            self.inventory,
-            taints=health.taints(healths),
-            partitionable=self._partitionable,
-            layout=self.layout,
-        )
+        facts = (self.inventory, healths, self._partitionable)
+        if facts == self._facts:
+            built = self.built
+        else:
+            built = slices.build(
+                self.inventory,
+                taints=health.taints(healths),
+                partitionable=self._partitionable,
+                layout=self.layout,
+            )
         changed = built.slices != self.built.slices
-        self.built = built
+        self.built, self._facts = built, facts
         warnings = (*self.inventory.warnings, *built.warnings)
         for warning in sorted(set(warnings) - set(self._warned)):
             log.warning("%s", warning)

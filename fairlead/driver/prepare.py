@@ -206,7 +206,8 @@ class Preparer:
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
         self._at("reserved")
         if not any(_own(device) for device in record.devices):
-            self._checkpoint.write(record)
+            # No hardware changes: this intent only has to outlive the process, so it need not wait for the disk.
+            self._checkpoint.write(record, durable=False)
             self._at("intent written")
         for index, device in enumerate(record.devices):
             if _own(device):
@@ -242,7 +243,8 @@ class Preparer:
         self._at(f"create {index} done")
         record = self._with_mig(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
         self._note(record)
-        self._checkpoint.write(record)
+        # The intent above suffices to undo it; the identity is durable with the claim.
+        self._checkpoint.write(record, durable=False)
         self._at(f"create {index} recorded")
         return record
 
