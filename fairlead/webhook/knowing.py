@@ -133,12 +133,11 @@ class Knowledge:
         except MalformedError:
             wanted = Needs()  # the handler says what is wrong
         namespace_labels = await self._namespace_labels(review.namespace)
-        templates, claims, queues, flavors = await asyncio.gather(
-            self._specs(wanted.templates, self._template),
-            self._specs(wanted.claims, self._claim),
-            self._named(wanted.queues, self._queues, QUEUES, Queue.stored),
-            self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored),
-        )
+        # One after the other: mostly nothing has to be asked, and a task each would cost more than the lookups.
+        templates = await self._specs(wanted.templates, self._template)
+        claims = await self._specs(wanted.claims, self._claim)
+        queues = await self._named(wanted.queues, self._queues, QUEUES, Queue.stored)
+        flavors = await self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored)
         specs = [*templates.values(), *claims.values(), *_own_spec(review)]
         named = {ask.device_class_name for spec in specs for _, ask in asks(spec)}
         return Facts(
@@ -196,20 +195,18 @@ class Knowledge:
     async def _specs(
         self, keys: Iterable[Key], read: Callable[[Key], Awaitable[ResourceClaimSpec | None]]
     ) -> dict[Key, ResourceClaimSpec]:
-        ordered = sorted(keys)
-        found = await asyncio.gather(*(read(key) for key in ordered))
-        return {key: spec for key, spec in zip(ordered, found, strict=True) if spec is not None}
+        found = {key: await read(key) for key in sorted(keys)}
+        return {key: spec for key, spec in found.items() if spec is not None}
 
     async def _named(
         self, wanted: Iterable[str], known: Mapping[str, T], resource: Resource[Any], convert: Callable[[Any], T]
     ) -> Mapping[str, T]:
         """Known objects, and those wanted ones that the cache does not have yet."""
         absent = sorted(name for name in set(wanted) - known.keys() if name)
-        if not absent:
+        fresh = {name: await _or_none(self._client.get(resource, name)) for name in absent}
+        if not fresh:
             return known
-        read = await asyncio.gather(*(_or_none(self._client.get(resource, name)) for name in absent))
-        fresh = {name: convert(found) for name, found in zip(absent, read, strict=True) if found is not None}
-        return {**known, **fresh}
+        return {**known, **{name: convert(found) for name, found in fresh.items() if found is not None}}
 
     async def _may_release(self, review: Review) -> bool:
         """Whether RBAC lets the user write allocations: who may give devices to a pod may let it go, too."""
