@@ -118,7 +118,11 @@ class ClaimController(Loop):
         )
         made = dict(work.adopts)
         for entry, wanted in work.creates.items():
-            created = await self._client.create(_CLAIMS, wanted, namespace, field_manager=FIELD_MANAGER)
+            try:
+                created = await self._client.create(_CLAIMS, wanted, namespace, field_manager=FIELD_MANAGER)
+            except errors.ApiError as error:
+                self._complain(pod, f"PodResourceClaim {entry}: creating ResourceClaim: {error}")
+                raise
             self._claims.note(created)
             made[entry] = name_of(created)
         if made:
@@ -129,8 +133,11 @@ class ClaimController(Loop):
             self._claims.note(await self._client.replace(_CLAIMS, {**each, "status": status}, subresource="status"))
         if work.errors:
             text = "; ".join(work.errors)
-            self._events.record(Regarding.of(PODS, pod), "FailedResourceClaimCreation", text, type="Warning")
+            self._complain(pod, text)
             raise errors.NotFound(text)
+
+    def _complain(self, pod: Obj, text: str) -> None:
+        self._events.record(Regarding.of(PODS, pod), "FailedResourceClaimCreation", text, type="Warning")
 
     async def _name_claims(self, pod: Obj, made: Mapping[str, str]) -> None:
         # The UID makes it a conflict, not a new pod, when the pod was replaced meanwhile.

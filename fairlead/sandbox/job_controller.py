@@ -21,6 +21,7 @@ from fairlead.sandbox.objects import Obj, controller_of, finalizers_of, is_true,
 
 log = logging.getLogger(__name__)
 
+ORPHAN: Final = "orphan:"
 _JOBS: Final = raw(JOBS)
 _PODS: Final = raw(PODS)
 
@@ -44,15 +45,30 @@ class JobController(Loop):
         self._wall = wall
         self._jobs = informers.of(JOBS)
         self._pods = informers.of(PODS)
-        self._jobs.subscribe(lambda change: self.queue.add(change.key))
+        self._jobs.subscribe(self._job_changed)
         self._pods.subscribe(self._pod_changed)
+
+    def _job_changed(self, change: Change[Raw]) -> None:
+        self.queue.add(change.key)
+        if change.new is None:
+            for pod in self._pods.by_index("owner", uid_of(change.object)):
+                self.queue.add(f"{ORPHAN}{key_of(pod)}")
 
     def _pod_changed(self, change: Change[Raw]) -> None:
         owner = controller_of(change.object)
-        if owner is not None and owner.get("kind") == "Job":
-            self.queue.add(f"{namespace_of(change.object)}/{owner['name']}")
+        if owner is None or owner.get("kind") != "Job":
+            return
+        key = f"{namespace_of(change.object)}/{owner['name']}"
+        job = self._jobs.get(key)
+        if job is not None and uid_of(job) == owner["uid"]:
+            self.queue.add(key)
+        elif change.new is not None and job_pods.is_tracked(change.new):
+            self.queue.add(f"{ORPHAN}{change.key}")
 
     async def sync(self, key: str) -> None:
+        if key.startswith(ORPHAN):
+            await self._sync_orphan(key.removeprefix(ORPHAN))
+            return
         job = self._jobs.get(key)
         if job is None:
             return
@@ -74,6 +90,20 @@ class JobController(Loop):
             self._events.record(Regarding.of(JOBS, job), "SuccessfulCreate", f"Created pod: {name_of(created)}")
         if work.again_after_s is not None:
             self.queue.add_after(key, work.again_after_s)
+
+    async def _sync_orphan(self, key: str) -> None:
+        """A pod whose Job is gone is counted by nobody: it must not be held by the tracking finalizer."""
+        pod = self._pods.get(key)
+        owner = controller_of(pod) if pod is not None else None
+        if pod is None or owner is None or not job_pods.is_tracked(pod):
+            return
+        try:
+            job = await self._client.get(_JOBS, str(owner["name"]), namespace_of(pod))
+        except errors.NotFound:
+            await self._release(pod)
+            return
+        if uid_of(job) != owner["uid"]:
+            await self._release(pod)
 
     async def _release(self, pod: Obj) -> None:
         kept = [each for each in finalizers_of(pod) if each != job_pods.TRACKING]

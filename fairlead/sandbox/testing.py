@@ -18,12 +18,15 @@ from typing import Any
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, Raw, Resource, raw
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec, NodeTimes
 from fairlead.sandbox.controllers import ControllerOptions
-from fairlead.sandbox.objects import Obj, phase_of
+from fairlead.sandbox.loop import RECONNECT
+from fairlead.sandbox.objects import Obj, phase_of, results_of
 
 POLL_S = 0.02
+FOREVER = ("sleep", "infinity")
 FAST = NodeTimes(lease_s=1.0, wiping_delay_s=1.0, reconcile_s=1.0)
 FAST_CONTROLLERS = ControllerOptions(job_backoff_s=0.2, node_grace_s=1.5, node_eviction_s=0.2)
 
@@ -95,6 +98,23 @@ class View:
         assert seen is not None
         return seen
 
+    async def gang(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 20.0) -> Raw:
+        """The Gang, once it is in one of these phases."""
+        seen: Raw | None = None
+
+        async def reached() -> bool:
+            nonlocal seen
+            seen = await self.get(GANGS, name, namespace)
+            return seen is not None and seen.get("status", {}).get("phase") in phases
+
+        try:
+            await until(reached, timeout_s=timeout_s)
+        except AssertionError:
+            status = (seen or {}).get("status")
+            raise AssertionError(f"gang {namespace}/{name} is not {' or '.join(phases)}: {status}") from None
+        assert seen is not None
+        return seen
+
     async def gone(self, resource: Resource[Any], name: str, namespace: str = "default") -> None:
         async def absent() -> bool:
             return await self.get(resource, name, namespace) is None
@@ -147,6 +167,11 @@ def pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made}
 
 
+def gang_of(name: str, size: int | None = None) -> dict[str, str]:
+    """Annotations that make a pod a member of a gang."""
+    return {names.GANG: name} | ({names.GANG_SIZE: str(size)} if size is not None else {})
+
+
 def job(name: str, template_of: Obj, *, size: int, **spec: Any) -> Obj:
     """An Indexed Job of `size` pods like `template_of`."""
     metadata = {key: value for key, value in template_of["metadata"].items() if key in {"labels", "annotations"}}
@@ -162,3 +187,37 @@ def job(name: str, template_of: Obj, *, size: int, **spec: Any) -> Obj:
             "template": {"metadata": metadata, "spec": template_of["spec"]},
         },
     }
+
+
+class Ledger:
+    """Watches all claims and notes every device that was ever in two of them at a time."""
+
+    def __init__(self) -> None:
+        self.doubles: list[str] = []
+        self._holders: dict[tuple[str, str, str], set[str]] = {}
+
+    def note(self, change: Change[Raw]) -> None:
+        for claim, adds in ((change.old, False), (change.new, True)):
+            for each in results_of(claim) if claim is not None else ():
+                if each.get("adminAccess") or each.get("shareID"):
+                    continue
+                device = (str(each["driver"]), str(each["pool"]), str(each["device"]))
+                holders = self._holders.setdefault(device, set())
+                holders.add(change.key) if adds else holders.discard(change.key)
+                if len(holders) > 1:
+                    self.doubles.append(f"{'/'.join(device)} is in claims {', '.join(sorted(holders))}")
+
+
+@contextlib.asynccontextmanager
+async def ledger(client: Client) -> AsyncIterator[Ledger]:
+    """Watch for the length of the block; the caller asserts that `doubles` is empty."""
+    made = Ledger()
+    informer = Informer(client, raw(RESOURCE_CLAIMS), backoff=RECONNECT)
+    informer.subscribe(made.note)
+    task = asyncio.create_task(informer.run())
+    try:
+        await informer.synced.wait()
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -169,3 +169,19 @@ async def test_programs_can_run_as_tasks_for_clusters_of_many_nodes() -> None:
         with pytest.raises(RuntimeError, match="cannot be killed"):
             await made.nodes["n0"].kill_driver()
         await made.nodes["n0"].stop_driver()
+
+
+async def test_pods_outlive_no_job_that_is_deleted_with_them(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([job("j", pod("x", command=("sleep", "infinity")), size=2)])
+
+    async def running() -> bool:
+        return [phase_of(p) for p in await view.all(PODS, "default")] == ["Running", "Running"]
+
+    await until(running)
+    await view.client.delete(JOBS, "j", "default", propagation="Background")
+
+    async def gone() -> bool:
+        return await view.all(PODS, "default") == []
+
+    await until(gone)

@@ -202,6 +202,11 @@ class Scheduler:
             except errors.ApiError as error:
                 # A conflict, or an admission policy that keeps us off: the pod stays unschedulable either way.
                 log.info("claim %s: not deallocated: %s", key_of(claim), error)
+        await self._say(pod, outcome)
+
+    async def _say(self, pod: Obj, outcome: Unschedulable) -> None:
+        """The condition, if it says something new, and the event."""
+        pod = self._pods.get(key_of(pod)) or pod
         known = condition(pod, "PodScheduled")
         if known is None or (known.get("reason"), known.get("message")) != (outcome.reason, outcome.message):
             now = timestamps.seconds(self._wall())

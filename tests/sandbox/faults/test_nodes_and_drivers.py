@@ -30,10 +30,9 @@ from fairlead.sandbox.objects import (
     results_of,
     spec_of,
 )
-from fairlead.sandbox.testing import View, cluster, job, pod, template, until
+from fairlead.sandbox.testing import FOREVER, View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]
-FOREVER = ("sleep", "infinity")
 
 
 @pytest.fixture
