@@ -268,6 +268,8 @@ def _was_member(pod: core.Pod, known: bool) -> bool:
 
 
 def _claims(pod: core.Pod, objects: Objects) -> Iterable[resource.ResourceClaim]:
+    """Those that it names, and those made for it, which it may have been made to name no more."""
+    yield from objects.claims_of(pod.metadata.uid)
     for name in claims.names_used(pod).values():
         claim = objects.claim(pod.metadata.namespace, name)
         if claim is not None:

@@ -114,7 +114,6 @@ class Client:
             connector=connector,
             headers={"User-Agent": self._user_agent, "Accept": "application/json"},
             read_bufsize=2**20,
-            trust_env=True,
         )
         return self
 

@@ -9,6 +9,8 @@ when its credential expires or was refused. Does no HTTP.
 import dataclasses
 import os
 import ssl
+import urllib.parse
+import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -111,7 +113,10 @@ def in_cluster(
     except (OSError, ssl.SSLError) as error:
         raise CredentialsError(f"{directory / 'ca.crt'}: {error}") from error
     return Credentials(
-        url=f"https://{host}:{port}", tls=tls, authorization=TokenFile(directory / "token", clock).authorization
+        url=f"https://{host}:{port}",
+        tls=tls,
+        proxy=_environment_proxy(f"https://{host}:{port}"),
+        authorization=TokenFile(directory / "token", clock).authorization,
     )
 
 
@@ -133,9 +138,17 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
         url=str(configuration.host).rstrip("/"),
         tls=tls,
         server_name=configuration.tls_server_name,
-        proxy=configuration.proxy,
+        proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
         authorization=_authorization(paths, loader, clock),
     )
+
+
+def _environment_proxy(url: str) -> str | None:
+    """From HTTPS_PROXY and NO_PROXY, once: asking aiohttp to look costs a thread hop for every request."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.hostname is None or urllib.request.proxy_bypass(parts.hostname):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
 
 
 def _exists(paths: str) -> bool:

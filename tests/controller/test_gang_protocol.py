@@ -250,3 +250,25 @@ async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypat
     await bench.until(lambda: bench.watchdog.held == 1, "somebody left an allocation behind")
     async with bench.controller():
         await bench.until(lambda: bench.watchdog.held == 0, "it is swept")
+
+
+async def test_a_pod_made_to_name_another_claim_after_it_was_bound_is_told_the_right_one_again(bench: Bench):
+    """The claim controller works from a cache, and may name its own claim late."""
+    await bench.template("one")
+    async with bench.controller():
+        await bench.pod("solo", template="one")
+        await bench.until(lambda: bench.running(["solo"]), "the pod runs")
+        pod = bench.get("solo")
+        assert pod is not None
+        right = pod.status.resource_claim_statuses[0].resource_claim_name
+        wrong = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "late"}]}}
+        patched = await bench.client.patch(resources.PODS, "solo", wrong, namespace=NAMESPACE, subresource="status")
+        assert patched.status.resource_claim_statuses[0].resource_claim_name == "late"
+
+        def named() -> str | None:
+            now = bench.get("solo")
+            assert now is not None
+            return now.status.resource_claim_statuses[0].resource_claim_name
+
+        await bench.until(lambda: named() == "late", "the wrong name is seen")
+        await bench.until(lambda: named() == right, "the right one is named again")

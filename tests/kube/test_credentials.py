@@ -119,6 +119,14 @@ def test_a_pod_uses_its_service_account(tmp_path):
     assert access.url == "https://[fd00::1]:443"
 
 
+async def test_a_proxy_is_taken_from_the_environment_unless_it_is_bypassed(tmp_path, monkeypatch):
+    monkeypatch.setenv("https_proxy", "http://proxy:3128")
+    monkeypatch.setenv("no_proxy", "10.0.0.1")
+    assert (await load(kubeconfig(tmp_path / "a", {"token": "t"}))).proxy == "http://proxy:3128"
+    assert (await load(kubeconfig(tmp_path / "b", {"token": "t"}, server="https://10.0.0.1"))).proxy is None
+    assert (await load(kubeconfig(tmp_path / "c", {"token": "t"}, **{"proxy-url": "http://own"}))).proxy == "http://own"
+
+
 @pytest.mark.parametrize("content", ["", "just text", "apiVersion: v1\nkind: Config\n", "a: [1,\n"])
 async def test_a_kubeconfig_that_makes_no_sense_is_named(tmp_path, content):
     path = tmp_path / "config"
