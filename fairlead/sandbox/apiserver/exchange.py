@@ -5,7 +5,7 @@ Exists so that handlers are plain functions that tests can call, and aiohttp sta
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, unquote
@@ -77,7 +77,7 @@ class Response:
 class Stream:
     """An answer that goes on (a watch). `chunks` ends when the watch does."""
 
-    chunks: AsyncIterator[bytes]
+    chunks: AsyncGenerator[bytes, None]
     content_type: str = JSON
     status: int = 200
     warnings: list[str] = field(default_factory=list)

@@ -213,6 +213,7 @@ def apply(call: Call, live: Json, applied: Json, manager_name: str, *, force: bo
     """The live object with a configuration applied by `manager_name`. Raises 409 with the conflicts."""
     kind, subresource, now = call.kind, call.target.subresource, call.context.timestamp()
     schema = _schema(kind)
+    applied = _written(kind, subresource, applied)
     entries = decode(live["metadata"].get("managedFields"))
     before = _bare(live)
     if not entries:
@@ -244,6 +245,17 @@ def apply(call: Call, live: Json, applied: Json, manager_name: str, *, force: bo
         _sync_last_applied(new, applied)
     _set(new, entries)
     return new
+
+
+def _written(kind: Kind, subresource: str, applied: Json) -> Json:
+    """The configuration less what this endpoint does not write: neither owned nor in conflict."""
+    if subresource == "status":
+        return {
+            field: value for field, value in applied.items() if field in ("apiVersion", "kind", "metadata", "status")
+        }
+    if kind.subresource("status") is not None and not subresource:
+        return {field: value for field, value in applied.items() if field != "status"}
+    return applied
 
 
 def _before_first_apply(kind: Kind, live: Json) -> Entries:

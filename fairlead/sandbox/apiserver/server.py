@@ -95,9 +95,6 @@ class ApiServer:
             await self._runner.cleanup()
             self._runner = None
         await self.state.admission.close()
-        close = getattr(self.state.admission, "close", None)
-        if close is not None:
-            await close()  # connections to webhooks
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -171,7 +168,7 @@ class ApiServer:
         self._watches[task] = raw.path
         try:
             await response.prepare(raw)
-            async with contextlib.aclosing(answer.chunks) as chunks:  # type: ignore[type-var]
+            async with contextlib.aclosing(answer.chunks) as chunks:
                 async for chunk in chunks:
                     await response.write(chunk)
             await response.write_eof()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from fairlead.sandbox.apiserver import rendering, statuses
 from fairlead.sandbox.apiserver.call import Call
@@ -72,7 +72,7 @@ class _Watch:
         asked = request.number("timeoutSeconds") or 0
         self._timeout_s = asked if asked > 0 else _DEFAULT_TIMEOUT_S * (1 + call.state.random.random())
 
-    async def frames(self) -> AsyncIterator[bytes]:
+    async def frames(self) -> AsyncGenerator[bytes, None]:
         store, storage = self._state.store, self._kind.storage
         unsubscribe = store.subscribe(storage, self._on_change)
         self._state.watchers.add(self._wake)
@@ -112,11 +112,11 @@ class _Watch:
             return []
         return [frame for change in store.since(storage, start) if (frame := self._event(change)) is not None]
 
-    async def _live(self, deadline: float, served: _Served) -> AsyncIterator[bytes]:
+    async def _live(self, deadline: float, served: _Served) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         next_bookmark = loop.time() + self._state.bookmark_interval_s
         last_bookmark_due = self._bookmarks and self._timeout_s > 2 * _LAST_BOOKMARK_S
-        while not self._state.stopping and not self._overflow and served():
+        while not self._state.stopping and served():
             while self._queue:
                 change = self._queue.popleft()
                 if change.revision <= self._revision:
@@ -126,7 +126,7 @@ class _Watch:
                 if frame is not None:
                     yield frame
             now = loop.time()
-            if now >= deadline:
+            if now >= deadline or self._overflow:
                 return
             if self._bookmarks and now >= next_bookmark:
                 self._revision = max(self._revision, self._state.store.revision)

@@ -1,0 +1,16 @@
+"""The apiserver's inside, with open kinds and two namespaces."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from fairlead.sandbox.apiserver.testing import Inside
+
+
+@pytest.fixture
+async def inside() -> AsyncIterator[Inside]:
+    found = Inside()
+    for name in ("ml", "ops"):
+        await found.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    yield found
+    found.state.stop()

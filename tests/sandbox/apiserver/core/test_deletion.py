@@ -1,0 +1,168 @@
+"""DELETE: at once, later, or when the last finalizer goes; and who is told what."""
+
+from datetime import timedelta
+
+import pytest
+
+CM = "/api/v1/namespaces/ml/configmaps"
+PODS = "/api/v1/namespaces/ml/pods"
+HOLD = "example.com/hold"
+
+
+async def create(inside, name="a", target=CM, finalizers=(), **more):
+    metadata = {"name": name, **({"finalizers": list(finalizers)} if finalizers else {})}
+    status, body = await inside.post(target, {"metadata": metadata, **more})
+    assert status == 201, body
+    return body
+
+
+async def running_pod(inside, name="p"):
+    await create(inside, name, PODS, spec={"containers": []})
+    status, _ = await inside.post(
+        f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"kind": "Node", "name": "n"}}
+    )
+    assert status == 201
+
+
+async def test_an_object_that_nothing_holds_is_gone_at_once(inside):
+    body = await create(inside)
+    status, answer = await inside.delete(f"{CM}/a")
+    assert (status, answer["status"]) == (200, "Success")
+    assert answer["details"] == {"name": "a", "kind": "configmaps", "uid": body["metadata"]["uid"]}
+    assert (await inside.delete(f"{CM}/a"))[0] == 404
+
+
+async def test_a_finalizer_holds_an_object_until_it_is_removed(inside):
+    await create(inside, finalizers=[HOLD])
+    status, marked = await inside.delete(f"{CM}/a")
+    assert (status, marked["kind"]) == (200, "ConfigMap")
+    assert marked["metadata"]["deletionTimestamp"] == "2026-11-20T12:00:00Z"
+    assert marked["metadata"]["deletionGracePeriodSeconds"] == 0
+    revision = inside.state.store.revision
+    assert (await inside.delete(f"{CM}/a"))[1] == marked, "a second deletion changes nothing"
+    assert inside.state.store.revision == revision
+    status, last = await inside.patch(f"{CM}/a", {"metadata": {"finalizers": None}})
+    assert (status, "finalizers" in last["metadata"]) == (200, False)
+    assert (await inside.get(f"{CM}/a"))[0] == 404
+
+
+async def test_what_is_being_deleted_gets_no_new_finalizers_and_stays_marked(inside):
+    await create(inside, finalizers=[HOLD])
+    _, marked = await inside.delete(f"{CM}/a")
+    status, body = await inside.patch(f"{CM}/a", {"metadata": {"finalizers": [HOLD, "example.com/more"]}})
+    assert status == 422
+    assert 'found new finalizers []string{"example.com/more"}' in body["message"]
+    _, body = await inside.put(f"{CM}/a", {"metadata": {"name": "a", "finalizers": [HOLD]}, "data": {"x": "1"}})
+    assert body["metadata"]["deletionTimestamp"] == marked["metadata"]["deletionTimestamp"]
+
+
+@pytest.mark.parametrize(
+    ("precondition", "message"),
+    [
+        ({"uid": "other"}, "the UID in the precondition"),
+        ({"resourceVersion": "1"}, "the ResourceVersion in the precondition"),
+    ],
+)
+async def test_a_precondition_that_fails_is_a_conflict(inside, precondition, message):
+    await create(inside)
+    status, body = await inside.delete(f"{CM}/a", {"preconditions": precondition})
+    assert (status, body["reason"]) == (409, "Conflict")
+    assert message in body["message"]
+
+
+async def test_preconditions_that_hold_let_it_go(inside):
+    metadata = (await create(inside))["metadata"]
+    given = {"preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}}
+    assert (await inside.delete(f"{CM}/a", given))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizer"),
+    [("Foreground", "foregroundDeletion"), ("Orphan", "orphan"), ("Background", None)],
+)
+async def test_propagation_is_told_to_the_garbage_collector_by_finalizer(inside, policy, finalizer):
+    await create(inside)
+    _, body = await inside.delete(f"{CM}/a", {"propagationPolicy": policy})
+    if finalizer is None:
+        assert body["status"] == "Success"
+    else:
+        assert body["metadata"]["finalizers"] == [finalizer]
+        assert (await inside.get(f"{CM}/a"))[1]["metadata"]["deletionTimestamp"]
+
+
+async def test_a_deletion_without_a_policy_leaves_the_finalizer_of_the_first(inside):
+    await create(inside)
+    await inside.delete(f"{CM}/a?propagationPolicy=Foreground")
+    _, body = await inside.delete(f"{CM}/a")
+    assert body["metadata"]["finalizers"] == ["foregroundDeletion"]
+    _, body = await inside.delete(f"{CM}/a", {"propagationPolicy": "Background"})
+    assert body["status"] == "Success"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"propagationPolicy": "Sideways"},
+        {"propagationPolicy": "Orphan", "orphanDependents": True},
+    ],
+)
+async def test_options_that_make_no_sense_are_refused(inside, options):
+    await create(inside)
+    status, body = await inside.delete(f"{CM}/a", options)
+    assert (status, body["details"]["kind"]) == (422, "DeleteOptions")
+
+
+async def test_a_running_pod_gets_its_grace_and_a_second_deletion_may_only_shorten_it(inside):
+    await running_pod(inside)
+    status, pod = await inside.delete(f"{PODS}/p")
+    assert (status, pod["kind"], pod["metadata"]["deletionGracePeriodSeconds"]) == (200, "Pod", 30)
+    assert pod["metadata"]["deletionTimestamp"] == "2026-11-20T12:00:30Z"
+    assert pod["metadata"]["generation"] == 2
+    inside.now += timedelta(seconds=5)
+    _, same = await inside.delete(f"{PODS}/p", {"gracePeriodSeconds": 60})
+    assert same["metadata"]["deletionTimestamp"] == "2026-11-20T12:00:30Z"
+    _, shorter = await inside.delete(f"{PODS}/p", {"gracePeriodSeconds": 10})
+    assert shorter["metadata"]["deletionTimestamp"] == "2026-11-20T12:00:10Z"
+    _, last = await inside.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert last["metadata"]["deletionGracePeriodSeconds"] == 0
+    assert (await inside.get(f"{PODS}/p"))[0] == 404
+
+
+async def test_a_pod_that_never_ran_needs_no_grace(inside):
+    await create(inside, "p", PODS, spec={})
+    _, pod = await inside.delete(f"{PODS}/p")
+    assert (pod["kind"], (await inside.get(f"{PODS}/p"))[0]) == ("Pod", 404)
+
+
+async def test_a_running_pod_with_a_finalizer_is_gone_when_both_are_done(inside):
+    await create(inside, "p", PODS, [HOLD], spec={"nodeName": "n"})
+    await inside.delete(f"{PODS}/p", {"gracePeriodSeconds": 0})
+    assert (await inside.get(f"{PODS}/p"))[0] == 200
+    await inside.patch(f"{PODS}/p", {"metadata": {"finalizers": []}})
+    assert (await inside.get(f"{PODS}/p"))[0] == 404
+
+
+async def test_a_collection_goes_by_selector_and_answers_what_it_was(inside):
+    for name, labels in (("a", {"x": "1"}), ("b", {"x": "1"}), ("c", {})):
+        await inside.post(CM, {"metadata": {"name": name, "labels": labels}})
+    status, body = await inside.delete(f"{CM}?labelSelector=x%3D1")
+    assert (status, [item["metadata"]["name"] for item in body["items"]]) == (200, ["a", "b"])
+    _, left = await inside.get(CM)
+    assert [item["metadata"]["name"] for item in left["items"]] == ["c"]
+
+
+async def test_a_namespace_goes_when_its_loop_says_that_it_is_empty(inside):
+    status, body = await inside.delete("/api/v1/namespaces/ops")
+    assert (status, body["status"]["phase"]) == (200, "Terminating")
+    status, again = await inside.delete("/api/v1/namespaces/ops")
+    assert (status, "ensuring all content is removed" in again["message"]) == (409, True)
+    body["spec"]["finalizers"] = []
+    status, _ = await inside.put("/api/v1/namespaces/ops/finalize", body)
+    assert (status, (await inside.get("/api/v1/namespaces/ops"))[0]) == (200, 404)
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system"])
+async def test_the_systems_namespaces_may_not_be_deleted(inside, name):
+    await inside.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    status, body = await inside.delete(f"/api/v1/namespaces/{name}")
+    assert (status, body["message"]) == (403, f'namespaces "{name}" is forbidden: this namespace may not be deleted')

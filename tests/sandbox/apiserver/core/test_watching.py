@@ -1,0 +1,210 @@
+"""WATCH: what a watcher sees, from when, and how it ends. Time is real here but nothing waits for it to pass."""
+
+import asyncio
+import json
+
+import pytest
+
+from fairlead.sandbox.apiserver.exchange import Stream
+from fairlead.sandbox.apiserver.testing import Inside
+
+CM = "/api/v1/namespaces/ml/configmaps"
+
+
+class Watcher:
+    """Reads a watch, event by event."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._chunks = stream.chunks
+
+    async def next(self):
+        async with asyncio.timeout(5):
+            return json.loads(await self._chunks.__anext__())
+
+    async def take(self, count):
+        found = [await self.next() for _ in range(count)]
+        return [(event["type"], event["object"].get("metadata", {}).get("name")) for event in found]
+
+    async def ends(self):
+        async with asyncio.timeout(5):
+            with pytest.raises(StopAsyncIteration):
+                await self._chunks.__anext__()
+
+    async def close(self):
+        await self._chunks.aclose()
+
+
+async def watch(inside: Inside, query: str = "", target: str = CM, **more) -> Watcher:
+    return Watcher(await inside.watch(f"{target}?watch=true&{query}", **more))
+
+
+async def put(inside, name, labels=None, **data):
+    body = {"metadata": {"name": name, "labels": labels or {}}, "data": data}
+    status, found = await inside.put(f"{CM}/{name}", body)
+    if status == 404:
+        status, found = await inside.post(CM, body)
+    assert status in {200, 201}
+    return found
+
+
+async def test_a_watch_without_a_revision_begins_with_what_is_there(inside):
+    await put(inside, "b")
+    await put(inside, "a")
+    watcher = await watch(inside)
+    assert await watcher.take(2) == [("ADDED", "a"), ("ADDED", "b")]
+    await put(inside, "b", x="1")
+    await inside.delete(f"{CM}/a")
+    assert await watcher.take(2) == [("MODIFIED", "b"), ("DELETED", "a")]
+    await watcher.close()
+
+
+async def test_a_watch_from_a_revision_tells_all_since_then_and_nothing_before(inside):
+    await put(inside, "a")
+    then = inside.state.store.revision
+    await put(inside, "a", x="1")
+    await put(inside, "b")
+    watcher = await watch(inside, f"resourceVersion={then}")
+    assert await watcher.take(2) == [("MODIFIED", "a"), ("ADDED", "b")]
+    await put(inside, "c")
+    assert await watcher.take(1) == [("ADDED", "c")]
+    await watcher.close()
+
+
+async def test_no_change_is_lost_or_told_twice_between_the_past_and_the_present(inside):
+    then = inside.state.store.revision
+    stream = await inside.watch(f"{CM}?watch=true&resourceVersion={then}")
+    await put(inside, "a")  # after the answer began, before it is read
+    watcher = Watcher(stream)
+    await put(inside, "b")
+    assert await watcher.take(2) == [("ADDED", "a"), ("ADDED", "b")]
+    await watcher.close()
+
+
+async def test_a_selector_turns_labels_that_come_and_go_into_added_and_deleted(inside):
+    await put(inside, "a")
+    watcher = await watch(inside, f"labelSelector=on&resourceVersion={inside.state.store.revision}")
+    await put(inside, "a", {"on": "1"}, v="1")
+    await put(inside, "a", {"on": "1"}, v="2")
+    left = await put(inside, "a", {}, v="3")
+    await put(inside, "a", {}, v="4")
+    await put(inside, "b", {"on": "1"})
+    added, modified, deleted, other = [await watcher.next() for _ in range(4)]
+    assert [added["type"], modified["type"], deleted["type"]] == ["ADDED", "MODIFIED", "DELETED"]
+    assert deleted["object"]["data"] == {"v": "2"}, "the last state that matched"
+    assert deleted["object"]["metadata"]["resourceVersion"] == left["metadata"]["resourceVersion"]
+    assert other["object"]["metadata"]["name"] == "b"
+    await watcher.close()
+
+
+async def test_a_watch_of_one_namespace_or_one_name_sees_no_other(inside):
+    then = inside.state.store.revision
+    await inside.post("/api/v1/namespaces/ops/configmaps", {"metadata": {"name": "a"}})
+    await put(inside, "b")
+    await put(inside, "a")
+    watcher = await watch(inside, f"resourceVersion={then}&fieldSelector=metadata.name%3Da")
+    event = await watcher.next()
+    assert (event["object"]["metadata"]["namespace"], event["object"]["metadata"]["name"]) == ("ml", "a")
+    await watcher.close()
+
+
+async def test_initial_events_end_with_a_bookmark_that_says_so(inside):
+    await put(inside, "a")
+    query = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    watcher = await watch(inside, query)
+    assert await watcher.take(1) == [("ADDED", "a")]
+    bookmark = await watcher.next()
+    assert bookmark["type"] == "BOOKMARK"
+    assert bookmark["object"]["metadata"] == {
+        "resourceVersion": str(inside.state.store.revision),
+        "annotations": {"k8s.io/initial-events-end": "true"},
+    }
+    await put(inside, "b")
+    assert await watcher.take(1) == [("ADDED", "b")]
+    await watcher.close()
+
+
+async def test_bookmarks_tell_the_revision_though_nothing_of_the_kind_changed(inside):
+    inside.state.bookmark_interval_s = 0.01
+    watcher = await watch(inside, f"resourceVersion={inside.state.store.revision}&allowWatchBookmarks=true")
+    await inside.post("/api/v1/namespaces/ml/secrets", {"metadata": {"name": "s"}})
+    event = await watcher.next()
+    assert event["type"] == "BOOKMARK"
+    assert event["object"]["metadata"]["resourceVersion"] == str(inside.state.store.revision)
+    await watcher.close()
+
+
+async def test_a_compacted_revision_is_an_error_event_and_the_end(inside):
+    then = inside.state.store.revision
+    await put(inside, "a")
+    inside.state.store.compact()
+    watcher = await watch(inside, f"resourceVersion={then}")
+    event = await watcher.next()
+    assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
+    await watcher.ends()
+
+
+async def test_a_watch_from_the_future_waits_for_it(inside):
+    watcher = await watch(inside, f"resourceVersion={inside.state.store.revision + 1}")
+    await put(inside, "a")
+    await put(inside, "b")
+    assert await watcher.take(1) == [("ADDED", "b")]
+    await watcher.close()
+
+
+async def test_a_watch_ends_after_its_timeout_and_when_the_server_stops(inside):
+    short = await watch(inside, "timeoutSeconds=1")
+    long = await watch(inside)
+    ending = asyncio.create_task(long.ends())
+    await asyncio.sleep(0)
+    inside.state.stop()
+    await ending
+    await short.ends()
+
+
+async def test_a_watcher_that_does_not_read_is_let_go(inside):
+    inside.state.watch_queue_limit = 2
+    watcher = await watch(inside, f"resourceVersion={inside.state.store.revision}")
+    first = asyncio.create_task(watcher.next())
+    await asyncio.sleep(0)
+    for index in range(5):
+        await put(inside, f"c{index}")
+    assert (await first)["object"]["metadata"]["name"] == "c0"
+    assert await watcher.take(1) == [("ADDED", "c1")]
+    await watcher.ends()
+
+
+async def test_watchers_of_the_same_form_share_one_encoding(inside):
+    then = inside.state.store.revision
+    await put(inside, "a")
+    streams = [await inside.watch(f"{CM}?watch=true&resourceVersion={then}") for _ in range(2)]
+    frames = [await stream.chunks.__aiter__().__anext__() for stream in streams]
+    assert frames[0] is frames[1]
+    for stream in streams:
+        await Watcher(stream).close()
+
+
+async def test_a_watch_as_table_sends_its_columns_once(inside):
+    await put(inside, "a")
+    accept = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    watcher = await watch(inside, headers=accept)
+    first = await watcher.next()
+    await put(inside, "a", x="1")
+    second = await watcher.next()
+    assert first["object"]["columnDefinitions"]
+    assert second["object"]["columnDefinitions"] is None
+    assert second["object"]["rows"][0]["cells"][0] == "a"
+    await watcher.close()
+
+
+async def test_the_watches_of_a_kind_that_is_no_longer_served_end(inside):
+    watcher = await watch(inside, target="/apis/example.com/v1/widgets")
+    ending = asyncio.create_task(watcher.ends())
+    await asyncio.sleep(0)
+    inside.state.registry.remove("example.com", "v1", "widgets")
+    await ending
+
+
+@pytest.mark.parametrize("query", ["sendInitialEvents=true", "resourceVersionMatch=NotOlderThan"])
+async def test_watch_options_that_contradict_are_refused(inside, query):
+    status, body = await inside.get(f"{CM}?watch=true&{query}")
+    assert (status, body["details"]["causes"][0]["field"]) == (422, "resourceVersionMatch")
