@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.allocator_candidates import Candidates
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Consumption, Ledger
 
 
@@ -205,9 +205,9 @@ class _Search:
             device: (
                 tuple(keys),
                 tuple(device.values(attribute) for attribute in self.attributes),
-                device.draws,
+                (device.pool, device.draws) if device.draws else None,
                 ledger.free(device),
-                (tuple(sorted(device.totals.items())), device.use) if device.shared else None,
+                (tuple(sorted(device.kind.totals.items())), device.use) if device.shared else None,
             )
             for device, keys in member.items()
         }

@@ -58,7 +58,7 @@ def _sift(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candidates
             taken: Consumption | None = ()
             if device.shared or wanted.capacity:
                 taken = consumption(
-                    wanted.capacity, device.spec.capacity, driver=device.pool.driver, shared=device.shared
+                    wanted.capacity, device.kind.spec.capacity, driver=device.pool.driver, shared=device.shared
                 )
             if taken is None:
                 why, detail = Why.CAPACITY, f"{device.ref} is too small"
@@ -95,7 +95,7 @@ def _reject(device: Device, wanted: Filter, selectors: Selectors) -> tuple[Why |
 
 
 def _untolerated(device: Device, wanted: Filter) -> str | None:
-    for taint in device.taints:
+    for taint in device.kind.taints:
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
             return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     return None

@@ -51,8 +51,8 @@ def _result(key: str, pick: Pick, share_ids: ShareIds) -> DeviceResult:
         share_id=share_ids(key, ask.name, device.ref) if device.shared else None,
         consumed_capacity=tuple((name, text(value)) for name, value in pick.consumption),
         tolerations=ask.filter.tolerations,
-        binding_conditions=device.spec.binding_conditions,
-        binding_failure_conditions=device.spec.binding_failure_conditions,
+        binding_conditions=device.kind.spec.binding_conditions,
+        binding_failure_conditions=device.kind.spec.binding_failure_conditions,
     )
 
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from fairlead.controller import counters
 from fairlead.controller.capacity import amount, qualified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead.controller.allocator_requests import Ask, Filter
-    from fairlead.controller.inventory import Device, HeldClaim, Inventory, Pool
+    from fairlead.controller.inventory import HeldClaim, Inventory
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Consumption
+    from fairlead.controller.inventory_pool import Pool
     from fairlead.controller.model import Amount, FlavorSpec
     from fairlead.controller.placement import Placed
     from fairlead.controller.placement_shapes import Unit
@@ -71,13 +72,13 @@ class Charges:
         total: Charge = {}
         by_set: dict[str, Charge] = {}
         for device in pool.devices.values():
-            charge = self.of_device(device, tuple(device.totals.items()))
+            charge = self.of_device(device, tuple(device.kind.totals.items()))
             if not device.draws:
                 add(total, charge)
                 continue
-            part = counters.share(device.draws) if charge else 0
+            part = device.pool.layout.share(device.draws) if charge else 0
             times = 1 // part if part else 0
-            best = by_set.setdefault(device.draws[0][0].counter_set, {})
+            best = by_set.setdefault(device.pool.layout.set_of(device.draws), {})
             for flavor, value in charge.items():
                 best[flavor] = max(best.get(flavor, 0), value * times)
         for charge in by_set.values():
@@ -154,7 +155,7 @@ def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> A
     if device.shared:
         taken = {qualified(name, device.pool.driver): value for name, value in consumption}
         return taken.get(wanted, 0)
-    for name, entry in device.spec.capacity.items():
+    for name, entry in device.kind.spec.capacity.items():
         if qualified(name, device.pool.driver) == wanted:
             return amount(entry.value)
     return 0
@@ -164,14 +165,14 @@ def share(device: Device, consumption: Consumption) -> Amount:
     """The part of a whole GPU that this is; 1 for a whole one."""
     part: Amount = 1
     if device.draws:
-        part = counters.share(device.draws)
+        part = device.pool.layout.share(device.draws)
     if device.shared and consumption:
         driver = device.pool.driver
         part *= max(
             (
-                Fraction(value) / device.totals[qualified(name, driver)]
+                Fraction(value) / device.kind.totals[qualified(name, driver)]
                 for name, value in consumption
-                if device.totals.get(qualified(name, driver))
+                if device.kind.totals.get(qualified(name, driver))
             ),
             default=1,
         )

@@ -1,7 +1,8 @@
 """Shared counters of a pool: what a whole GPU and its partitions draw from together.
 
-Exists so that partitions never overdraw their parent. One Counter is one number of one counter set; devices refer to the
-counters that they consume. A device draws once, however many claims share it.
+Exists so that partitions never overdraw their parent. A Layout is which counters a pool has and how large they are; the
+pools of alike nodes share one, so that what is worked out for a device of one node holds on all. How much is used is the
+pool's and the ledger's, by place in the layout. A device draws once, however many claims share it.
 Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
 """
 
@@ -10,78 +11,87 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from fairlead.controller.model import Amount
-    from fairlead.kube.resource import Device, ResourceSlice
-
 from fairlead.controller.capacity import amount
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-class Counter:
-    """One counter: its total, and what allocated devices draw from it (more than the total after an inconsistency)."""
+    from fairlead.controller.model import Amount
+    from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
 
-    __slots__ = ("counter_set", "group", "group_total", "name", "total", "used")
-
-    def __init__(self, counter_set: str, name: str, total: Amount) -> None:
-        self.counter_set = counter_set
-        self.name = name
-        self.total = total
-        self.used: Amount = 0
-        self.group = name.rstrip("0123456789")  # memory-slice-0 … memory-slice-7 are parts of one thing
-        self.group_total = total
-
-    def __repr__(self) -> str:
-        return f"Counter({self.counter_set}/{self.name}: {self.used} of {self.total})"
+CounterKey = tuple[str, str]  # counter set, counter
+# What a device draws: counter and amount, each counter once, sorted; and the same by place in the pool's layout.
+NamedDraw = tuple[tuple[CounterKey, "Amount"], ...]
+Draw = tuple[tuple[int, "Amount"], ...]
 
 
-# What a device draws: each counter once, in name order.
-Draw = tuple[tuple[Counter, "Amount"], ...]
-Counters = dict[tuple[str, str], Counter]
+class Layout:
+    """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
+
+    __slots__ = ("_draws", "_groups", "_shares", "index", "keys", "sets", "totals")
+
+    def __init__(self, content: NamedDraw) -> None:
+        self.keys = tuple(key for key, _ in content)
+        self.totals = tuple(total for _, total in content)
+        self.index = {key: place for place, key in enumerate(self.keys)}
+        self.sets: dict[str, list[int]] = {}  # counter set: places
+        sums: dict[CounterKey, Amount] = {}
+        for place, (counter_set, name) in enumerate(self.keys):
+            self.sets.setdefault(counter_set, []).append(place)
+            group = (counter_set, _group(name))
+            sums[group] = sums.get(group, 0) + self.totals[place]
+        # memory-slice-0 … memory-slice-7 are parts of one thing: each place's group and the group's total.
+        self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
+        self._draws: dict[NamedDraw, Draw] = {}
+        self._shares: dict[Draw, Amount] = {}
+
+    def draw(self, named: NamedDraw) -> Draw:
+        """By place. Raises KeyError for a counter that is not here."""
+        found = self._draws.get(named)
+        if found is None:
+            found = self._draws[named] = tuple((self.index[key], value) for key, value in named)
+        return found
+
+    def share(self, draw: Draw) -> Amount:
+        """The part of its parent that a device takes: the largest over what it draws, numbered counters together."""
+        part = self._shares.get(draw)
+        if part is None:
+            groups: dict[CounterKey, Fraction] = {}
+            for place, value in draw:
+                group, total = self._groups[place]
+                if total:
+                    groups[group] = groups.get(group, Fraction(0)) + Fraction(value) / total
+            exact = max(groups.values(), default=Fraction(1))
+            part = self._shares[draw] = int(exact) if exact.denominator == 1 else exact
+        return part
+
+    def set_of(self, draw: Draw) -> str:
+        """The counter set of the parent: that of the first counter drawn from."""
+        return self.keys[draw[0][0]][0]
 
 
-def published(slices: list[ResourceSlice]) -> Counters:
-    """The counters of a pool. Raises ValueError when a set is published twice."""
-    counters: Counters = {}
-    sets: set[str] = set()
-    for slice_ in slices:
-        for counter_set in slice_.spec.shared_counters:
-            if counter_set.name in sets:
-                raise ValueError(f"counter set {counter_set.name} is published twice")
-            sets.add(counter_set.name)
-            for name, counter in counter_set.counters.items():
-                key = (counter_set.name, name)
-                counters[key] = Counter(counter_set.name, name, amount(counter.value))
-    groups: dict[tuple[str, str], Amount] = {}
-    for made in counters.values():
-        group = (made.counter_set, made.group)
-        groups[group] = groups.get(group, 0) + made.total
-    for made in counters.values():
-        made.group_total = groups[made.counter_set, made.group]
-    return counters
+def _group(name: str) -> str:
+    return name.rstrip("0123456789")
 
 
-def share(draws: Draw) -> Amount:
-    """The part of its parent that a device takes: the largest over what it draws, numbered counters taken together."""
-    groups: dict[tuple[str, str], Fraction] = {}
-    for counter, value in draws:
-        if counter.group_total:
-            group = (counter.counter_set, counter.group)
-            groups[group] = groups.get(group, Fraction(0)) + Fraction(value) / counter.group_total
-    part = max(groups.values(), default=Fraction(1))
-    return int(part) if part.denominator == 1 else part
+def published(sets: Iterable[CounterSet]) -> NamedDraw:
+    """The content of a layout. Raises ValueError when a set is published twice, or for a bad quantity."""
+    content: dict[CounterKey, Amount] = {}
+    seen: set[str] = set()
+    for counter_set in sets:
+        if counter_set.name in seen:
+            raise ValueError(f"counter set {counter_set.name} is published twice")
+        seen.add(counter_set.name)
+        for name, counter in counter_set.counters.items():
+            content[counter_set.name, name] = amount(counter.value)
+    return tuple(sorted(content.items()))
 
 
-def draw(device: Device, counters: Counters) -> Draw:
-    """What the device consumes. Raises ValueError when it names a counter that the pool does not have."""
-    if not device.consumes_counters:
-        return ()
-    total: dict[tuple[str, str], Amount] = {}
-    for consumption in device.consumes_counters:
+def named_draw(consumes: Iterable[DeviceCounterConsumption]) -> NamedDraw:
+    """What a device says that it consumes. Raises QuantityError."""
+    total: dict[CounterKey, Amount] = {}
+    for consumption in consumes:
         for name, counter in consumption.counters.items():
             key = (consumption.counter_set, name)
-            if key not in counters:
-                raise ValueError(
-                    f"device {device.name} consumes counter {name} of set {consumption.counter_set}, which the pool lacks"
-                )
             total[key] = total.get(key, 0) + amount(counter.value)
-    return tuple((counters[key], value) for key, value in sorted(total.items()))
+    return tuple(sorted(total.items()))

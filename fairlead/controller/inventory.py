@@ -13,176 +13,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairlead.controller import nodes_selector
 from fairlead.controller.capacity import amount, qualified
-from fairlead.controller.counters import Counters, Draw, draw, published
+from fairlead.controller.counters import Layout, NamedDraw
+from fairlead.controller.inventory_device import Device, Sharer, Use
+from fairlead.controller.inventory_pool import Pool, SliceEntry
 from fairlead.controller.model import DeviceRef
-from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
-    from fairlead.cel import DeviceView
-    from fairlead.controller.constraints import Value
     from fairlead.controller.model import Amount
     from fairlead.kube import resource
-    from fairlead.kube.core import NodeSelector
 
-_NONE: frozenset[Value] = frozenset()
-
-
-class Use:
-    """Who has a device: claims without admin access, and what they consume of a shared one."""
-
-    __slots__ = ("claims", "consumed", "whole")
-
-    def __init__(self) -> None:
-        self.whole = 0  # holders without a share ID: they have all of it
-        self.claims: dict[str, int] = {}  # claim UID: results
-        self.consumed: dict[str, Amount] = {}  # capacity name, qualified
+__all__ = ["Device", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool", "Use"]
 
 
-class Device:
-    """One device of a valid or invalid pool. Compared by identity; a republished slice makes new ones."""
-
-    __slots__ = (
-        "_values",
-        "draws",
-        "everywhere",
-        "home",
-        "local",
-        "name",
-        "node",
-        "order",
-        "pool",
-        "ref",
-        "selector",
-        "shared",
-        "spec",
-        "taints",
-        "totals",
-        "use",
-        "view",
-    )
-
-    def __init__(self, pool: Pool, spec: resource.Device, slice_spec: resource.ResourceSliceSpec) -> None:
-        where = spec if slice_spec.per_device_node_selection else slice_spec
-        self.pool = pool
-        self.spec = spec
-        self.name = spec.name
-        self.ref = DeviceRef(pool.driver, pool.name, spec.name)
-        self.node = where.node_name or None
-        self.selector: NodeSelector | None = where.node_selector
-        self.everywhere = bool(where.all_nodes)
-        self.local = bool(self.node) or bool(spec.binds_to_node)
-        self.shared = bool(spec.allow_multiple_allocations)
-        self.taints = tuple(taint for taint in spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
-        self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
-        if self.shared:
-            self.totals = {qualified(name, pool.driver): amount(entry.value) for name, entry in spec.capacity.items()}
-        self.draws: Draw = ()
-        self.use: Use | None = None
-        self.order = 0
-        self.view: DeviceView | None = None  # built by the selectors when first asked
-        self.home: tuple[object, object] | None = (
-            None  # island and NUMA node: where within its node, as placement sees it; worked out when first asked
-        )
-        self._values: dict[str, frozenset[Value]] | None = None
-
-    def __repr__(self) -> str:
-        return f"Device({self.ref})"
-
-    def values(self, attribute: str) -> frozenset[Value]:
-        """The typed values of a fully qualified attribute; several for a list, none when the device lacks it."""
-        if self._values is None:
-            self._values = {
-                qualified(name, self.pool.driver): _typed(value) for name, value in self.spec.attributes.items()
-            }
-        return self._values.get(attribute, _NONE)
-
-    def reaches(self, node: str, labels: Mapping[str, str]) -> bool:
-        if self.node is not None:
-            return self.node == node
-        return self.everywhere or (self.selector is not None and nodes_selector.matches(self.selector, node, labels))
-
-
-def _typed(attribute: resource.DeviceAttribute) -> frozenset[Value]:
-    for kind, one, many in (
-        ("string", attribute.string, attribute.strings),
-        ("int", attribute.int_, attribute.ints),
-        ("bool", attribute.bool_, attribute.bools),
-        ("version", attribute.version, attribute.versions),
-    ):
-        if one is not None:
-            return frozenset(((kind, one),))
-        if many is not None:
-            return frozenset((kind, value) for value in many)
-    return _NONE
-
-
-class Pool:
-    """A driver's pool. `problem` says why its devices can't be used; None when they can."""
-
-    __slots__ = ("binding", "counters", "devices", "driver", "local", "name", "problem", "roaming", "slices", "waits")
-
-    def __init__(self, driver: str, name: str) -> None:
-        self.driver = driver
-        self.name = name
-        self.slices: dict[str, resource.ResourceSlice] = {}  # all generations, by slice name
-        self.devices: dict[str, Device] = {}
-        self.counters: Counters = {}
-        self.local: dict[str, list[Device]] = {}  # by node name
-        self.roaming: list[Device] = []  # reachable by selector or from everywhere
-        self.binding = False
-        self.problem: str | None = None
-        self.waits = False  # the problem is that slices are still missing
-
-    @property
-    def id(self) -> str:
-        return f"{self.driver}/{self.name}"
-
-    @property
-    def sort_key(self) -> tuple[bool, str, str]:
-        return (self.binding, self.driver, self.name)
-
-    def rebuild(self, uses: Mapping[str, Use]) -> None:
-        """Devices, counters and verdict from the slices of the highest generation."""
-        newest = max((slice_.spec.pool.generation for slice_ in self.slices.values()), default=0)
-        current = [
-            self.slices[name] for name in sorted(self.slices) if self.slices[name].spec.pool.generation == newest
-        ]
-        built: list[Device] = []
-        self.problem, self.waits = None, False
-        for slice_ in current:
-            for spec in slice_.spec.devices:
-                try:
-                    built.append(Device(self, spec, slice_.spec))
-                except QuantityError as error:
-                    self.problem = f"pool {self.id} is invalid: device {spec.name}: {error}"
-        self.binding = any(device.spec.binding_conditions for device in built)
-        self.devices = {device.name: device for device in built}
-        expected = {slice_.spec.pool.resource_slice_count for slice_ in current}
-        if expected and expected != {len(current)}:
-            self.waits = True
-            self.problem = f"pool {self.id} is incomplete: {len(current)} of {max(expected)} slices"
-        elif self.problem is None and len(self.devices) != len(built):
-            self.problem = f"pool {self.id} is invalid: two devices have the same name"
-        try:
-            self.counters = published(current)
-            if self.problem is None:
-                for device in built:
-                    device.draws = draw(device.spec, self.counters)
-        except (ValueError, QuantityError) as error:
-            self.problem = self.problem or f"pool {self.id} is invalid: {error}"
-        self.local, self.roaming = {}, []
-        for order, device in enumerate(built):
-            device.order = order
-            if device.node is not None:
-                self.local.setdefault(device.node, []).append(device)
-            else:
-                self.roaming.append(device)
-            device.use = uses.get(device.name)
-            if device.use is not None and device.use.claims:
-                for counter, value in device.draws:
-                    counter.used += value
+LAYOUTS_MAX = 10_000  # remembered for sharing
 
 
 class NodeDevices:
@@ -242,6 +86,8 @@ class Inventory:
     """The table. Mutated by the four `set_`/`drop_` methods; everything else only reads."""
 
     def __init__(self) -> None:
+        self._sharer = Sharer()
+        self._layouts: dict[NamedDraw, Layout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._uses: dict[tuple[str, str], dict[str, Use]] = {}  # pool key: device name: use
@@ -271,7 +117,7 @@ class Inventory:
             pool = self._pools.get(key)
             if pool is None:
                 pool = self._pools[key] = Pool(*key)
-            pool.slices[name] = slice_
+            pool.slices[name] = SliceEntry(pool, slice_.spec, self._sharer)
             self._slice_pool[name] = key
             touched.add(key)
         self._rebuild(touched)
@@ -337,13 +183,21 @@ class Inventory:
             if not pool.slices:
                 del self._pools[key]
                 continue
-            pool.rebuild(self._uses.get(key, {}))
+            pool.rebuild(self._uses.get(key, {}), self._layout)
             for node in pool.local:
                 self._pools_on.setdefault(node, {})[key] = pool
                 self._on_node.pop(node, None)
             if pool.roaming:
                 self._roaming[key] = pool
                 self._on_node.clear()
+
+    def _layout(self, content: NamedDraw) -> Layout:
+        found = self._layouts.get(content)
+        if found is None:
+            if len(self._layouts) >= LAYOUTS_MAX:
+                self._layouts.clear()
+            found = self._layouts[content] = Layout(content)
+        return found
 
     def _forget(self, key: tuple[str, str], pool: Pool) -> None:
         for node in pool.local:
@@ -373,8 +227,7 @@ class Inventory:
             if device is not None:
                 device.use = use
                 if was_used != bool(use.claims):
-                    for counter, value in device.draws:
-                        counter.used += sign * value
+                    device.pool.draw(device, sign)
             if not use.claims:
                 del uses[item.ref.device]
                 if device is not None:

@@ -13,8 +13,8 @@ from fairlead.controller.capacity import qualified
 from fairlead.controller.nodes import ports_clash
 
 if TYPE_CHECKING:
-    from fairlead.controller.counters import Counter
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
+    from fairlead.controller.inventory_pool import Pool
     from fairlead.controller.model import Amount
     from fairlead.controller.nodes import NodeInfo, PodNeeds, Port
 
@@ -29,7 +29,7 @@ class Ledger:
         self.taken: set[Device] = set()  # exclusive devices
         self.shares: dict[Device, int] = {}  # shared devices: how many shares of this decision
         self.used: dict[Device, dict[str, Amount]] = {}  # shared devices: capacity taken by them
-        self.counters: dict[Counter, Amount] = {}
+        self.counters: dict[Pool, list[Amount]] = {}  # beside the pool's `used`
         self.loads: dict[NodeInfo, dict[str, int]] = {}
         self.ports: dict[NodeInfo, list[Port]] = {}
 
@@ -50,11 +50,13 @@ class Ledger:
             return True  # drawn already
         if device.use is not None and device.use.claims and not self.empty:
             return True
-        for counter, value in device.draws:
-            used = self.counters.get(counter, 0)
-            if not self.empty:
-                used += counter.used
-            if used + value > counter.total:
+        pool = device.pool
+        totals, mine = pool.layout.totals, self.counters.get(pool)
+        for place, value in device.draws:
+            used = value if self.empty else value + pool.used[place]
+            if mine is not None:
+                used += mine[place]
+            if used > totals[place]:
                 return False
         return True
 
@@ -67,7 +69,7 @@ class Ledger:
             used: Amount = mine.get(full, 0) if mine else 0
             if theirs:
                 used += theirs.get(full, 0)
-            if used + value > device.totals[full]:
+            if used + value > device.kind.totals[full]:
                 return False
         return True
 
@@ -119,8 +121,11 @@ class Ledger:
         return device.use is not None and bool(device.use.claims) and not self.empty
 
     def _draw(self, device: Device, sign: int) -> None:
-        for counter, value in device.draws:
-            self.counters[counter] = self.counters.get(counter, 0) + sign * value
+        mine = self.counters.get(device.pool)
+        if mine is None:
+            mine = self.counters[device.pool] = [0] * len(device.pool.used)
+        for place, value in device.draws:
+            mine[place] += sign * value
 
     def _consume(self, device: Device, consumption: Consumption, sign: int) -> None:
         used = self.used.setdefault(device, {})

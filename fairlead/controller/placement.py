@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.allocator_candidates import Candidates
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.placement_shapes import Shape, Unit
 

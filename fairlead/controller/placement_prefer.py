@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.api.names import NUMA_NODE
-from fairlead.controller.counters import share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.allocator_candidates import Candidates
     from fairlead.controller.allocator_requests import Ask
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
 
 ISLAND = "nvlinkDomain"
@@ -81,11 +80,12 @@ def _home(device: Device) -> tuple[object, object]:
 def _cost(device: Device, ledger: Ledger) -> tuple[float, float, int]:
     """(how whole its parent or itself still is, how much of it this takes, 0): low is better."""
     if device.draws:
-        parent = device.draws[0][0].counter_set
-        counters = [counter for key, counter in device.pool.counters.items() if key[0] == parent]
-        total = sum(counter.total for counter in counters)
-        used = sum(ledger.counters.get(counter, 0) + (0 if ledger.empty else counter.used) for counter in counters)
-        return (float(share(device.draws)), float(1 - used / total) if total else 1.0, 0)
+        pool, layout = device.pool, device.pool.layout
+        places = layout.sets[layout.set_of(device.draws)]
+        mine = ledger.counters.get(pool)
+        total = sum(layout.totals[place] for place in places)
+        used = sum((0 if ledger.empty else pool.used[place]) + (0 if mine is None else mine[place]) for place in places)
+        return (float(layout.share(device.draws)), float(1 - used / total) if total else 1.0, 0)
     if device.shared:
         return (0.0, _room_left(device, ledger), 0)
     return (1.0, 1.0, 0)
@@ -95,7 +95,7 @@ def _room_left(device: Device, ledger: Ledger) -> float:
     mine = ledger.used.get(device, {})
     theirs = device.use.consumed if device.use is not None and not ledger.empty else {}
     least: Fraction | float = 1.0
-    for name, total in device.totals.items():
+    for name, total in device.kind.totals.items():
         if total:
             least = min(least, 1 - (mine.get(name, 0) + theirs.get(name, 0)) / total)
     return float(least)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.controller.allocator_result import ShareIds
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.model import Admission, Amount
 
 _NOTHING: Mapping[str, Amount] = MappingProxyType({})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.controller.allocator_requests import Ask
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.model import GangRequest
     from fairlead.controller.placement import Outcome

@@ -178,10 +178,11 @@ class TestClaims:
             feed(inventory, slices)
             if not early:
                 inventory.set_claim(mine)
-            used = {counter.name: counter.used for counter in inventory.pools()[0].counters.values() if counter.used}
+            pool = inventory.pools()[0]
+            used = {name: used for (_, name), used in zip(pool.layout.keys, pool.used, strict=True) if used}
             assert used == {"memory-slice-0": 1, "multiprocessors": 14}
             inventory.drop_claim("c")
-            assert not any(counter.used for counter in inventory.pools()[0].counters.values())
+            assert not any(pool.used)
 
     def test_shares_of_one_device_add_up(self):
         inventory = Inventory()

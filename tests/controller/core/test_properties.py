@@ -192,7 +192,7 @@ def _state(world: World) -> object:
                 (device.name, None if device.use is None else dict(device.use.claims))
                 for device in pool.devices.values()
             ],
-            [(key, counter.used) for key, counter in pool.counters.items()],
+            list(pool.used),
         )
         for pool in world.inventory.pools()
     ]
