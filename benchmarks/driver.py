@@ -27,6 +27,7 @@ from fairlead.driver.prepare import Preparer
 from fairlead.driver.service import Plugin, RegistrationService
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.driver.testing import Kubelet, claim
+from fairlead.driver.threads import Threads
 from fairlead.driver.turns import Turns
 from fairlead.kube.resource import ResourceClaim
 
@@ -87,7 +88,14 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
             partitionable=lambda: cuttable,
         )
         preparer.recover()
-        plugin = Plugin(preparer, fetch=fetch, turns=Turns(places.serialize_lock, changed=_nothing), metrics=Metrics())
+        threads = Threads()
+        plugin = Plugin(
+            preparer,
+            fetch=fetch,
+            turns=Turns(places.serialize_lock, changed=_nothing),
+            threads=threads,
+            metrics=Metrics(),
+        )
         registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
         times: list[float] = []
         async with (
@@ -109,6 +117,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
                 await kubelet.unprepare(*wanted)
                 if round_ == 0:
                     times.clear()  # the first pays for connecting
+        threads.close()
         return times
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import backends, cdi, libraries, protocol, sockets, threads
+from fairlead.driver import backends, cdi, libraries, protocol, sockets
 from fairlead.driver.backend import Backend
 from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.hardware import Hardware
@@ -33,6 +33,7 @@ from fairlead.driver.service import DraService, HealthService, Plugin, Registrat
 from fairlead.driver.slices import Built, Layout
 from fairlead.driver.sockets import Places
 from fairlead.driver.sweep import Sweeper
+from fairlead.driver.threads import Threads
 from fairlead.driver.turns import Turns
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
@@ -80,7 +81,10 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
     )
     places.data.mkdir(mode=0o750, parents=True, exist_ok=True)
     places.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-    with sockets.only_one(places.lifetime_lock, shared=options.pod_uid is not None):
+    with (
+        sockets.only_one(places.lifetime_lock, shared=options.pod_uid is not None),
+        contextlib.closing(Threads()) as threads,
+    ):
         backend = await threads.run(
             backends.open_backend,
             options.backend,
@@ -90,13 +94,18 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
         )
         try:
             async with Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client:
-                await _run(options, places, backend, client, ready)
+                await _run(options, places, backend, client, threads, ready)
         finally:
             await threads.run(backend.close)
 
 
 async def _run(
-    options: DriverOptions, places: Places, backend: Backend, client: Client, ready: asyncio.Event | None
+    options: DriverOptions,
+    places: Places,
+    backend: Backend,
+    client: Client,
+    threads: Threads,
+    ready: asyncio.Event | None,
 ) -> None:
     async def fetch(namespace: str, name: str) -> ResourceClaim:
         return await client.get(RESOURCE_CLAIMS, name, namespace)
@@ -117,6 +126,7 @@ async def _run(
     hardware = Hardware(
         backend,
         pool=options.node_name,
+        threads=threads,
         dynamic_mig=options.dynamic_mig,
         layout=await _layout(client) if options.dynamic_mig else "split",
         interval_s=options.hardware_interval_s,
@@ -137,7 +147,7 @@ async def _run(
         client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
     )
     turns = Turns(places.serialize_lock, changed=reload)
-    plugin = Plugin(preparer, fetch=fetch, turns=turns, metrics=metrics)
+    plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
 

@@ -13,9 +13,10 @@ import logging
 import time
 from collections.abc import Callable
 
-from fairlead.driver import health, slices, threads
+from fairlead.driver import health, slices
 from fairlead.driver.backend import Backend, BackendError, Gpu, Health, Inventory
 from fairlead.driver.slices import Built, Layout
+from fairlead.driver.threads import Threads
 from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,7 @@ class Hardware:
         backend: Backend,
         *,
         pool: str,
+        threads: Threads,
         dynamic_mig: bool = False,
         layout: Layout = "split",
         interval_s: float = 5.0,
@@ -48,6 +50,7 @@ class Hardware:
         self.own: Callable[[], frozenset[tuple[str, int, int]]] = frozenset
         self._backend = backend
         self._pool = pool
+        self._threads = threads
         self._dynamic = dynamic_mig
         self._interval_s = interval_s
         self._deadline_s = deadline_s
@@ -66,7 +69,7 @@ class Hardware:
         """See everything now; True when what should be published changed. Raises BackendError or TimeoutError."""
         own = self.own()
         async with asyncio.timeout(self._deadline_s):
-            seen, healths = await threads.run(self._read)
+            seen, healths = await self._threads.run(self._read)
         gone = {one.uuid for one in healths if one.reason == "gpu-lost"}
         present = {gpu.uuid: gpu for gpu in seen.gpus}
         kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
-from fairlead.driver import cdi, claims, protocol, threads
+from fairlead.driver import cdi, claims, protocol
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.health import HealthBoard
 from fairlead.driver.metrics import Metrics
@@ -24,6 +24,7 @@ from fairlead.driver.prepare import PrepareError, Preparer
 from fairlead.driver.protocol import dra_health_v1alpha1_pb2 as health_pb2
 from fairlead.driver.protocol import pluginregistration_v1_pb2 as registration_pb2
 from fairlead.driver.records import ClaimRecord
+from fairlead.driver.threads import Threads
 from fairlead.driver.turns import TurnError, Turns
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
@@ -59,11 +60,19 @@ class Plugin:
     """What the services do. `fetch(namespace, name)` reads a claim from the apiserver."""
 
     def __init__(
-        self, preparer: Preparer, *, fetch: Fetch, turns: Turns, metrics: Metrics, deadline_s: float = DEADLINE_S
+        self,
+        preparer: Preparer,
+        *,
+        fetch: Fetch,
+        turns: Turns,
+        threads: Threads,
+        metrics: Metrics,
+        deadline_s: float = DEADLINE_S,
     ) -> None:
         self._preparer = preparer
         self._fetch = fetch
         self._turns = turns
+        self._threads = threads
         self._metrics = metrics
         self._deadline_s = deadline_s
         self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
@@ -144,11 +153,11 @@ class Plugin:
         if claim.status.allocation is None:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
         async with self._turns.hold(timeout_s=self._deadline_s):
-            return await threads.run(self._preparer.prepare, claim)
+            return await self._threads.run(self._preparer.prepare, claim)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
         async with self._turns.hold(timeout_s=self._deadline_s):
-            if not await threads.run(self._preparer.unprepare, ref.uid):
+            if not await self._threads.run(self._preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
 
 
