@@ -1,7 +1,7 @@
 """Annotations are read with one function, and one set of messages."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
@@ -69,6 +69,7 @@ def test_a_misspelt_annotation_is_pointed_out() -> None:
     ) == ("metadata.annotations[fairlead.dev/gangsize]: nobody reads this; did you mean fairlead.dev/gang-size?",)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), st.text(max_size=20)))
 def test_any_annotations_are_read_or_refused(annotations: dict[str, str]) -> None:
     try:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api.base import ManifestError, Resource, is_dns_subdomain
@@ -156,6 +156,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(json_values, st.sampled_from([Queue, Flavor, Gang, TenancyPolicy]))
 def test_any_json_is_read_or_refused_with_reasons(value: Any, kind: type[Resource]) -> None:
     for raw in (value, {"metadata": {"name": "x"}, "spec": value}):

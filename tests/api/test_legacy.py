@@ -1,7 +1,7 @@
 """Legacy requests get template names that both programs read the same way."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import legacy
@@ -35,6 +35,7 @@ def test_other_resources_are_not_ours(resource: str) -> None:
         legacy.template_name(resource, 1)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40) | st.from_regex(r"fairlead-(gpu|mig-[a-z0-9.']+)-[0-9]+", fullmatch=True))
 def test_any_name_is_either_a_request_and_back_or_none(name: str) -> None:
     request = legacy.parse_template_name(name)

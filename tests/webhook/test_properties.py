@@ -4,7 +4,7 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
@@ -15,6 +15,7 @@ from fairlead.webhook.review import BadReviewError, decode, encode
 from fairlead.webhook.testing import CLASSES, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
+RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))  # other work may hold the machine
 
 junk = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 40) | st.floats(allow_nan=False) | st.text(max_size=6),
@@ -78,7 +79,7 @@ def of(kind: str, object_: Json, **who: Any) -> Any:
     return type(named)(**{f: getattr(named, f) for f in named.__dataclass_fields__} | {"object": object_ or {"x": 1}})
 
 
-@settings(max_examples=300)
+@settings(RELAXED, max_examples=300)
 @given(pods)
 def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
     before = copy.deepcopy(pod)
@@ -100,7 +101,7 @@ def foreign(pod: Json) -> bool:
     return not any(word in text for word in ours)
 
 
-@settings(max_examples=200)
+@settings(RELAXED, max_examples=200)
 @given(pods.filter(foreign))
 def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
     verdict = handlers.mutate(of("Pod", pod), known())
@@ -108,7 +109,7 @@ def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
     assert verdict.allowed or verdict.cause == "malformed"
 
 
-@settings(max_examples=150)
+@settings(RELAXED, max_examples=150)
 @given(pods, pods)
 def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
     update = of("Pod", new, operation="UPDATE", old=old or {"x": 1})
@@ -116,7 +117,7 @@ def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
     json.loads(encode("u", handlers.validate(update, known())))
 
 
-@settings(max_examples=200)
+@settings(RELAXED, max_examples=200)
 @given(
     mostly(some(parallelism=mostly(st.integers(-1, 9)), completions=mostly(st.integers(-1, 9)), template=mostly(pods)))
 )
@@ -142,6 +143,7 @@ def test_any_object_of_any_kind_gets_an_answer(value: Any, kind: str) -> None:
             assert str(error)  # noqa: PT017
 
 
+@settings(RELAXED)
 @given(junk)
 def test_any_envelope_is_a_review_or_refused(value: Any) -> None:
     for body in (value, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": value}):
