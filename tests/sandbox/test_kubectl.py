@@ -275,7 +275,7 @@ async def test_a_custom_kind_is_as_good_as_a_built_in_one(kubectl: Kubectl) -> N
     answer = await kubectl("apply", "-f", "-", stdin=queue.replace("3", "-1"), fails=True)
     assert "spec.weight in body should be greater than or equal to 0" in answer
     await kubectl("delete", "crd", "queues.example.com")
-    assert "doesn't have a resource type" in await kubectl("get", "queues", fails=True)
+    assert "could not find the requested resource" in await kubectl("get", "queues", fails=True)
 
 
 async def test_auth_says_who_may_do_what(kubectl: Kubectl, tmp_path: Path) -> None:

@@ -139,11 +139,7 @@ def expression(text: str, path: str) -> Iterator[FieldError]:
     except CompileError as error:
         yield invalid(path, text, f"compilation failed: {error}")
         return
-    try:
-        cost = compiled.estimated_cost
-    except ImportError:  # until cel lands
-        return
-    if cost > limits.EXPRESSION_COST:
+    if compiled.estimated_cost > limits.EXPRESSION_COST:
         yield forbidden(path, "too complex, exceeds cost limit")
 
 
