@@ -93,6 +93,7 @@ class Controller:
         self._running: dict[GangId, RunningGang] = {}
         self._queues: dict[GangId, str] = {}  # into which queue each was admitted
         self._waiting: dict[GangId, Waiting] = {}
+        self._problems: set[str] = set()  # about Queues and Flavors, as last logged
         self._suspects: set[str] = set()  # claims that looked abandoned in the last sweep
         self._sweep_at = wall() + SWEEP_S
 
@@ -316,8 +317,10 @@ class Controller:
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):
             decided = self._decide(snapshot, now)
         self._metrics.decide_seconds.observe(self._clock() - began)
-        for problem in (*read.problems, *decided.problems):
+        problems = {*read.problems, *decided.problems}
+        for problem in sorted(problems - self._problems):
             log.warning("%s", problem)
+        self._problems = problems
         before = self._waiting
         self._waiting = {(waiting.namespace, waiting.name): waiting for waiting in decided.waiting}
         for admission in decided.admissions:

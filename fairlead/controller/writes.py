@@ -249,17 +249,17 @@ class Writer:
     async def release_pod(self, pod: core.Pod, node: str | None, expect: Mapping[str, str]) -> bool:
         """Pins the pod and removes its gate; without a node only the gate. False when the pod is gone or leaving.
 
-        `expect` are the claims (by entry) that the pod must name; raises GivenUpError when it names others, or when
-        the apiserver refuses the patch for good.
+        `expect` are the claims (by entry) that the pod must name; where it names others it is corrected first. Raises
+        GivenUpError when the apiserver refuses the patch for good.
         """
         current = pod
         for _ in range(CONFLICTS_MAX):
             if current.metadata.deletion_timestamp or current.finished:
                 return False
             wrong = {k: v for k, v in claims.names_used(current).items() if k in expect and expect[k] != v}
-            if wrong:
-                current = await self.name_claims(current, {entry: expect[entry] for entry in wrong})
             try:
+                if wrong:
+                    current = await self.name_claims(current, {entry: expect[entry] for entry in wrong})
                 await self._release_once(current, node)
             except release.NotGatedError:
                 return True

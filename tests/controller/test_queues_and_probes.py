@@ -1,0 +1,112 @@
+"""What users see of the controller besides gangs: Queue status, limits at work, probes and metrics."""
+
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+
+from fairlead.kube import resources
+from fairlead.kube.informer import Informer
+from fairlead.kube.resources import FLAVORS, QUEUES, Raw
+
+from .conftest import NAMESPACE, Bench
+
+
+async def queue(bench: Bench, name: str, *, limit: int, **spec: object) -> None:
+    flavors = [{"flavor": "gpu", "deserved": 0, "limit": limit}]
+    await bench.client.create(QUEUES, {"metadata": {"name": name}, "spec": {"flavors": flavors} | spec})
+
+
+async def flavor(bench: Bench) -> None:
+    spec = {"deviceSelector": "device.driver == 'gpu.fairlead.dev'", "measure": "Devices"}
+    await bench.client.create(FLAVORS, {"metadata": {"name": "gpu"}, "spec": spec})
+
+
+def status(queues: Informer[Raw], name: str) -> Raw:
+    raw = queues.get(name) or {}
+    found: Raw = raw.get("status", {})
+    return found
+
+
+@pytest.fixture
+async def queues(bench: Bench):
+    informer = Informer(bench.client, QUEUES)
+    task = asyncio.create_task(informer.run())
+    await informer.synced.wait()
+    yield informer
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(bench: Bench, queues):
+    await flavor(bench)
+    await queue(bench, "small", limit=4, namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}})
+    await bench.template("two", 2)
+    async with bench.controller():
+        first = await bench.gang("first", 2, template="two")
+        await bench.until(lambda: bench.running(first), "four of four are used")
+        second = await bench.gang("second", 1, template="two")
+        await bench.until(lambda: bench.status("second").get("reason") == "OverQueueLimit", "the limit is named")
+        assert bench.gated(second)
+        assert bench.status("second")["queue"] == "small"
+
+        def told(waiting: int, running: int, used: int) -> bool:
+            seen = status(queues, "small")
+            usage = seen.get("usage", [{}])[0]
+            return (seen.get("waiting"), seen.get("running"), usage.get("allocated")) == (waiting, running, used)
+
+        await bench.until(lambda: told(1, 1, 4), f"the queue's status: {status(queues, 'small')}")
+        await bench.client.patch(QUEUES, "small", {"spec": {"flavors": [{"flavor": "gpu", "deserved": 0, "limit": 6}]}})
+        await bench.until(lambda: bench.running(second), "the limit was raised")
+        await bench.until(lambda: told(0, 2, 6), f"the queue's status: {status(queues, 'small')}")
+
+
+async def test_a_queue_that_does_not_exist_is_named(bench: Bench):
+    await flavor(bench)
+    await queue(bench, "known", limit=4)
+    await bench.template("one")
+    async with bench.controller():
+        await bench.pod("lost", template="one", annotations={"fairlead.dev/queue": "unknown"})
+        await bench.until(lambda: bench.status("lost").get("reason") == "UnknownQueue", "the queue is missed")
+        assert "unknown" in bench.status("lost")["message"]
+
+
+async def test_probes_and_metrics_tell_what_goes_on(bench: Bench):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    await bench.template("one")
+    async with bench.controller(metrics_bind=f"127.0.0.1:{port}"), aiohttp.ClientSession() as session:
+        await bench.pod("a", template="one")
+        await bench.until(lambda: bench.running(["a"]), "it runs")
+        for path in ("healthz", "readyz"):
+            async with session.get(f"http://127.0.0.1:{port}/{path}") as response:
+                assert (response.status, await response.text()) == (200, "ok\n")
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as response:
+            text = await response.text()
+    assert "fairlead_controller_leader 1.0" in text
+    assert 'fairlead_controller_admissions_total{outcome="admitted"} 1.0' in text
+    assert "fairlead_controller_commit_seconds_count 1.0" in text
+
+
+async def test_a_pod_with_several_claims_gets_them_all_on_one_node(bench: Bench):
+    await bench.template("three", 3)
+    await bench.claim("named", 2)
+    async with bench.controller():
+        uses = [
+            {"name": "first", "resourceClaimTemplateName": "three"},
+            {"name": "second", "resourceClaimTemplateName": "three"},
+            {"name": "third", "resourceClaimName": "named"},
+        ]
+        await bench.pod(
+            "many",
+            resourceClaims=uses,
+            containers=[
+                {"name": "main", "image": "i", "resources": {"claims": [{"name": use["name"]} for use in uses]}}
+            ],
+        )
+        await bench.until(lambda: bench.running(["many"]), "it runs")
+        assert bench.watchdog.held == 8
+        pods = await bench.client.list(resources.PODS, NAMESPACE)
+        assert len(pods.items[0].status.resource_claim_statuses) == 2
