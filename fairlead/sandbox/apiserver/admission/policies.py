@@ -98,8 +98,8 @@ class Policies:
                 if strict:
                     yield Decision(str(error), "Invalid")
                 continue
-            bound["variables"] = _variables(spec, bound)
-            yield from _validations(spec, bound, strict=strict)
+            bound["variables"], failed = _variables(spec, bound)
+            yield from _validations(spec, bound, failed, strict=strict)
             _audit(spec, bound, attributes)
 
     def _params(self, spec: Json, binding: Json, attributes: Attributes) -> list[Json | None]:
@@ -130,17 +130,26 @@ class Policies:
         return found
 
 
-def _variables(spec: Json, bound: Bindings) -> Json:
+def _variables(spec: Json, bound: Bindings) -> tuple[Json, dict[str, str]]:
+    """The values of the variables, and why others have none."""
     values: Json = {}
+    failed: dict[str, str] = {}
     for variable in spec.get("variables") or []:
         try:
             values[variable["name"]] = evaluate(variable["expression"], {**bound, "variables": values})
-        except (CompileError, EvaluationError):
-            continue  # the expression that reads it fails, and says which variable
-    return values
+        except (CompileError, EvaluationError) as error:
+            failed[variable["name"]] = _why(error, failed)
+    return values, failed
 
 
-def _validations(spec: Json, bound: Bindings, *, strict: bool) -> Iterator[Decision]:
+def _why(error: Exception, failed: dict[str, str]) -> str:
+    """The text of an error; where a variable was missing, why it is."""
+    text = str(error)
+    name = text.removeprefix("no such key: ")
+    return f"composited variable {quote(name)} fails to evaluate: {failed[name]}" if name in failed else text
+
+
+def _validations(spec: Json, bound: Bindings, failed: dict[str, str], *, strict: bool) -> Iterator[Decision]:
     for one in spec.get("validations") or []:
         reason = one.get("reason") or "Invalid"
         text = one["expression"].strip()
@@ -148,7 +157,7 @@ def _validations(spec: Json, bound: Bindings, *, strict: bool) -> Iterator[Decis
             value = evaluate(one["expression"], bound)
         except (CompileError, EvaluationError) as error:
             if strict:
-                yield Decision(f"expression '{text}' resulted in error: {error}", reason)
+                yield Decision(f"expression '{text}' resulted in error: {_why(error, failed)}", reason)
             continue
         if value is not True:
             yield Decision(_message(one, text, bound), reason)

@@ -1,0 +1,211 @@
+"""Webhooks beyond the recorded scenarios: who is asked, in which order, over which TLS, and what a failure does."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.sandbox.apiserver import tls
+from fairlead.sandbox.apiserver.admission.calling import CallError
+from fairlead.sandbox.apiserver.admission.testing import TestWebhook, patch
+from fairlead.sandbox.apiserver.kinds.testing import Served
+from fairlead.sandbox.apiserver.server import utc_now
+
+MAPS = "/api/v1/namespaces/ml/configmaps"
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+ON_MAPS = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
+
+
+def webhook(hook: TestWebhook, name: str = "a.example.com", **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "clientConfig": {"url": f"{hook.url}/{name}", "caBundle": hook.ca_bundle},
+        "rules": [ON_MAPS],
+        "timeoutSeconds": 5,
+        **more,
+    }
+
+
+async def register(api: Served, *webhooks: dict[str, Any], kind: str = "mutating", name: str = "w") -> None:
+    path = f"{GROUP}/{kind}webhookconfigurations"
+    code, answer = await api.post(path, {"metadata": {"name": name}, "webhooks": list(webhooks)})
+    assert code == 201, answer
+
+
+async def create(api: Served, name: str = "m", **data: str) -> tuple[int, Any]:
+    return await api.post(MAPS, {"metadata": {"name": name, "labels": {"l": "1"}}, "data": data})
+
+
+@pytest.mark.parametrize(
+    ("more", "asked"),
+    [
+        ({}, True),
+        ({"rules": [{**ON_MAPS, "operations": ["UPDATE"]}]}, False),
+        ({"rules": [{**ON_MAPS, "apiGroups": ["apps"]}]}, False),
+        ({"rules": [{**ON_MAPS, "resources": ["*/*"]}]}, True),
+        ({"rules": [{**ON_MAPS, "resources": ["configmaps/status"]}]}, False),
+        ({"rules": [{**ON_MAPS, "scope": "Cluster"}]}, False),
+        ({"namespaceSelector": {"matchLabels": {"team": "a"}}}, True),
+        ({"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}}, False),
+        ({"objectSelector": {"matchLabels": {"l": "1"}}}, True),
+        ({"objectSelector": {"matchLabels": {"l": "2"}}}, False),
+        ({"matchConditions": [{"name": "n", "expression": "request.userInfo.username == 'admin'"}]}, True),
+        ({"matchConditions": [{"name": "n", "expression": "object.metadata.name == 'other'"}]}, False),
+    ],
+)
+async def test_only_what_matches_is_asked(api: Served, hook: TestWebhook, more: dict[str, Any], asked: bool) -> None:
+    await register(api, webhook(hook, **more))
+    code, _ = await create(api)
+    assert code == 201
+    assert bool(hook.seen) == asked
+
+
+async def test_a_match_condition_that_fails_counts_as_the_failure_policy_says(api: Served, hook: TestWebhook) -> None:
+    failing = [{"name": "n", "expression": "object.data.missing == 'x'"}]
+    await register(api, webhook(hook, matchConditions=failing, failurePolicy="Ignore"), name="ignored")
+    assert (await create(api))[0] == 201
+    await register(api, webhook(hook, matchConditions=failing), name="strict")
+    code, answer = await create(api, "n")
+    assert code == 403
+    assert 'configmaps "n" is forbidden: ' in answer["message"]
+    assert not hook.seen
+
+
+async def test_webhooks_run_by_name_and_see_what_was_done_before(api: Served, hook: TestWebhook) -> None:
+    def answer(path: str, request: dict[str, Any]) -> Any:
+        done = request["object"]["data"].get("by", "")
+        return patch([{"op": "add", "path": "/data/by", "value": done + path[1]}])
+
+    hook.answer = answer
+    await register(api, webhook(hook, "b.example.com"), webhook(hook, "c.example.com"), name="second")
+    await register(api, webhook(hook, "a.example.com"), name="first")
+    _, made = await create(api, by="")
+    assert made["data"]["by"] == "abc"
+
+
+async def test_who_asked_for_it_is_called_again_after_a_later_change(api: Served, hook: TestWebhook) -> None:
+    def answer(path: str, request: dict[str, Any]) -> Any:
+        name = path[1]
+        if name == "z":
+            return patch([{"op": "add", "path": "/data/z", "value": "1"}])
+        return patch([{"op": "add", "path": f"/data/{name}", "value": str("z" in request["object"]["data"])}])
+
+    hook.answer = answer
+    await register(
+        api,
+        webhook(hook, "a.example.com", reinvocationPolicy="IfNeeded"),
+        webhook(hook, "b.example.com"),
+        webhook(hook, "z.example.com"),
+    )
+    _, made = await create(api, x="y")
+    assert made["data"] == {"x": "y", "a": "True", "b": "False", "z": "1"}
+    assert [seen.path[1] for seen in hook.seen] == ["a", "b", "z", "a"]
+
+
+async def test_a_webhook_that_is_down_blocks_only_where_it_may(api: Served, hook: TestWebhook) -> None:
+    gone = {"url": "https://127.0.0.1:1/x", "caBundle": hook.ca_bundle}
+    await register(api, webhook(hook, clientConfig=gone, failurePolicy="Ignore"), name="ignored")
+    assert (await create(api))[0] == 201
+    await register(api, webhook(hook, clientConfig=gone), name="strict")
+    code, answer = await create(api, "n")
+    assert code == 500
+    assert answer["message"] == (
+        'Internal error occurred: failed calling webhook "a.example.com": failed to call webhook: Post '
+        '"https://127.0.0.1:1/x?timeout=5s": dial tcp 127.0.0.1:1: connect: connection refused'
+    )
+
+
+async def test_a_certificate_of_another_authority_is_not_trusted(api: Served, hook: TestWebhook) -> None:
+    other = base64.b64encode(tls.make_authority(utc_now()).pem).decode()
+    client = {"url": f"{hook.url}/x", "caBundle": other}
+    await register(api, webhook(hook, clientConfig=client))
+    code, answer = await create(api)
+    assert code == 500
+    assert "tls: failed to verify certificate: x509: certificate signed by unknown authority" in answer["message"]
+    assert not hook.seen
+
+
+async def test_a_service_is_reached_through_its_endpoints(api: Served, tmp_path: Path) -> None:
+    (tmp_path / "svc").mkdir()
+    async with TestWebhook(tmp_path / "svc") as hook:
+        service = {"name": "hook", "namespace": "ml", "path": "/mutate"}
+        client = {"service": service, "caBundle": hook.ca_bundle}
+        await register(api, webhook(hook, clientConfig=client))
+        assert 'service "hook" not found' in (await create(api))[1]["message"]
+        spec = {"ports": [{"port": 443, "targetPort": 9443}]}
+        await api.post("/api/v1/namespaces/ml/services", {"metadata": {"name": "hook"}, "spec": spec})
+        assert 'no endpoints available for service "hook"' in (await create(api))[1]["message"]
+        subsets = [{"addresses": [{"ip": "127.0.0.1"}], "ports": [{"port": hook.port}]}]
+        await api.post("/api/v1/namespaces/ml/endpoints", {"metadata": {"name": "hook"}, "subsets": subsets})
+        code, answer = await create(api)
+        # Its certificate is for 127.0.0.1 and not for hook.ml.svc, as a real apiserver would demand.
+        assert (code, "tls: failed to verify certificate" in answer["message"]) == (500, True)
+
+
+async def test_a_resolver_may_be_put_in_place_of_endpoints(api: Served, hook: TestWebhook) -> None:
+    asked = []
+
+    def resolve(namespace: str, name: str, port: int) -> tuple[str, int]:
+        asked.append((namespace, name, port))
+        raise CallError("no route")
+
+    api.resolve_services(resolve)
+    client = {"service": {"name": "hook", "namespace": "sys", "port": 8443}, "caBundle": hook.ca_bundle}
+    await register(api, webhook(hook, clientConfig=client), kind="validating")
+    code, answer = await create(api)
+    assert (code, asked) == (500, [("sys", "hook", 8443)])
+    assert answer["message"].endswith("failed to call webhook: no route")
+
+
+async def test_a_patch_that_breaks_the_object_is_the_webhooks_fault(api: Served, hook: TestWebhook) -> None:
+    hook.answer = lambda _path, _request: patch([{"op": "add", "path": "/data/n", "value": 5}])
+    await register(api, webhook(hook))
+    code, answer = await create(api, x="y")
+    assert code == 500
+    assert "json: cannot unmarshal number into Go struct field ConfigMap.data of type string" in answer["message"]
+
+
+async def test_a_validating_webhook_may_not_patch(api: Served, hook: TestWebhook) -> None:
+    hook.answer = lambda _path, _request: patch([])
+    await register(api, webhook(hook), kind="validating")
+    code, answer = await create(api)
+    assert (code, "validating webhooks may not return response.patch" in answer["message"]) == (500, True)
+
+
+async def test_the_first_refusal_in_their_order_is_told(api: Served, hook: TestWebhook) -> None:
+    hook.answer = lambda path, _request: {"allowed": False, "status": {"message": f"no from {path[1]}"}}
+    await register(api, webhook(hook, "b.example.com"), kind="validating", name="y")
+    await register(api, webhook(hook, "a.example.com"), kind="validating", name="x")
+    code, answer = await create(api)
+    assert code == 400
+    assert answer["message"] == 'admission webhook "a.example.com" denied the request: no from a'
+    assert len(hook.seen) == 2
+
+
+async def test_no_webhook_is_asked_about_registrations(api: Served, hook: TestWebhook) -> None:
+    everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
+    hook.answer = lambda _path, _request: {"allowed": False}
+    await register(api, webhook(hook, rules=[everything]), kind="validating")
+    code, _ = await api.delete(f"{GROUP}/validatingwebhookconfigurations/w")
+    assert code == 200
+    assert not hook.seen
+
+
+async def test_a_registration_that_could_never_work_is_refused(api: Served, hook: TestWebhook) -> None:
+    wrong = webhook(hook, "short", clientConfig={"url": "http://x"}, sideEffects="Some", timeoutSeconds=31)
+    wrong["matchConditions"] = [{"name": "n", "expression": "object."}]
+    complaints = await api.refused(
+        f"{GROUP}/mutatingwebhookconfigurations", {"metadata": {"name": "w"}, "webhooks": [wrong]}
+    )
+    assert [one.split(":")[0] for one in complaints] == [
+        "webhooks[0].name",
+        "webhooks[0].sideEffects",
+        "webhooks[0].timeoutSeconds",
+        "webhooks[0].clientConfig.url",
+        "webhooks[0].matchConditions[0].expression",
+    ]
