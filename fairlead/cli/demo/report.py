@@ -14,32 +14,35 @@ Injected = Mapping[tuple[str, str, str], Sequence[str]]
 
 
 def table(history: History, injected: Injected) -> Table:
-    """One row per gang, and below it one per container."""
-    result = Table(title="What ran where", title_justify="left", show_lines=False, header_style="bold")
+    """One row per gang, and below it one per container. Device nodes that every container gets are named once, below."""
+    common = set.intersection(*(set(given) for given in injected.values())) if injected else set()
+    result = Table(title="What ran where", title_justify="left", header_style="bold", pad_edge=False)
+    result.caption = f"and in every container: {' '.join(sorted(common))}" if common else None
+    result.caption_justify = "left"
     result.add_column("gang / container", no_wrap=True)
-    result.add_column("queue")
-    result.add_column("wait", justify="right")
-    result.add_column("node", no_wrap=True)
+    result.add_column("queue", no_wrap=True)
+    result.add_column("wait", justify="right", no_wrap=True)
+    result.add_column("node", overflow="fold")
     result.add_column("devices", overflow="fold")
     result.add_column("its CDI edits give", overflow="fold")
     for gang in history.gangs(NAMESPACES):
         nodes = sorted({pod.node for pod in gang.pods})
         wait = "-" if gang.wait_s is None else f"{gang.wait_s:.1f}s"
         total = sum(len(history.devices(pod)) for pod in gang.pods)
-        result.add_row(
-            f"[bold]{gang.key.namespace}/{gang.key.name}[/bold]",
-            gang.queue or "-",
-            wait,
-            ", ".join(nodes),
-            f"{total} devices",
-            "",
-        )
-        for pod in sorted(gang.pods, key=lambda pod: pod.name):
-            for container, nodes_given in _containers(pod, injected):
+        name = f"[bold]{gang.key.namespace}/{gang.key.name}[/bold]"
+        result.add_row(name, gang.queue or "-", wait, " ".join(nodes), f"{total} device{'s' * (total != 1)}", "")
+        for pod in sorted(gang.pods, key=lambda pod: _natural(pod.name)):
+            for container, given in _containers(pod, injected):
                 devices = " ".join(use.device for use in history.devices(pod))
-                result.add_row(f"  {pod.name}/{container}", "", "", pod.node, devices, " ".join(nodes_given))
+                own = " ".join(node for node in given if node not in common)
+                result.add_row(f"  {pod.name}/{container}", "", "", pod.node, devices, own)
         result.add_section()
     return result
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """bert-2-x before bert-10-x."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split("-")]
 
 
 def _containers(pod: PodRecord, injected: Injected) -> list[tuple[str, Sequence[str]]]:

@@ -30,11 +30,12 @@ NODES = (
 WAVE_TIMEOUT_S = 40.0
 RELEASE_TIMEOUT_S = 15.0
 REFRESH_S = 0.2
+PLAIN_WIDTH = 140
 
 
 def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
     """The exit code: 0 when every expectation held, 1 when one did not, 130 when interrupted."""
-    console = Console(highlight=False, soft_wrap=plain)
+    console = Console(highlight=False, soft_wrap=plain, width=PLAIN_WIDTH if plain else None)
     with contextlib.ExitStack() as stack:
         if workdir is None:
             workdir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))

@@ -68,7 +68,12 @@ def lines(history: History, told: set[str], *, start_s: float) -> Iterable[str]:
         facts: list[tuple[str, float | None]] = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
         if gang.wait_s is not None:
             bound = max(pod.bound_s for pod in gang.pods if pod.bound_s is not None)
-            facts.append((f"{name} placed whole, {len(gang.pods)} pods on {', '.join(_nodes(gang))}", bound))
+            facts.append(
+                (
+                    f"{name} placed whole, {len(gang.pods)} pod{'s' * (len(gang.pods) > 1)} on {', '.join(_nodes(gang))}",
+                    bound,
+                )
+            )
         if gang.held is not None:
             facts.append((f"{name} ended", gang.held[1]))
         for fact, at_s in facts:
