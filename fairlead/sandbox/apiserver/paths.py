@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver import discovery, rendering, statuses
+from fairlead.sandbox.apiserver import discovery, openapi, rendering, statuses
 from fairlead.sandbox.apiserver.exchange import JSON, Request, Response, json_response, text_response
 from fairlead.sandbox.apiserver.negotiation import aggregated_discovery, negotiate
 from fairlead.sandbox.apiserver.routing import Target
@@ -65,10 +65,6 @@ def _known(state: State) -> list[str]:
 
 
 def _openapi(parts: tuple[str, ...], state: State) -> Response:
-    try:
-        from fairlead.sandbox.apiserver import openapi
-    except ImportError:  # the kinds half has not landed
-        return text_response("404 page not found\n", 404)
     if parts == ("openapi", "v2"):
         return Response(200, openapi.v2(state.registry), JSON)
     if parts[1:2] != ("v3",):

@@ -1,0 +1,226 @@
+"""Who may do what: roles, bindings, the questions about them, and acting as another."""
+
+import pytest
+
+from fairlead.sandbox.apiserver import bootstrap_roles
+from fairlead.sandbox.apiserver.kinds.base import Access, Json, Kind
+from fairlead.sandbox.apiserver.rbac import GROUP, Rbac, covers
+from fairlead.sandbox.apiserver.testing import Inside, OpenStrategy, open_kinds
+
+ROLES = f"/apis/{GROUP}/v1"
+REVIEWS = "authorization.k8s.io"
+
+
+def review(plural, kind, group=REVIEWS):
+    return Kind(group, "v1", plural, kind, False, OpenStrategy(), verbs=("create",), subresources=())
+
+
+@pytest.fixture
+async def inside():
+    kinds = [
+        *open_kinds(),
+        review("selfsubjectaccessreviews", "SelfSubjectAccessReview"),
+        review("subjectaccessreviews", "SubjectAccessReview"),
+        review("selfsubjectrulesreviews", "SelfSubjectRulesReview"),
+        review("selfsubjectreviews", "SelfSubjectReview", "authentication.k8s.io"),
+        review("tokenreviews", "TokenReview", "authentication.k8s.io"),
+    ]
+    found = Inside(kinds)
+    found.state.authorizer = Rbac(found.state)
+    for name in ("ml", "ops"):
+        await found.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    return found
+
+
+async def role(inside, name, rules, namespace=""):
+    plural = "roles" if namespace else "clusterroles"
+    scope = f"namespaces/{namespace}/" if namespace else ""
+    status, body = await inside.post(f"{ROLES}/{scope}{plural}", {"metadata": {"name": name}, "rules": rules})
+    assert status == 201, body
+
+
+async def bind(inside, role_name, subject, namespace="", kind="ClusterRole"):
+    plural = "rolebindings" if namespace else "clusterrolebindings"
+    scope = f"namespaces/{namespace}/" if namespace else ""
+    body = {
+        "metadata": {"generateName": "b-"},
+        "roleRef": {"apiGroup": GROUP, "kind": kind, "name": role_name},
+        "subjects": [subject],
+    }
+    status, answer = await inside.post(f"{ROLES}/{scope}{plural}", body)
+    assert status == 201, answer
+
+
+USER = {"kind": "User", "apiGroup": GROUP, "name": "ann"}
+READ_PODS = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}
+
+
+async def test_nobody_may_anything_until_bound_and_admins_may_everything(inside):
+    status, body = await inside.get("/api/v1/namespaces/ml/pods", user="ann")
+    assert (status, body["reason"]) == (403, "Forbidden")
+    assert body["message"] == (
+        'pods is forbidden: User "ann" cannot list resource "pods" in API group "" in the namespace "ml"'
+    )
+    assert body["details"] == {"kind": "pods"}
+    assert (await inside.get("/api/v1/namespaces/ml/pods"))[0] == 200
+
+
+async def test_a_cluster_role_bound_in_a_namespace_holds_there_only(inside):
+    await role(inside, "reader", [READ_PODS])
+    await bind(inside, "reader", USER, "ml")
+    assert (await inside.get("/api/v1/namespaces/ml/pods", user="ann"))[0] == 200
+    assert (await inside.get("/api/v1/namespaces/ops/pods", user="ann"))[0] == 403
+    status, body = await inside.get("/api/v1/pods", user="ann")
+    assert (status, body["message"].endswith("at the cluster scope")) == (403, True)
+    await bind(inside, "reader", USER)
+    assert (await inside.get("/api/v1/pods", user="ann"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("subject", "user", "groups"),
+    [
+        ({"kind": "Group", "name": "team"}, "bob", ("team",)),
+        ({"kind": "ServiceAccount", "name": "sa", "namespace": "ops"}, "system:serviceaccount:ops:sa", ()),
+        ({"kind": "Group", "name": "system:serviceaccounts:ops"}, "system:serviceaccount:ops:other", ()),
+        ({"kind": "Group", "name": "system:authenticated"}, "whoever", ()),
+        ({"kind": "Group", "name": "system:nodes"}, "system:node:n1", ()),
+    ],
+)
+async def test_subjects_are_users_groups_and_service_accounts(inside, subject, user, groups):
+    await role(inside, "reader", [READ_PODS], "ml")
+    await bind(inside, "reader", subject, "ml", "Role")
+    assert (await inside.get("/api/v1/namespaces/ml/pods", user=user, groups=groups))[0] == 200
+
+
+async def test_a_permission_ends_with_its_role(inside):
+    await role(inside, "reader", [READ_PODS])
+    await bind(inside, "reader", USER)
+    assert (await inside.get("/api/v1/pods", user="ann"))[0] == 200
+    await inside.delete(f"{ROLES}/clusterroles/reader")
+    assert (await inside.get("/api/v1/pods", user="ann"))[0] == 403
+
+
+async def test_aggregated_roles_have_the_rules_of_those_they_select(inside):
+    selector = {"clusterRoleSelectors": [{"matchLabels": {"into": "all"}}]}
+    await inside.post(f"{ROLES}/clusterroles", {"metadata": {"name": "all"}, "aggregationRule": selector})
+    await bind(inside, "all", USER)
+    assert (await inside.get("/api/v1/pods", user="ann"))[0] == 403
+    await inside.post(
+        f"{ROLES}/clusterroles", {"metadata": {"name": "part", "labels": {"into": "all"}}, "rules": [READ_PODS]}
+    )
+    assert (await inside.get("/api/v1/pods", user="ann"))[0] == 200
+
+
+async def test_a_list_of_one_name_is_allowed_by_that_name(inside):
+    await role(inside, "one", [{**READ_PODS, "resourceNames": ["p"]}])
+    await bind(inside, "one", USER)
+    assert (await inside.get("/api/v1/namespaces/ml/pods?fieldSelector=metadata.name%3Dp", user="ann"))[0] == 200
+    assert (await inside.get("/api/v1/namespaces/ml/pods", user="ann"))[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("rule", "access", "allowed"),
+    [
+        ({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, Access("get", "x", "y", "z"), True),
+        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}, Access("get", "", "pods", "log"), False),
+        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods/log"]}, Access("get", "", "pods", "log"), True),
+        ({"verbs": ["get"], "apiGroups": [""], "resources": ["*/log"]}, Access("get", "", "pods", "log"), True),
+        ({"verbs": ["get"], "apiGroups": ["apps"], "resources": ["pods"]}, Access("get", "", "pods"), False),
+        ({"verbs": ["get"], "nonResourceURLs": ["/api/*"]}, Access("get", path="/api/v1"), True),
+        ({"verbs": ["get"], "nonResourceURLs": ["/api"]}, Access("get", path="/api/v1"), False),
+        ({"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}, Access("get", path="/api"), False),
+    ],
+)
+def test_rules_cover_what_they_name(rule, access, allowed):
+    assert covers(rule, access) is allowed
+
+
+async def ask(inside, spec, user="ann", plural="selfsubjectaccessreviews"):
+    return await inside.post(f"/apis/{REVIEWS}/v1/{plural}", {"spec": spec}, user=user)
+
+
+async def test_can_i_is_answered_with_the_reason(inside):
+    await role(
+        inside,
+        "asker",
+        [READ_PODS, {"verbs": ["create"], "apiGroups": [REVIEWS], "resources": ["selfsubjectaccessreviews"]}],
+    )
+    await bind(inside, "asker", USER)
+    status, body = await ask(inside, {"resourceAttributes": {"verb": "get", "resource": "pods"}})
+    assert (status, body["status"]["allowed"]) == (201, True)
+    assert 'of ClusterRole "asker" to User "ann"' in body["status"]["reason"]
+    _, body = await ask(inside, {"resourceAttributes": {"verb": "delete", "resource": "pods"}})
+    assert body["status"] == {"allowed": False}
+    status, body = await ask(inside, {})
+    assert status == 422
+
+
+async def test_admins_ask_for_others_and_for_whole_lists(inside):
+    await role(inside, "reader", [READ_PODS])
+    await bind(inside, "reader", USER, "ml")
+    spec = {"user": "ann", "resourceAttributes": {"verb": "get", "resource": "pods", "namespace": "ml"}}
+    _, body = await ask(inside, spec, "admin", "subjectaccessreviews")
+    assert body["status"]["allowed"] is True
+    _, body = await inside.post(
+        f"/apis/{REVIEWS}/v1/selfsubjectrulesreviews",
+        {"spec": {"namespace": "ml"}},
+        user="ann",
+        groups=("system:masters",),
+    )
+    assert READ_PODS in body["status"]["resourceRules"]
+    assert body["status"]["nonResourceRules"] == [{"verbs": ["*"], "nonResourceURLs": ["*"]}]
+
+
+async def test_users_and_tokens_are_known(inside):
+    target = "/apis/authentication.k8s.io/v1"
+    _, body = await inside.post(f"{target}/selfsubjectreviews", {})
+    assert body["status"]["userInfo"]["username"] == "admin"
+    token = inside.state.tokens.issue("bob", ("team",))
+    _, body = await inside.post(f"{target}/tokenreviews", {"spec": {"token": token}})
+    assert body["status"]["user"] == {"username": "bob", "groups": ["team", "system:authenticated"]}
+    _, body = await inside.post(f"{target}/tokenreviews", {"spec": {"token": "x"}})
+    assert "authenticated" not in body["status"]
+
+
+async def test_a_wrong_token_is_401_and_none_at_all_is_the_anonymous_user(inside):
+    status, body = await inside.get("/api/v1/pods", headers={"Authorization": "Bearer wrong"})
+    assert (status, body["reason"]) == (401, "Unauthorized")
+    status, body = await inside.get("/api/v1/pods", headers={"Authorization": ""})
+    assert (status, 'User "system:anonymous"' in body["message"]) == (403, True)
+    assert (await inside.get("/healthz", headers={"Authorization": ""}))[0] == 200
+
+
+async def test_acting_as_another_takes_a_permission_and_gives_only_theirs(inside):
+    headers = {"Impersonate-User": "ann"}
+    assert (await inside.get("/api/v1/pods", headers=headers))[0] == 403
+    status, body = await inside.get("/api/v1/pods", headers=headers, user="bob")
+    assert (status, body["message"]) == (
+        403,
+        'users "ann" is forbidden: User "bob" cannot impersonate resource "users" in API group "" at the cluster scope',
+    )
+    assert (await inside.get("/api/v1/pods", headers={**headers, "Impersonate-Group": "system:masters"}))[0] == 200
+
+
+def cluster_role(name: str) -> Json:
+    return next(one for one in bootstrap_roles.cluster_roles() if one["metadata"]["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "access", "allowed"),
+    [
+        ("system:kube-scheduler", Access("update", "resource.k8s.io", "resourceclaims", "binding"), True),
+        ("system:kube-scheduler", Access("create", "", "pods", "binding"), True),
+        ("system:kube-scheduler", Access("delete", "", "nodes"), False),
+        ("system:node", Access("update", "resource.k8s.io", "resourceslices"), False),
+        ("system:controller:resource-claim-controller", Access("create", "resource.k8s.io", "resourceclaims"), True),
+        ("system:controller:job-controller", Access("create", "", "pods"), True),
+        ("system:controller:job-controller", Access("create", "", "secrets"), False),
+    ],
+)
+def test_the_systems_own_roles_allow_what_they_do_in_a_real_cluster(name, access, allowed):
+    assert any(covers(rule, access) for rule in cluster_role(name)["rules"]) is allowed
+
+
+def test_every_bootstrap_binding_refers_to_a_bootstrap_role():
+    names = {one["metadata"]["name"] for one in bootstrap_roles.cluster_roles()}
+    assert {one["roleRef"]["name"] for one in bootstrap_roles.cluster_role_bindings()} <= names
