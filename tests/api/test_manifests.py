@@ -1,5 +1,6 @@
 """manifests/base agrees with the names in the code, and asks for no more than it says."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -83,3 +84,25 @@ def test_kustomize_builds_it() -> None:
     kinds = [doc["kind"] for doc in yaml.safe_load_all(built.stdout)]
     assert kinds.count("CustomResourceDefinition") == 4
     assert len(kinds) == len(DOCUMENTS) + 4
+
+
+def lost(written: Any, read: Any, path: str = "") -> list[str]:
+    """Paths that the official client's models do not know: a real apiserver would drop or refuse them."""
+    if isinstance(written, dict):
+        here = [f"{path}.{key}" for key in written if key not in read]
+        return here + [p for key in written if key in read for p in lost(written[key], read[key], f"{path}.{key}")]
+    if isinstance(written, list):
+        return [p for i, (a, b) in enumerate(zip(written, read, strict=True)) for p in lost(a, b, f"{path}[{i}]")]
+    return [] if written == read else [path]
+
+
+def test_every_field_is_known_to_the_official_models() -> None:
+    from kubernetes import client
+
+    crds = [yaml.safe_load(path.read_text()) for path in (BASE.parent / "crds").glob("fairlead.dev_*.yaml")]
+    assert len(crds) == 4
+    for document in (*DOCUMENTS, *crds):
+        assert document["apiVersion"].rpartition("/")[2] == "v1"
+        model = getattr(client, f"V1{document['kind']}")
+        read = json.loads(model.from_dict(document).to_json())
+        assert lost(document, read) == [], f"{document['kind']} {document['metadata']['name']}"
