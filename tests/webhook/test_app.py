@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +27,9 @@ from fairlead.kube.resources import (
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.apply import Applier
 from fairlead.sandbox.manifests import load
-from fairlead.webhook import app
+from fairlead.webhook import app, certificates, registration
 from fairlead.webhook.app import WebhookOptions
+from fairlead.webhook.registration import Target
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -245,6 +247,33 @@ async def test_a_webhook_that_is_down_blocks_only_what_says_that_it_is_ours(clus
         await cluster.alice.create(PODS, pod("ours", limits={names.LEGACY_GPU: 1}))
     await cluster.admin.patch(NAMESPACES, "ml", {"metadata": {"labels": {names.IGNORE_LABEL: ""}}})
     await cluster.alice.create(PODS, pod("exempt", limits={names.LEGACY_GPU: 1}))
+
+
+@pytest.mark.parametrize("how", ["hangs", "talks nonsense"])
+async def test_a_webhook_that_is_slow_or_wrong_lets_others_pass(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    done = asyncio.Event()
+    calls = 0
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal calls
+        calls += 1
+        if how == "hangs":
+            await done.wait()
+        writer.close()
+
+    monkeypatch.setattr(registration, "TIMEOUT_OF_OTHERS_S", 1)
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    bundle = certificates.make(("127.0.0.1",), dt.datetime.now(dt.UTC)).bundle
+    async with server:
+        await registration.ensure(cluster.admin, Target(bundle=bundle, url=url))
+        await cluster.alice.create(PODS, pod("plain", limits={"cpu": "1"}))
+        assert calls == 0, "a pod that asks for nothing never reaches the webhook"
+        await cluster.alice.create(PODS, pod("foreign", claims="nic"))
+        assert calls > 0
+        done.set()
 
 
 async def test_stopping_leaves_the_registration_unless_asked_to_remove_it(cluster: Cluster) -> None:

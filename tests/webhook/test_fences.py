@@ -1,0 +1,106 @@
+"""The two policies of manifests/base hold on an apiserver: who allocates our devices, and who announces them."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
+from fairlead.sandbox.apiserver.server import ApiServer
+from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.manifests import load
+
+Json = dict[str, Any]
+BASE = Path(__file__).parents[2] / "manifests" / "base"
+SCHEDULER = "system:kube-scheduler"
+GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
+
+
+class Cluster:
+    def __init__(self, server: ApiServer, workdir: Path) -> None:
+        self.server = server
+        self.workdir = workdir
+
+    @contextlib.asynccontextmanager
+    async def client(self, user: str, *groups: str, node: str | None = None) -> AsyncIterator[Client]:
+        path = self.workdir / f"{user.replace(':', '-')}-{node}"
+        extra = None if node is None else {"authentication.kubernetes.io/node-name": [node]}
+        path.write_text(self.server.kubeconfig(user, groups=groups, extra=extra))
+        async with Client.connect(path) as client:
+            yield client
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    async with ApiServer(workdir=tmp_path) as server:
+        made = Cluster(server, tmp_path)
+        async with made.client("admin") as admin:
+            await Applier(admin).apply(load(BASE))
+            await Applier(admin).apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
+        yield made
+
+
+async def claim(client: Client, name: str = "c") -> Json:
+    request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}
+    spec = {"devices": {"requests": [request]}}
+    return await client.create(raw(RESOURCE_CLAIMS), {"metadata": {"name": name, "namespace": "ml"}, "spec": spec})
+
+
+def allocated(made: Json, driver: str | None) -> Json:
+    result = {"request": "gpu", "driver": driver, "pool": "n1", "device": "gpu-0"}
+    status = {} if driver is None else {"allocation": {"devices": {"results": [result]}}}
+    return made | {"status": status}
+
+
+async def test_kube_scheduler_neither_gives_our_devices_out_nor_takes_them_back(cluster: Cluster) -> None:
+    controller = cluster.client(names.CONTROLLER_USER, *GROUPS)
+    async with cluster.client("admin") as admin, cluster.client(SCHEDULER) as scheduler, controller as ours:
+        made = await claim(admin)
+        with pytest.raises(errors.ApiError, match="allocated by the Fairlead controller"):
+            await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, names.DRIVER), subresource="status")
+        made = await ours.replace(raw(RESOURCE_CLAIMS), allocated(made, names.DRIVER), subresource="status")
+        with pytest.raises(errors.ApiError, match="allocated by the Fairlead controller"):
+            await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, None), subresource="status")
+        reserved = {"resource": "pods", "name": "p", "uid": "1"}
+        made = made | {"status": made["status"] | {"reservedFor": [reserved]}}
+        made = await scheduler.replace(raw(RESOURCE_CLAIMS), made, subresource="status")
+        assert made["status"]["reservedFor"] == [reserved], "it may reserve what we allocated"
+        await ours.replace(raw(RESOURCE_CLAIMS), allocated(made, None), subresource="status")
+
+
+async def test_kube_scheduler_allocates_other_drivers_devices_as_ever(cluster: Cluster) -> None:
+    async with cluster.client("admin") as admin, cluster.client(SCHEDULER) as scheduler:
+        made = await claim(admin)
+        made = await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, "nic.example.com"), subresource="status")
+        await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, None), subresource="status")
+
+
+def slice_(node: str, driver: str = names.DRIVER) -> Json:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": driver, "nodeName": node, "pool": pool, "devices": [{"name": "gpu-0"}]}
+    return {"metadata": {"name": f"{node}-{driver}"}, "spec": spec}
+
+
+async def test_a_driver_announces_its_own_nodes_devices_under_its_own_name_only(cluster: Cluster) -> None:
+    async with cluster.client(names.DRIVER_USER, *GROUPS, node="n1") as driver, cluster.client("admin") as admin:
+        made = await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
+        await driver.replace(raw(RESOURCE_SLICES), made)
+        with pytest.raises(errors.ApiError, match=r"spec\.nodeName: 'n2' is not the driver's node 'n1'"):
+            await driver.create(raw(RESOURCE_SLICES), slice_("n2"))
+        with pytest.raises(errors.ApiError, match=r"spec\.driver: 'nic\.example\.com' is not the driver's name"):
+            await driver.create(raw(RESOURCE_SLICES), slice_("n1", "nic.example.com"))
+        await admin.create(raw(RESOURCE_SLICES), slice_("n2"))
+        with pytest.raises(errors.ApiError, match="'n2' is not the driver's node"):
+            await driver.delete(RESOURCE_SLICES, slice_("n2")["metadata"]["name"])
+        await driver.delete(RESOURCE_SLICES, made["metadata"]["name"])
+
+
+async def test_a_driver_without_a_node_announces_nothing(cluster: Cluster) -> None:
+    async with cluster.client(names.DRIVER_USER, *GROUPS) as driver:
+        with pytest.raises(errors.ApiError):
+            await driver.create(raw(RESOURCE_SLICES), slice_("n1"))
