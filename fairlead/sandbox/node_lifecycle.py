@@ -39,6 +39,7 @@ from fairlead.sandbox.scheduler.fit import tolerates
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
+LATE_S: Final = 1.0
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 LEASE_NAMESPACE: Final = "kube-node-lease"
@@ -120,10 +121,16 @@ class NodeLifecycle:
         self._pods = informers.of(PODS)
         self._leases = informers.of(LEASES)
         self._orphans: dict[str, float] = {}
+        self._trusting_until_s = 0.0
 
     async def run(self) -> None:
         await self._leases.synced.wait()
+        looked_s = self._wall()
         while True:
+            # All share one process: when this loop was held up, so were the kubelets, and their silence says nothing.
+            if self._wall() - looked_s > LATE_S:
+                self._trusting_until_s = self._wall() + self._grace_s
+            looked_s = self._wall()
             try:
                 for node in self._nodes.all():
                     await self._look(node)
@@ -136,6 +143,8 @@ class NodeLifecycle:
         name, now_s = name_of(node), self._wall()
         lease = self._leases.get(f"{LEASE_NAMESPACE}/{name}")
         silent = is_silent(lease, now_s=now_s, grace_s=self._grace_s)
+        if silent and is_true(node, "Ready") and now_s < self._trusting_until_s:
+            return
         now = timestamps.seconds(now_s)
         if silent and is_true(node, "Ready"):
             log.warning("node %s: its kubelet is silent", name)

@@ -44,7 +44,7 @@ async def cluster(*nodes: NodeSpec, **options: Any) -> AsyncIterator[Cluster]:
             yield made
 
 
-async def until(check: Callable[[], Any], *, timeout_s: float = 15.0, what: str = "") -> Any:
+async def until(check: Callable[[], Any], *, timeout_s: float = 30.0, what: str = "") -> Any:
     """What `check` returned when it was first true; it may be a coroutine function. Raises AssertionError."""
     deadline_s = time.monotonic() + timeout_s
     while True:
@@ -81,7 +81,7 @@ class View:
     async def claims(self, namespace: str | None = None) -> list[Raw]:
         return await self.all(RESOURCE_CLAIMS, namespace)
 
-    async def phase(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 15.0) -> Raw:
+    async def phase(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 30.0) -> Raw:
         """The pod, once it is in one of these phases."""
         seen: Raw | None = None
 
@@ -98,7 +98,7 @@ class View:
         assert seen is not None
         return seen
 
-    async def gang(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 20.0) -> Raw:
+    async def gang(self, name: str, *phases: str, namespace: str = "default", timeout_s: float = 30.0) -> Raw:
         """The Gang, once it is in one of these phases."""
         seen: Raw | None = None
 

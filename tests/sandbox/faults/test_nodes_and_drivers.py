@@ -319,7 +319,7 @@ async def until_applied(made: Cluster, *objects: dict[str, Any]) -> None:
             return False
         return True
 
-    await until(applied, timeout_s=30)
+    await until(applied)
 
 
 async def finished(view: View, name: str) -> None:

@@ -106,7 +106,7 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
         pods = [p for p in await view.all(PODS, "default") if phase_of(p) == "Running" and not is_deleting(p)]
         return pods if len(pods) == 2 else None
 
-    first = await until(running, timeout_s=20)
+    first = await until(running)
     lost = made.nodes[node_name_of(first[0])]
     await lost.vanish()
 
@@ -114,14 +114,14 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
         pods = await running()
         return pods is not None and lost.name not in {node_name_of(p) for p in pods}
 
-    await until(moved, timeout_s=30)
+    await until(moved)
     await view.client.delete(JOBS, "g", "default", propagation="Background")
     await lost.return_()
 
     async def no_pods() -> bool:
         return await view.all(PODS, "default") == []
 
-    await until(no_pods, timeout_s=20)
+    await until(no_pods)
     await clean(made, view)
 
 
@@ -168,7 +168,7 @@ async def test_gangs_run_whole_although_the_apiserver_answers_with_errors(
             return False
         return True
 
-    await until(applied, timeout_s=30)
+    await until(applied)
     for name in ("a", "b"):
         await complete(view, name)
     made.server.faults.clear()
@@ -211,10 +211,10 @@ async def test_a_released_pod_keeps_its_gate_off_and_a_waiting_one_keeps_it(fair
         await made.apply([job(name, pod("x", claim="eight", annotations=gang_of(name), command=FOREVER), size=2)])
 
     async def one_runs() -> Any:
-        gangs = {g["metadata"]["name"]: g["status"].get("phase") for g in await view.all(GANGS, "default")}
+        gangs = {g["metadata"]["name"]: g.get("status", {}).get("phase") for g in await view.all(GANGS, "default")}
         return gangs if sorted(map(str, gangs.values())) == ["Running", "Waiting"] else None
 
-    phases = await until(one_runs, timeout_s=20)
+    phases = await until(one_runs)
     for each in await view.all(PODS, "default"):
         gang = each["metadata"]["annotations"]["fairlead.dev/gang"]
         assert bool(spec_of(each).get("schedulingGates")) is (phases[gang] == "Waiting")
