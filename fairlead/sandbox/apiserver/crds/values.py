@@ -73,14 +73,19 @@ def _combined(value: Any, schema: Json, path: str) -> Iterator[FieldError]:
         branches = [list(validate(value, one, path)) for one in schema["anyOf"]]
         if all(branches):
             yield from min(branches, key=len)
-            yield invalid(path, value, f"{path} in body must validate at least one schema (anyOf)")
+            yield _composed(path, "must validate at least one schema (anyOf)")
     if schema.get("oneOf"):
         passing = sum(1 for one in schema["oneOf"] if not any(True for _ in validate(value, one, path)))
         if passing != 1:
             found = "Found none valid" if passing == 0 else f"Found {passing} valid alternatives"
-            yield invalid(path, value, f"{path} in body must validate one and only one schema (oneOf). {found}")
+            yield _composed(path, f"must validate one and only one schema (oneOf). {found}")
     if schema.get("not") is not None and not any(True for _ in validate(value, schema["not"], path)):
-        yield invalid(path, value, f"{path} in body must not validate the schema (not)")
+        yield _composed(path, "must not validate the schema (not)")
+
+
+def _composed(path: str, what: str) -> FieldError:
+    """Combinators' errors carry no field in the real one, but name it in the text."""
+    return invalid("<nil>", "", f'"{path}" {what}')
 
 
 def _object(value: Json, schema: Json, path: str) -> Iterator[FieldError]:

@@ -40,7 +40,6 @@ def slice_of(*devices: dict[str, Any], **spec: Any) -> dict[str, Any]:
             {"bindingConditions": ["a"]},
             "bindingFailureConditions: Required value: bindingFailureConditions are required",
         ),
-        ({"nodeName": "n1"}, "nodeName: Forbidden: `nodeName` may only be set if `perDeviceNodeSelection`"),
     ],
 )
 async def test_a_bad_device_is_named_by_its_field(api: Served, device: dict[str, Any], complaint: str) -> None:
@@ -72,9 +71,10 @@ async def test_a_slice_is_somewhere_exactly_once(api: Served) -> None:
     del nowhere["spec"]["nodeName"]
     where = "`nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection`"
     assert await api.refused(SLICES, nowhere) == [f"spec: Required value: exactly one of {where} is required"]
-    assert (await api.refused(SLICES, slice_of(allNodes=False)))[0] == (
-        "spec.allNodes: Invalid value: false: must be either unset or set to true"
-    )
+    assert await api.refused(SLICES, slice_of(allNodes=False)) == [
+        f"spec: Required value: exactly one of {where} is required",
+        "spec.allNodes: Invalid value: false: must be either unset or set to true",
+    ]
     terms = [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * 2
     assert (
         "must have exactly one node selector term"
@@ -87,6 +87,10 @@ async def test_devices_with_a_place_of_their_own_each_need_one(api: Served) -> N
     assert found[0].startswith("spec.devices[0]: Required value: exactly one of")
     code, _ = await api.post(SLICES, slice_of({"name": "g", "nodeName": "n1"}, perDeviceNodeSelection=True))
     assert code == 201
+    found = await api.refused(SLICES, slice_of({"name": "g", "nodeName": "n1"}))
+    assert found[0].startswith(
+        "spec.devices[0]: Invalid value: null: `nodeName`, `nodeSelector` and `allNodes` can only"
+    )
 
 
 async def test_a_pool_counts_from_one_slice_and_generation_zero(api: Served) -> None:

@@ -75,7 +75,7 @@ def _complete(obj: Json, context: Context) -> None:
 def slice_spec(spec: Json) -> Iterator[FieldError]:
     yield from common.driver_name(spec.get("driver", ""), "spec.driver")
     yield from _pool(spec.get("pool") or {}, "spec.pool")
-    given = [f"`{key}`" for key in _WHERE if spec.get(key) is not None]
+    given = [f"`{key}`" for key in _WHERE if spec.get(key)]
     listed = ", ".join(f"`{key}`" for key in _WHERE)
     if not given:
         yield required("spec", f"exactly one of {listed} is required")
@@ -88,7 +88,7 @@ def slice_spec(spec: Json) -> Iterator[FieldError]:
 
     devices, counters = spec.get("devices") or [], spec.get("sharedCounters") or []
     if devices and counters:
-        yield forbidden("spec", "only one of `sharedCounters` or `devices` is allowed")
+        yield invalid("spec", "{`sharedCounters`, `devices`}", "only one of `sharedCounters` or `devices` is allowed")
     advanced = any(device.get("taints") or device.get("consumesCounters") for device in devices)
     per_device = bool(spec.get("perDeviceNodeSelection"))
     yield from common.items(
@@ -151,20 +151,25 @@ def _device(device: Json, path: str, per_device: bool) -> Iterator[FieldError]:
         f"{path}.consumesCounters",
         key=lambda one: str(one.get("counterSet", "")),
     )
-    places = [key for key in ("nodeName", "nodeSelector", "allNodes") if device.get(key) is not None]
+    places = [key for key in _WHERE[:3] if device.get(key) is not None]
     if per_device:
-        only = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to true in the ResourceSlice spec"
-        if not places:
+        only = (
+            "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is set to "
+            "true in the ResourceSlice spec"
+        )
+        given = [f"`{key}`" for key in places if device[key]]
+        if not given:
             yield required(path, only)
-        elif len(places) > 1:
-            yield invalid(path, f"{{{', '.join(f'`{one}`' for one in places)}}}", only)
+        elif len(given) > 1:
+            yield invalid(path, f"{{{', '.join(given)}}}", only)
         yield from _place(device, path)
-    else:
-        for key in places:
-            yield forbidden(
-                f"{path}.{key}",
-                f"`{key}` may only be set if `perDeviceNodeSelection` is set to true in the ResourceSlice spec",
-            )
+    elif places:
+        yield invalid(
+            path,
+            None,
+            "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to true in the "
+            "ResourceSlice spec",
+        )
     yield from common.binding_conditions(device, path)
 
 
