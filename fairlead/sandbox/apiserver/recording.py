@@ -48,6 +48,7 @@ class Outcome:
     body: Any = None
     events: list[Json] = field(default_factory=list)
     warning: str = ""
+    served: bool = True  # False: about an API group that this server does not have
 
 
 def load(path: Path) -> list[Exchange]:
@@ -139,11 +140,19 @@ class Replay:
             path = self._path(request["path"])
         self._catch_up(request["method"], target, exchange.response)
         body = self._request_body(request, target, exchange.response)
+        served = self._serves(path, target)
         outcome = await self._exchange(exchange, request, path, body)
+        outcome.served = served
         self._learn_name(request, exchange.response, outcome)
         if request["method"] == "GET" and "limit=" in path:
             self._last = (path, outcome.body)
         return outcome
+
+    def _serves(self, path: str, target: Target) -> bool:
+        """Whether the path is about a group that is served here."""
+        parts = path.partition("?")[0].strip("/").split("/")
+        group = target.group if target.is_resource else parts[1] if parts[0] == "apis" and len(parts) > 1 else ""
+        return group in self._state.registry.groups()
 
     async def _next_page(self, exchange: Exchange) -> Outcome:
         path, body = self._last
@@ -156,8 +165,9 @@ class Replay:
             headers["Accept"] = request["accept"]
         if "contentType" in request:
             headers["Content-Type"] = request["contentType"]
-        wrong = request.get("as") == "wrong-token"
-        headers["Authorization"] = "Bearer " + ("wrong" if wrong else self._server.token())
+        user = request.get("as", "admin")
+        if user not in {"anonymous", "none"}:
+            headers["Authorization"] = "Bearer " + ("wrong" if "token" in user else self._server.token(user))
         data = b"" if body is None else body.encode() if isinstance(body, str) else json.dumps(body).encode()
         answer = await self._dispatch(Request.of(request["method"], path, headers, data))
         assert answer is not None

@@ -1,0 +1,164 @@
+"""The apiserver over its socket: TLS, tokens, watches that break, faults, and the stop."""
+
+import asyncio
+import io
+import json
+import ssl
+
+import aiohttp
+import pytest
+import yaml
+
+from fairlead.sandbox.apiserver.faults import Fault
+from fairlead.sandbox.apiserver.server import ApiServer
+
+CM = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with ApiServer(workdir=tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def http(server):
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    headers = {"Authorization": f"Bearer {server.token()}", "Content-Type": "application/json"}
+    connector = aiohttp.TCPConnector(ssl=context)
+    async with aiohttp.ClientSession(server.url, headers=headers, connector=connector) as session:
+        yield session
+
+
+async def send(http, method, path, body=None):
+    data = None if body is None else json.dumps(body)
+    async with http.request(method, path, data=data) as answer:
+        return answer.status, await answer.json(content_type=None), answer.headers
+
+
+async def test_a_client_that_trusts_the_ca_is_served_and_another_is_not(server, http):
+    assert (await send(http, "GET", "/version"))[0] == 200
+    stranger = ssl.create_default_context()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=stranger)) as other:
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await other.get(f"{server.url}/version")
+
+
+async def test_the_kubeconfig_names_the_server_its_ca_and_a_token(server):
+    config = yaml.safe_load(server.kubeconfig("ann", groups=("team",)))
+    assert config["clusters"][0]["cluster"]["server"] == server.url
+    token = config["users"][0]["user"]["token"]
+    assert token == server.token("ann", groups=("team",)), "the same user gets the same token"
+    assert server.state.tokens.user_of_token(token).groups == ("team", "system:authenticated")
+
+
+async def test_the_key_lies_in_the_working_directory_for_its_owner_only(server, tmp_path):
+    (pem,) = tmp_path.iterdir()
+    assert pem.stat().st_mode & 0o077 == 0
+
+
+async def test_every_cluster_starts_with_its_namespaces_and_roles(http):
+    _, body, _ = await send(http, "GET", "/api/v1/namespaces")
+    names = [item["metadata"]["name"] for item in body["items"]]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system"]
+    status, body, _ = await send(http, "GET", "/apis/rbac.authorization.k8s.io/v1/clusterroles/system:kube-scheduler")
+    assert (status, bool(body["rules"])) == (200, True)
+
+
+async def test_warnings_travel_as_headers(http):
+    _, _, headers = await send(http, "POST", CM, {"metadata": {"name": "w"}, "bogus": 1})
+    assert headers["Warning"] == '299 - "unknown field \\"bogus\\""'
+
+
+async def test_a_body_that_is_too_large_is_413(http):
+    big = io.BytesIO(json.dumps({"metadata": {"name": "big"}, "data": {"x": "y" * 3_200_000}}).encode())
+    async with http.post(CM, data=big) as answer:
+        assert (answer.status, (await answer.json())["reason"]) == (413, "RequestEntityTooLarge")
+
+
+async def test_a_hundred_watchers_see_every_event(server, http):
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=server.ca_pem.decode()), limit=0)
+    headers = {"Authorization": f"Bearer {server.token()}"}
+    async with aiohttp.ClientSession(server.url, headers=headers, connector=connector) as session:
+        opened = asyncio.Semaphore(0)
+
+        async def watch():
+            async with session.get(f"{CM}?watch=true") as answer:
+                opened.release()
+                return [json.loads(await answer.content.readline())["type"] for _ in range(20)]
+
+        watchers = [asyncio.create_task(watch()) for _ in range(100)]
+        for _ in watchers:
+            await opened.acquire()
+        for index in range(10):
+            await send(http, "POST", CM, {"metadata": {"name": f"c{index}"}})
+            await send(http, "DELETE", f"{CM}/c{index}")
+        for seen in await asyncio.gather(*watchers):
+            assert seen == ["ADDED", "DELETED"] * 10
+
+
+async def test_a_watch_ends_cleanly_when_the_server_stops(tmp_path):
+    server = ApiServer(workdir=tmp_path)
+    await server.start()
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    headers = {"Authorization": f"Bearer {server.token()}"}
+    async with (
+        aiohttp.ClientSession(server.url, headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.get(f"{CM}?watch=true") as answer,
+    ):
+        reading = asyncio.create_task(answer.content.read())
+        await asyncio.sleep(0)
+        await server.stop()
+        assert await reading == b""
+
+
+async def test_a_client_that_goes_leaves_no_watcher_behind(server, http):
+    async with http.get(f"{CM}?watch=true") as answer:
+        assert answer.status == 200
+        answer.close()
+    for _ in range(200):
+        if not server.state.watchers:
+            break
+        await asyncio.sleep(0.01)
+    assert not server.state.watchers
+
+
+async def test_open_watches_can_be_broken(server, http):
+    async with http.get(f"{CM}?watch=true") as answer:
+        assert server.faults.close_watches("pods") == 0
+        assert server.faults.close_watches("configmaps") == 1
+        with pytest.raises(aiohttp.ClientError):
+            await answer.content.read()
+
+
+async def test_a_fault_strikes_the_next_matching_requests_only(server, http):
+    fault = server.faults.fail(429, verb="get", resource="namespaces", count=2, retry_after_s=3)
+    for _ in range(2):
+        status, body, headers = await send(http, "GET", "/api/v1/namespaces/default")
+        assert (status, body["reason"], headers["Retry-After"]) == (429, "TooManyRequests", "3")
+    assert (await send(http, "GET", "/api/v1/namespaces/default"))[0] == 200
+    assert fault.hits == 2
+
+
+async def test_a_fault_may_strike_after_the_deed(server, http):
+    server.faults.add(Fault(verb="create", resource="configmaps", code=500, after=True))
+    assert (await send(http, "POST", CM, {"metadata": {"name": "done"}}))[0] == 500
+    assert (await send(http, "GET", f"{CM}/done"))[0] == 200
+
+
+async def test_a_fault_may_close_the_connection_or_wait(server, http):
+    server.faults.add(Fault(verb="create", resource="configmaps", drop=True))
+    with pytest.raises(aiohttp.ClientError):
+        await send(http, "POST", CM, {"metadata": {"name": "lost"}})
+    server.faults.delay(0.01, verb="get")
+    assert (await send(http, "GET", f"{CM}/lost"))[0] == 404
+
+
+async def test_faults_can_be_for_one_user_and_be_taken_back(server, http):
+    mine = server.faults.fail(500, count=None, user="somebody-else")
+    assert (await send(http, "GET", CM))[0] == 200
+    server.faults.remove(mine)
+    server.faults.fail(500, count=None)
+    assert (await send(http, "GET", CM))[0] == 500
+    server.faults.clear()
+    assert (await send(http, "GET", CM))[0] == 200
