@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from fairlead.controller.model import Amount, ClaimRequest
     from fairlead.kube import resource
 
-FILTERS_MAX = 10_000  # remembered between decisions
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize
 
 
@@ -93,8 +92,12 @@ class Compiler:
         """`filters` keeps the filters of earlier decisions, so that equal ones are the same object."""
         self._classes = classes
         self._known: dict[bytes, ClaimAsk | InvalidClaimError] = {}
-        self._filters: dict[Filter, Filter] = {} if filters is None else filters
+        self._filters: dict[Filter, Filter] = {}
         self._bans: dict[tuple[ClaimAsk, tuple[str, ...]], ClaimAsk] = {}
+
+    @property
+    def known(self) -> int:
+        return len(self._known)
 
     def compile(self, claim: ClaimRequest) -> ClaimAsk:
         """Raises InvalidClaimError."""
@@ -118,16 +121,11 @@ class Compiler:
         found = self._bans.get(key)
         if found is None:
             alternatives = tuple(
-                tuple(replace(ask, filter=self._intern(replace(ask.filter, banned=banned))) for ask in asks)
+                tuple(replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks)
                 for asks in claim.alternatives
             )
             found = self._bans[key] = replace(claim, alternatives=alternatives)
         return found
-
-    def _intern(self, wanted: Filter) -> Filter:
-        if len(self._filters) >= FILTERS_MAX:
-            self._filters.clear()
-        return self._filters.setdefault(wanted, wanted)
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
         alternatives: list[tuple[Ask, ...]] = []
@@ -184,7 +182,7 @@ class Compiler:
             name=request if sub is None else f"{request}/{sub}",
             request=request,
             class_name=ask.device_class_name,
-            filter=self._intern(wanted),
+            filter=self._filters.setdefault(wanted, wanted),
             count=0 if every else ask.count,
             all=every,
             admin=sub is None and bool(ask.admin_access),

@@ -44,12 +44,39 @@ class Charges:
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
         self._least: dict[Filter, Charge] = {}
+        self._pools: dict[Pool, tuple[int, Charge]] = {}  # as of which building of the pool
+        self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
             if problem is None:
                 self.flavors.append(flavor)
             else:
                 self.problems.append(f"Flavor {flavor.name}: spec.deviceSelector: {problem}; it charges nothing")
+
+    def stale(self, structure: int) -> bool:
+        """Whether devices came or went since it was renewed."""
+        return bool(self.flavors) and structure != self._structure
+
+    def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
+        """For these flavors and the devices there are now; what it knows of unchanged pools is kept."""
+        new = Charges(flavors, self._selectors)
+        new._structure = structure
+        if new.flavors == self.flavors:
+            new._pools = self._pools
+        return new
+
+    def total(self, pools: Iterable[Pool]) -> Charge:
+        """What all pools are in every flavor."""
+        total: Charge = {}
+        known = self._pools
+        self._pools = {}
+        for pool in pools:
+            entry = known.get(pool)
+            if entry is None or entry[0] != pool.built:
+                entry = (pool.built, {} if pool.problem is not None else self.of_pool(pool))
+            self._pools[pool] = entry
+            add(total, entry[1])
+        return total
 
     def selector(self, flavor: str) -> str:
         """The flavor's CEL text."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairlead.controller.inventory import Device
+    from fairlead.controller.inventory_device import Device
 
 # A typed value, so that 1, "1" and True differ.
 Value = tuple[str, object]

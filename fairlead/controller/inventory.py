@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlead.controller.capacity import amount, qualified
 from fairlead.controller.counters import Layout, NamedDraw
+from fairlead.controller.inventory_changes import ChangeLog
 from fairlead.controller.inventory_device import Device, Sharer, Use
 from fairlead.controller.inventory_pool import Pool, SliceEntry
 from fairlead.controller.model import DeviceRef
@@ -96,6 +97,8 @@ class Inventory:
         self._roaming: dict[tuple[str, str], Pool] = {}
         self._on_node: dict[str, NodeDevices] = {}
         self.version = 0  # grows with every change
+        self.structure = 0  # grows when slices change; not with claims
+        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or who has them, changed
         self.memo: dict[Any, Any] = {}  # for decisions: what stays true whatever changes here
 
     # ------------------------------------------------------------------------------------------------- feeding
@@ -177,6 +180,7 @@ class Inventory:
 
     def _rebuild(self, keys: Iterable[tuple[str, str]]) -> None:
         self.version += 1
+        self.structure += 1
         for key in keys:
             pool = self._pools[key]
             self._forget(key, pool)
@@ -187,9 +191,11 @@ class Inventory:
             for node in pool.local:
                 self._pools_on.setdefault(node, {})[key] = pool
                 self._on_node.pop(node, None)
+                self.changes.note(node)
             if pool.roaming:
                 self._roaming[key] = pool
                 self._on_node.clear()
+                self.changes.note_all()
 
     def _layout(self, content: NamedDraw) -> Layout:
         found = self._layouts.get(content)
@@ -202,6 +208,7 @@ class Inventory:
     def _forget(self, key: tuple[str, str], pool: Pool) -> None:
         for node in pool.local:
             self._on_node.pop(node, None)
+            self.changes.note(node)
             pools = self._pools_on.get(node)
             if pools is not None:
                 pools.pop(key, None)
@@ -209,6 +216,7 @@ class Inventory:
                     del self._pools_on[node]
         if self._roaming.pop(key, None) is not None:
             self._on_node.clear()
+            self.changes.note_all()
 
     def _book(self, held: HeldClaim, sign: int) -> None:
         self.version += 1
@@ -225,6 +233,10 @@ class Inventory:
             pool = self._pools.get(key)
             device = pool.devices.get(item.ref.device) if pool is not None else None
             if device is not None:
+                if device.node is None:
+                    self.changes.note_all()
+                else:
+                    self.changes.note(device.node)
                 device.use = use
                 if was_used != bool(use.claims):
                     device.pool.draw(device, sign)

@@ -33,6 +33,11 @@ class Ledger:
         self.loads: dict[NodeInfo, dict[str, int]] = {}
         self.ports: dict[NodeInfo, list[Port]] = {}
 
+    def clear(self) -> None:
+        """As new."""
+        for book in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
+            book.clear()
+
     # ----------------------------------------------------------------------------------------------- devices
 
     def free(self, device: Device) -> bool:

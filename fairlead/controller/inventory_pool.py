@@ -47,6 +47,7 @@ class Pool:
 
     __slots__ = (
         "binding",
+        "built",
         "devices",
         "driver",
         "layout",
@@ -69,6 +70,7 @@ class Pool:
         self.local: dict[str, list[Device]] = {}  # by node name
         self.roaming: list[Device] = []  # reachable by selector or from everywhere
         self.binding = False
+        self.built = 0  # how often
         self.problem: str | None = None
         self.waits = False  # the problem is that slices are still missing
 
@@ -82,6 +84,7 @@ class Pool:
 
     def rebuild(self, uses: Mapping[str, Use], layout: Callable[[NamedDraw], Layout]) -> None:
         """Devices, counters and verdict from the slices of the highest generation."""
+        self.built += 1
         newest = max((entry.generation for entry in self.slices.values()), default=0)
         current = [self.slices[name] for name in sorted(self.slices) if self.slices[name].generation == newest]
         built = [device for entry in current for device in entry.devices]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, Self
 
 from fairlead.controller import nodes_selector
+from fairlead.controller.inventory_changes import ChangeLog
 from fairlead.kube.quantity import Quantity
 
 if TYPE_CHECKING:
@@ -119,6 +120,16 @@ class NodeInfo:
     ports: dict[str, tuple[Port, ...]] = field(default_factory=dict)  # by pod UID
     verdicts: dict[PodNeeds, str | None] = field(default_factory=dict)
 
+    def same(self, other: NodeInfo) -> bool:
+        """Whether it offers what the other does, whatever runs on either."""
+        return (self.labels, self.taints, self.unschedulable, self.ready, self.allocatable) == (
+            other.labels,
+            other.taints,
+            other.unschedulable,
+            other.ready,
+            other.allocatable,
+        )
+
     def refuses(self, needs: PodNeeds) -> str | None:
         """Why the node, whatever runs on it, does not take a pod with these needs; None when it does."""
         try:
@@ -188,6 +199,8 @@ class NodeTable:
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
         self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: pods by UID; also for nodes not seen yet
         self._sorted: tuple[NodeInfo, ...] | None = None
+        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
+        self.structure = 0  # grows when a node comes, goes, or offers something else; not with pods
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -201,10 +214,6 @@ class NodeTable:
             self._sorted = tuple(self._nodes[name] for name in sorted(self._nodes))
         return self._sorted
 
-    def pods(self) -> tuple[str, ...]:
-        """UIDs of the pods that count against some node."""
-        return tuple(self._pods)
-
     def set_node(self, node: core.Node) -> None:
         name = node.metadata.name
         conditions = [condition for condition in node.status.conditions if condition.type == "Ready"]
@@ -216,14 +225,23 @@ class NodeTable:
             ready=not conditions or node.ready,
             allocatable={resource: _milli(value) for resource, value in node.status.allocatable.items()},
         )
+        before = self._nodes.get(name)
+        if before is not None and before.same(info):
+            return  # a heartbeat
         for uid, needs in self._on.get(name, {}).items():
             _weigh(info, uid, needs, 1)
         self._nodes[name] = info
         self._sorted = None
+        self._changed(name)
 
     def drop_node(self, name: str) -> None:
-        self._nodes.pop(name, None)
-        self._sorted = None
+        if self._nodes.pop(name, None) is not None:
+            self._sorted = None
+            self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        self.structure += 1
+        self.changes.note(name)
 
     def set_pod(self, pod: core.Pod, node: str | None = None) -> None:
         """Count the pod on its node: `node` if said, else where it is bound, else where it is pinned; else nowhere."""
@@ -241,6 +259,7 @@ class NodeTable:
         self._on.setdefault(where, {})[uid] = needs
         if (info := self._nodes.get(where)) is not None:
             _weigh(info, uid, needs, 1)
+            self.changes.note(where)
 
     def drop_pod(self, uid: str) -> None:
         where, needs = self._pods.pop(uid, (None, None))
@@ -252,6 +271,7 @@ class NodeTable:
             del self._on[where]
         if (info := self._nodes.get(where)) is not None:
             _weigh(info, uid, needs, -1)
+            self.changes.note(where)
 
 
 def _weigh(info: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.placement_shapes import Shape, Unit
 
+SPOTS_MAX = 128  # heaps kept; each is as long as there are nodes
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
 
 
@@ -57,6 +58,8 @@ class Placer:
         self.sites = sites
         self.ledger = ledger
         self._spots: dict[object, Spots] = {}
+        self._refused: list[tuple[Spots, Site]] = []
+        self._mark = sites.log.cursor
 
     # ------------------------------------------------------------------------------------------------- one gang
 
@@ -93,9 +96,33 @@ class Placer:
         key = (shape, spread, avoid, among)
         found = self._spots.get(key)
         if found is None:
-            sites = self.sites.all if among is None else among.sites
-            found = self._spots[key] = Spots(shape, self.sites, sites, self.ledger, spread=spread, avoid=avoid)
+            if len(self._spots) >= SPOTS_MAX:
+                self._spots.clear()
+            scope = None if among is None else frozenset(among.sites)
+            found = self._spots[key] = Spots(shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid)
         return found
+
+    def forget_spots(self) -> None:
+        """All of them, as when nodes came or went: those of a domain no longer know their nodes."""
+        self._spots.clear()
+
+    def begin(self) -> None:
+        """A new decision: what the last one gave and refused is forgotten, what it knew of unchanged nodes is kept."""
+        touched = self.sites.log.since(self._mark)
+        self.ledger.clear()
+        for site in dict.fromkeys(touched or ()):
+            self.sites.changed(site)
+        if touched is None:
+            self._spots.clear()
+        for spots, site in self._refused:
+            spots.again(site)
+        self._refused.clear()
+        self._mark = self.sites.log.cursor
+
+    def refuse(self, spots: Spots, site: Site) -> None:
+        """The allocator said no to the spots' shape on this node, as the ledger is."""
+        spots.drop(site)
+        self._refused.append((spots, site))
 
     # ------------------------------------------------------------------------------------------------- one node
 
@@ -242,7 +269,7 @@ class _Attempt:
             if entry.verdict is Verdict.BUDGET_ENDED:
                 undecided.add(site)
             else:
-                spots.drop(site)
+                self.placer.refuse(spots, site)
         return None, closest
 
     def _with_gang(self, unit: Unit, placed: list[Placed]) -> Placed | None:
@@ -280,9 +307,9 @@ class _Attempt:
         unit = units[place]
         spots = self._options(unit.shape)
         alike = place > 0 and units[place - 1].shape is unit.shape
-        least = placed[-1].site.number if alike and not self.placer.sites.roaming else -1
-        for site in sorted(spots.among, key=_number):
-            if site.number < least:
+        least = placed[-1].site.name if alike and not self.placer.sites.roaming else ""
+        for site in sorted(spots.among, key=_name):
+            if site.name < least:
                 continue  # alike units in ascending order of nodes: any other way is the same way
             self.budget.steps -= 1
             if self.budget.steps < 0:
@@ -318,8 +345,8 @@ class _EndError(Exception):
     """The budget ended."""
 
 
-def _number(site: Site) -> int:
-    return site.number
+def _name(site: Site) -> str:
+    return site.name
 
 
 def _members(placed: Sequence[Placed]) -> int:

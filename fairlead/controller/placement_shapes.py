@@ -47,6 +47,10 @@ class Shapes:
         self._compiler = compiler
         self._known: dict[object, Shape] = {}
 
+    @property
+    def known(self) -> int:
+        return len(self._known)
+
     def units(self, gang: GangRequest, banned: tuple[str, ...] = ()) -> list[Unit]:
         """The gang's units, in the order of its members. Raises InvalidClaimError."""
         claims = {claim.key: claim for claim in gang.claims}

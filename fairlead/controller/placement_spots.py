@@ -8,74 +8,118 @@ Scores are tuples of whole numbers, low is better, ending in the node's place by
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.controller import nodes_selector
 from fairlead.controller.allocator_candidates import Candidates, candidates
+from fairlead.controller.inventory_changes import ChangeLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from fairlead.controller.allocator_requests import Ask
-    from fairlead.controller.inventory import Inventory, NodeDevices
+    from fairlead.controller.inventory import NodeDevices
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.nodes import NodeInfo
     from fairlead.controller.placement_shapes import Shape
     from fairlead.controller.selectors import Selectors
 
-Score = tuple[int, ...]
+Score = tuple[bool, int, int, int, str]
 
 
 class Site:
-    """One node, as placement sees it during a decision."""
+    """One node, as placement sees it. Lives as long as a node of that name does."""
 
-    __slots__ = ("devices", "node", "number")
+    __slots__ = ("devices", "name", "node")
 
-    def __init__(self, number: int, node: NodeInfo, devices: NodeDevices) -> None:
-        self.number = number  # place in name order
+    def __init__(self, node: NodeInfo, devices: NodeDevices) -> None:
+        self.name = node.name
         self.node = node
         self.devices = devices
 
+    def __repr__(self) -> str:
+        return f"Site({self.name})"
+
 
 class Sites:
-    """All nodes of the snapshot, and a log of those that a decision changed."""
+    """All nodes, in name order, and a log of those that changed: in the cluster, or by the decision being made."""
 
-    def __init__(self, nodes: Sequence[NodeInfo], inventory: Inventory, selectors: Selectors) -> None:
+    def __init__(self, selectors: Selectors) -> None:
         self.selectors = selectors
-        self.all = [Site(number, node, inventory.on_node(node.name, node.labels)) for number, node in enumerate(nodes)]
-        self.by_name = {site.node.name: site for site in self.all}
-        self.roaming = any(not site.devices.local_only for site in self.all)
-        self.log: list[Site] = []
+        self.all: list[Site] = []
+        self.by_name: dict[str, Site] = {}
+        self.log: ChangeLog[Site] = ChangeLog()
+        self.membership = 0  # grows when nodes come, go, or change what they are
+        self._roaming: set[Site] = set()
+
+    @property
+    def roaming(self) -> bool:
+        """Whether some node reaches devices that are not its own."""
+        return bool(self._roaming)
 
     def changed(self, site: Site) -> None:
         """Devices or room of this node were taken or given back."""
-        self.log.append(site)
+        self.log.note(site)
+
+    def put(self, node: NodeInfo, devices: NodeDevices) -> None:
+        """A node came, or is to be looked at again."""
+        site = self.by_name.get(node.name)
+        if site is None:
+            site = self.by_name[node.name] = Site(node, devices)
+            bisect.insort(self.all, site, key=_name)
+            self.membership += 1
+        elif site.node is not node:
+            site.node = node
+            self.membership += 1
+        site.devices = devices
+        if devices.local_only:
+            self._roaming.discard(site)
+        else:
+            self._roaming.add(site)
+        self.log.note(site)
+
+    def remove(self, name: str) -> None:
+        site = self.by_name.pop(name, None)
+        if site is not None:
+            del self.all[bisect.bisect_left(self.all, name, key=_name)]
+            self._roaming.discard(site)
+            self.membership += 1
+            self.log.note(site)
 
     def candidates(self, site: Site, ask: Ask) -> Candidates:
         return candidates(site.devices, ask.filter, self.selectors)
 
 
+def _name(site: Site) -> str:
+    return site.name
+
+
 class Spots:
-    """The heap of one shape over some of the sites."""
+    """The heap of one shape over all sites, or over a scope. Stays right while sites change, see `_catch_up`."""
 
     def __init__(
-        self, shape: Shape, sites: Sites, among: Iterable[Site], ledger: Ledger, *, spread: bool, avoid: frozenset[str]
+        self,
+        shape: Shape,
+        sites: Sites,
+        ledger: Ledger,
+        *,
+        scope: frozenset[Site] | None = None,
+        spread: bool,
+        avoid: frozenset[str],
     ) -> None:
         self.shape = shape
         self.sites = sites
         self.ledger = ledger
         self.spread = spread
         self.avoid = avoid
-        self.among = {site for site in among if not self._never(site)}
+        self.scope = scope
+        self.among: set[Site] = set()  # sites that may take the shape when they have room
         self._stamp: dict[Site, int] = {}
-        self._cursor = len(sites.log)
         self._heap: list[tuple[Score, int, Site]] = []
-        for site in self.among:
-            score = self.score(site)
-            if score is not None:
-                self._heap.append((score, 0, site))
-        heapq.heapify(self._heap)
+        self._cursor = -1
+        self._catch_up()
 
     def _never(self, site: Site) -> bool:
         node = site.node
@@ -101,7 +145,7 @@ class Spots:
                 rank += spare[0]
                 left += spare[1]
         preference = sum(node.preference(need) for need in needs if need.preferred)
-        return (node.name in self.avoid, rank, -preference, -left if self.spread else left, site.number)
+        return (node.name in self.avoid, rank, -preference, -left if self.spread else left, site.name)
 
     def _room_for_all(self, node: NodeInfo) -> bool:
         loaded = 0
@@ -171,26 +215,58 @@ class Spots:
         """The allocator said no: not again until the node changes."""
         self._stamp[site] = self._stamp.get(site, 0) + 1
 
+    def again(self, site: Site) -> None:
+        """Forget what the allocator said."""
+        if site in self.among:
+            stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+            score = self.score(site)
+            if score is not None:
+                heapq.heappush(self._heap, (score, stamp, site))
+
     def ranked(self) -> list[Site]:
         """All nodes that might take it now, best first."""
         self._catch_up()
         return [site for _, stamp, site in sorted(self._heap, key=_by_score) if stamp == self._stamp.get(site, 0)]
 
     def _catch_up(self) -> None:
+        """Look again at the sites that changed since the last time; at all of them where devices roam."""
         log = self.sites.log
-        if self._cursor == len(log):
+        if self._cursor == log.cursor:
             return
-        changed = set(log[self._cursor :]) if len(log) - self._cursor > 1 else (log[-1],)
-        self._cursor = len(log)
-        if self.sites.roaming:
-            changed = self.among
-        for site in changed:
-            if site not in self.among:
-                continue
+        changed: Iterable[Site] | None = log.since(self._cursor)
+        self._cursor = log.cursor
+        if changed is None or self.sites.roaming:
+            self._rebuild()
+            return
+        for site in dict.fromkeys(changed):
             stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+            if self._eligible(site):
+                self.among.add(site)
+                score = self.score(site)
+                if score is not None:
+                    heapq.heappush(self._heap, (score, stamp, site))
+            else:
+                self.among.discard(site)
+        if len(self._heap) > 64 + 4 * len(self.among):
+            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
+            heapq.heapify(self._heap)
+
+    def _eligible(self, site: Site) -> bool:
+        return (
+            (self.scope is None or site in self.scope)
+            and self.sites.by_name.get(site.name) is site
+            and not self._never(site)
+        )
+
+    def _rebuild(self) -> None:
+        self.among = {site for site in (self.sites.all if self.scope is None else self.scope) if self._eligible(site)}
+        self._stamp = {}
+        self._heap = []
+        for site in self.among:
             score = self.score(site)
             if score is not None:
-                heapq.heappush(self._heap, (score, stamp, site))
+                self._heap.append((score, 0, site))
+        heapq.heapify(self._heap)
 
 
 def _by_score(entry: tuple[Score, int, Site]) -> Score:

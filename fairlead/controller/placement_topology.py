@@ -45,14 +45,21 @@ def parse(text: str | None) -> Topology | None:
 
 
 class Domains:
-    """The domains of each label, made when first asked for; the same objects as long as the placer lives."""
+    """The domains of each label, made when first asked for; the same objects until nodes come, go or change."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._known: dict[str, dict[str, Domain]] = {}
         self._unions: dict[tuple[str, tuple[str, ...]], Domain] = {}
+        self._membership = -1
 
     def of(self, label: str) -> dict[str, Domain]:
+        if self._membership != self._placer.sites.membership:
+            self._membership = self._placer.sites.membership
+            if self._known:
+                self._known.clear()
+                self._unions.clear()
+                self._placer.forget_spots()
         found = self._known.get(label)
         if found is None:
             groups: dict[str, list[Site]] = {}

@@ -12,21 +12,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator import Budget, Verdict
-from fairlead.controller.allocator_requests import Compiler, InvalidClaimError
-from fairlead.controller.charges import Charge, Charges, add
+from fairlead.controller.allocator_requests import InvalidClaimError
+from fairlead.controller.charges import Charge, add
 from fairlead.controller.fairshare_tree import divide_tree
-from fairlead.controller.inventory_ledger import Ledger
 from fairlead.controller.model import DeviceRef, GangRequest, Plan, Snapshot, Waiting
 from fairlead.controller.order import Entry, Order
 from fairlead.controller.order_tree import Queue, Tree, limit_reason
-from fairlead.controller.placement import Outcome, Placed, Placer
-from fairlead.controller.placement_shapes import Shapes, Unit
-from fairlead.controller.placement_spots import Sites
-from fairlead.controller.placement_topology import Domains
+from fairlead.controller.placement import Outcome, Placed
+from fairlead.controller.placement_board import Board
+from fairlead.controller.placement_shapes import Unit
 from fairlead.controller.plan_answers import admission, queue_uses
 from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
-from fairlead.controller.selectors import Selectors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,14 +57,13 @@ class _Decision:
     def __init__(self, snapshot: Snapshot, share_ids: ShareIds) -> None:
         self.snapshot = snapshot
         self.share_ids = share_ids
-        self.selectors = Selectors()
-        self.compiler = Compiler(snapshot.classes, snapshot.inventory.memo.setdefault(Compiler, {}))
-        self.shapes = Shapes(self.compiler)
-        self.sites = Sites(snapshot.nodes.all(), snapshot.inventory, self.selectors)
-        self.ledger = Ledger()
-        self.placer = Placer(self.sites, self.ledger)
-        self.domains = Domains(self.placer)
-        self.charges = Charges(snapshot.flavors, self.selectors)
+        self.board = Board.of(snapshot)
+        self.shapes = self.board.shapes
+        self.sites = self.board.sites
+        self.placer = self.board.placer
+        self.ledger = self.placer.ledger
+        self.domains = self.board.domains
+        self.charges = self.board.charges
         self.tree = Tree(snapshot.queues)
         self.units: dict[str, list[Unit]] = {}  # by gang id
         self.failed: dict[object, Outcome] = {}
@@ -75,8 +71,6 @@ class _Decision:
         self.admissions: list[Admission] = []
         self.waiting: list[tuple[GangRequest, str | None, int, Reason | Outcome]] = []
         self.position = 0
-        self._empty: tuple[Placer, Domains] | None = None
-        self._ever: dict[object, bool | None] = {}
 
     def run(self) -> Plan:
         owners = self._charge_running()
@@ -102,13 +96,9 @@ class _Decision:
         """The cluster in every flavor, partitions of a whole not counted beside it, and its devices."""
         if self.tree.implicit:
             return {}, 0
-        totals: Charge = {}
-        devices = 0
-        for pool in self.snapshot.inventory.pools():
-            devices += len(pool.devices)
-            if self.charges.flavors and pool.problem is None:
-                add(totals, self.charges.of_pool(pool))
-        return totals, devices
+        pools = self.snapshot.inventory.pools()
+        devices = sum(len(pool.devices) for pool in pools)
+        return self.charges.total(pools) if self.charges.flavors else {}, devices
 
     def _charge_running(self) -> dict[str, tuple[str, str]]:
         """Charge the queues for what runs; returns each claim's gang and queue."""
@@ -261,18 +251,15 @@ class _Decision:
 
     def _could_ever_fit(self, gang: GangRequest, units: list[Unit]) -> bool | None:
         """Place it on the same cluster with nothing running; None when that search did not end."""
-        signature = _signature(gang, units, spread=False)
-        if signature not in self._ever:
-            if self._empty is None:
-                sites = Sites(self.snapshot.nodes.all(), self.snapshot.inventory, self.selectors)
-                placer = Placer(sites, Ledger(empty=True))
-                self._empty = (placer, Domains(placer))
-            placer, domains = self._empty
+        signature = (_signature(gang, units, spread=False), self.snapshot.search_steps)
+        known = self.board.ever
+        if signature not in known:
+            placer, domains = self.board.empty
+            placer.begin()
             outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            ever = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
-            self._ever[signature] = ever
-        return self._ever[signature]
+            known[signature] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+        return known[signature]
 
 
 def _signature(gang: GangRequest, units: list[Unit], *, spread: bool) -> object:

@@ -180,6 +180,7 @@ class World:
         self.slice_json: dict[str, Json] = {}
         self.class_json: dict[str, Json] = {}
         self.answers: dict[str, tuple[Json, str, Json]] = {}  # claim key: claim, node, allocation
+        self.pods: dict[str, tuple[Json, str]] = {}  # by UID: pod, node
         self.running: dict[str, RunningGang] = {}
         self.queues: tuple[QueueSpec, ...] = ()
         self.flavors: tuple[FlavorSpec, ...] = ()
@@ -243,6 +244,7 @@ class World:
                     "metadata": {"name": member.pod.name, "namespace": member.pod.namespace, "uid": member.pod.uid},
                     "spec": {"containers": [{"name": "main", "resources": {"requests": _requests(member.needs)}}]},
                 }
+                self.pods[member.pod.uid] = (pod, node_of[member.pod])
                 self.nodes.set_pod(msgspec.convert(pod, core.Pod), node_of[member.pod])
             for claim in admission.claims:
                 body = {
@@ -269,8 +271,31 @@ class World:
         for key in ended.claims:
             self.answers.pop(key, None)
             self.inventory.drop_claim(key)
-        for uid in [uid for uid in self.nodes.pods() if uid.startswith(f"{ended.uid}-")]:
+        for uid in [uid for uid in self.pods if uid.startswith(f"{ended.uid}-")]:
+            del self.pods[uid]
             self.nodes.drop_pod(uid)
+
+    def drop_node(self, name: str) -> None:
+        """The node is gone, and its slices with it; what its pods held they still hold."""
+        del self.node_json[name]
+        self.nodes.drop_node(name)
+        for slice_name in [key for key, body in self.slice_json.items() if body["spec"].get("nodeName") == name]:
+            del self.slice_json[slice_name]
+            self.inventory.drop_slice(slice_name)
+
+    def afresh(self) -> World:
+        """The same cluster as a controller that has just started sees it."""
+        other = World()
+        other.class_json = self.class_json
+        other.queues, other.flavors, other.running = self.queues, self.flavors, dict(self.running)
+        for body in self.node_json.values():
+            other.nodes.set_node(msgspec.convert(body, core.Node))
+        other.inventory.set_slices(msgspec.convert(list(self.slice_json.values()), list[resource.ResourceSlice]))
+        for pod, node in self.pods.values():
+            other.nodes.set_pod(msgspec.convert(pod, core.Pod), node)
+        for claim, _, _ in self.answers.values():
+            other.inventory.set_claim(msgspec.convert(claim, resource.ResourceClaim))
+        return other
 
     def faults(self) -> list[str]:
         """What an independent judge finds wrong with all that is held now."""

@@ -5,6 +5,7 @@ A failure prints hypothesis' own reproduction. The judge of validity shares no c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -143,6 +144,47 @@ def test_a_decision_is_valid_whole_repeatable_and_final(world: World, waiting: l
     left = world.carry_out(plan, waiting)
     assert not world.faults()
     assert not world.decide(*left).admissions, "the next decision gave what this one did not"
+
+
+@RELAXED
+@given(world=worlds(), rounds=st.lists(gangs(), min_size=2, max_size=4), data=st.data())
+def test_what_a_controller_remembers_never_changes_its_plan(world: World, rounds: list[Any], data: st.DataObject):
+    """The same tables fed for hours and a controller that has just started decide alike, whatever happened between."""
+    for number, waiting in enumerate(rounds):
+        plan = world.decide(*waiting)
+        assert world.afresh().decide(*waiting) == plan
+        renamed = [replace(entry, name=f"{entry.name}-{number}", uid=f"{entry.uid}-{number}") for entry in waiting]
+        unique = [_with_own_claims(entry, number) for entry in renamed]
+        world.carry_out(world.decide(*unique), unique)
+        match data.draw(st.integers(0, 4)):
+            case 0 if world.running:
+                world.end(data.draw(st.sampled_from(sorted(world.running))))
+            case 1 if world.node_json:
+                world.drop_node(data.draw(st.sampled_from(sorted(world.node_json))))
+            case 2:
+                world.add_node(f"new-{number}", [gpu(0, product="x"), gpu(1)], labels={"rack": "0"})
+            case 3 if world.node_json:
+                name = data.draw(st.sampled_from(sorted(world.node_json)))
+                body = world.node_json[name]
+                world.add_node(name, labels={"rack": "1"}, allocatable=body["status"]["allocatable"])
+            case _:
+                pass
+
+
+def _with_own_claims(entry: GangRequest, number: int) -> GangRequest:
+    names_of = {claim.key: f"{claim.key}-{number}" for claim in entry.claims}
+    return replace(
+        entry,
+        claims=tuple(replace(claim, key=names_of[claim.key], name=names_of[claim.key]) for claim in entry.claims),
+        members=tuple(
+            replace(
+                member,
+                pod=replace(member.pod, uid=f"{entry.uid}-{place}"),
+                claims=tuple(names_of[key] for key in member.claims),
+            )
+            for place, member in enumerate(entry.members)
+        ),
+    )
 
 
 @RELAXED

@@ -1,0 +1,102 @@
+"""What decisions know of a cluster and need not find out again: compiled claims, shapes, and the best nodes for each.
+
+Exists so that a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision
+with a fresh board gives the same plan. One board belongs to one inventory and one node table, whose change logs it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.controller.allocator_requests import Compiler
+from fairlead.controller.charges import Charges
+from fairlead.controller.inventory_ledger import Ledger
+from fairlead.controller.placement import Placer
+from fairlead.controller.placement_shapes import Shapes
+from fairlead.controller.placement_spots import Sites
+from fairlead.controller.placement_topology import Domains
+from fairlead.controller.selectors import Selectors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairlead.controller.inventory import Inventory
+    from fairlead.controller.model import FlavorSpec, Snapshot
+    from fairlead.controller.nodes import NodeTable
+    from fairlead.kube import resource
+
+SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
+
+
+class Board:
+    """Everything that outlives a decision. `begin` before each."""
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable, classes: Mapping[str, resource.DeviceClass]) -> None:
+        self.inventory = inventory
+        self.nodes = nodes
+        self.classes = dict(classes)
+        self.selectors = Selectors()
+        self.compiler = Compiler(self.classes)
+        self.shapes = Shapes(self.compiler)
+        self.sites = Sites(self.selectors)
+        self.placer = Placer(self.sites, Ledger())
+        self.domains = Domains(self.placer)
+        self.charges = Charges((), self.selectors)
+        self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
+        self._empty: tuple[Placer, Domains] | None = None
+        self._cursors = (-1, -1)
+        self._structure = (-1, -1)
+        self._flavors: tuple[FlavorSpec, ...] = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Board:
+        """The board of the snapshot's tables, brought up to date."""
+        memo = snapshot.inventory.memo
+        board = memo.get(Board)
+        if (
+            not isinstance(board, Board)
+            or board.nodes is not snapshot.nodes
+            or board.classes != snapshot.classes
+            or board.shapes.known + board.compiler.known > SHAPES_MAX
+        ):
+            board = memo[Board] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
+        board.begin(snapshot.flavors)
+        return board
+
+    def begin(self, flavors: tuple[FlavorSpec, ...]) -> None:
+        """Look at the nodes that changed, and forget the last decision."""
+        self.placer.begin()
+        structure = (self.inventory.structure, self.nodes.structure)
+        if structure != self._structure:
+            self._structure = structure
+            self.ever.clear()
+            self._empty = None
+        if flavors != self._flavors or self.charges.stale(self.inventory.structure):
+            self._flavors = flavors
+            self.charges = self.charges.renewed(flavors, self.inventory.structure)
+        names = self._changed()
+        for name in (
+            sorted(set(self.sites.by_name) | {node.name for node in self.nodes.all()}) if names is None else names
+        ):
+            node = self.nodes.get(name)
+            if node is None:
+                self.sites.remove(name)
+            else:
+                self.sites.put(node, self.inventory.on_node(name, node.labels))
+
+    def _changed(self) -> dict[str, None] | None:
+        """Names of the nodes to look at; None: all."""
+        by_devices = self.inventory.changes.since(self._cursors[0])
+        by_pods = self.nodes.changes.since(self._cursors[1])
+        self._cursors = (self.inventory.changes.cursor, self.nodes.changes.cursor)
+        if by_devices is None or by_pods is None:
+            return None
+        return dict.fromkeys([*by_devices, *by_pods])
+
+    @property
+    def empty(self) -> tuple[Placer, Domains]:
+        """A placer for the same cluster with nothing running."""
+        if self._empty is None:
+            placer = Placer(self.sites, Ledger(empty=True))
+            self._empty = (placer, Domains(placer))
+        return self._empty
