@@ -14,15 +14,29 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
-from fairlead.kube.resource import ResourceClaimSpec
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Key, needs
 from fairlead.webhook.review import Review, answer, decode, encode
-from fairlead.webhook.testing import CLASSES, device_class, patched
+from fairlead.webhook.testing import device_class, patched
 
 Json = dict[str, Any]
-FOREIGN = device_class("gpu.example.com", "device.driver == 'gpu.example.com'")
-OURS = device_class("gpu.example.com", f"device.driver == '{names.DRIVER}'")
+FOREIGN = device_class("foreign", "device.driver == 'gpu.example.com'")
+OURS = device_class("ours", f"device.driver == '{names.DRIVER}'")
+
+
+class Always(dict[str, DeviceClass]):
+    """Whatever class is asked for: this one."""
+
+    def __init__(self, found: DeviceClass) -> None:
+        super().__init__()
+        self.found = found
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.found
+
+    def __contains__(self, key: object) -> bool:
+        return True
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,14 +64,13 @@ def sent(recorded: Json | None) -> Json:
     return recorded
 
 
-def facts_for(review: Review, device_class: Any) -> Facts:
-    """Every claim and template that the review refers to exists, and asks for one device of gpu.example.com."""
+def facts_for(review: Review, found: DeviceClass) -> Facts:
+    """Every class, claim and template that the review refers to exists."""
     wanted = needs(review)
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
     spec = msgspec.convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
     known: dict[Key, ResourceClaimSpec] = dict.fromkeys((*wanted.templates, *wanted.claims), spec)
-    classes = {**CLASSES, "gpu.example.com": device_class}
-    return Facts(classes=classes, templates=known, claims=known, jobs=dict.fromkeys(wanted.jobs, 2))
+    return Facts(classes=Always(found), templates=known, claims=known, jobs=dict.fromkeys(wanted.jobs, 2))
 
 
 def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:
@@ -72,15 +85,28 @@ def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:
 
 
 def left_alone(review: Review) -> Facts:
-    """The class is another driver's, and legacy requests are left to a device plugin."""
+    """Every class is another driver's, and legacy requests are left to a device plugin."""
     policy = TenancyPolicy.read({"metadata": {"name": "plugin"}, "spec": {"legacyRequests": "Ignore"}})
     return dataclasses.replace(facts_for(review, FOREIGN), policies=(policy,))
 
 
+def for_us(review: Review) -> bool:
+    """Whether the object is ours by itself, whatever its classes are: a kind of ours, a configuration for our driver."""
+    return review.group == names.API_GROUP or f'"driver": "{names.DRIVER}"' in json.dumps(review.object)
+
+
+def is_new_pod(review: Review) -> bool:
+    return review.of == "pods" and review.operation == "CREATE" and not review.subresource
+
+
 def test_an_unmanaged_object_is_allowed_untouched(sent: Json) -> None:
     review, verdict, response = judge(sent, left_alone)
+    if for_us(review):
+        pytest.skip("the object is ours")
+    if review.of == "pods" and review.operation == "UPDATE" and not verdict.allowed:
+        assert verdict.cause in {"gate", "annotations"}  # the pod has our gate, whatever it asks for
+        return
     assert response | {"warnings": []} == {"uid": review.uid, "allowed": True, "warnings": []}
-    assert verdict.cause == "unmanaged"
     # Annotations of ours that have no effect are pointed out; nothing else is said.
     assert all(warning.startswith(names.GANG) for warning in verdict.warnings)
 
@@ -89,19 +115,22 @@ def test_a_managed_object_gets_a_sensible_answer(sent: Json) -> None:
     review, verdict, response = judge(sent, lambda review: facts_for(review, OURS))
     assert "patch" not in response or sent["path"].startswith("/mutate")
     if not verdict.allowed:
-        # Recorded without us: new pods came to validation ungated, and a gate was removed by hand.
-        assert verdict.cause in {"gate", "annotations", "legacy"}
-        assert review.of == "pods"
-    if review.of == "pods" and review.operation == "CREATE" and not review.subresource and review.object is not None:
-        managed = bool(review.object["spec"].get("resourceClaims"))  # every recorded legacy request has a claim, too
-        assert (verdict.cause == "unmanaged") is not managed
+        assert response["status"]["code"] in {403, 422}
+        assert response["status"]["message"].startswith(review.kind)
+    if is_new_pod(review) and review.object is not None:
+        asks = bool(review.object["spec"].get("resourceClaims")) or "nvidia.com/" in json.dumps(review.object["spec"])
+        exempt = facts_for(review, OURS).exempt(review.namespace)
+        assert (verdict.cause == "unmanaged") is (exempt or not asks)
+        if sent["path"].startswith("/validate") and asks and not exempt:
+            # Recorded without us: the pod came to validation without our gate, or with its limits.
+            assert verdict.cause in {"gate", "legacy", "gang"} or names.ADMISSION_GATE in json.dumps(review.object)
 
 
 def test_the_patch_applies_and_a_second_pass_is_a_no_op(sent: Json) -> None:
     if not sent["path"].startswith("/mutate"):
         pytest.skip("validating reviews have no patch")
     review, verdict, _ = judge(sent, lambda review: facts_for(review, OURS))
-    if review.object is None:
+    if review.object is None or not verdict.allowed:
         assert verdict.patch == ()
         return
     stored = patched(review.object, verdict)
@@ -109,7 +138,7 @@ def test_the_patch_applies_and_a_second_pass_is_a_no_op(sent: Json) -> None:
     again["request"]["object"] = stored
     second = handlers.mutate(decode(json.dumps(again).encode()), facts_for(review, OURS))
     assert (second.allowed, second.patch) == (True, ())
-    if review.of == "pods" and review.operation == "CREATE" and not review.subresource:
+    if is_new_pod(review):
         before = [gate["name"] for gate in review.object["spec"].get("schedulingGates") or []]
         after = [gate["name"] for gate in stored["spec"].get("schedulingGates") or []]
         assert after[: len(before)] == before
