@@ -21,11 +21,12 @@ from typing import Any
 import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import backends, cdi, libraries, protocol, sockets
+from fairlead.driver import backends, cdi, files, ledger, libraries, protocol, sockets
 from fairlead.driver.backend import Backend
 from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.health import HealthBoard
+from fairlead.driver.ledger import Ledger
 from fairlead.driver.metrics import Metrics
 from fairlead.driver.prepare import Preparer, Recovery
 from fairlead.driver.publisher import Publisher
@@ -131,8 +132,10 @@ async def _run(
         layout=await _layout(client) if options.dynamic_mig else "split",
         interval_s=options.hardware_interval_s,
     )
-    await hardware.look()
     boot_id = (await threads.run(BOOT_ID.read_text)).strip()
+    hardware.ledger = await threads.run(_faults, places.faults, boot_id)
+    hardware.remember = lambda faults: _keep_faults(places.faults, faults, boot_id)
+    await hardware.look()
     preparer = Preparer(
         driver=names.DRIVER,
         pool=options.node_name,
@@ -216,6 +219,20 @@ async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]
     finally:
         path.unlink(missing_ok=True)  # noqa: ASYNC240
         await server.stop(GRACE_S)
+
+
+def _faults(path: Path, boot_id: str) -> Ledger:
+    try:
+        return ledger.decode(path.read_bytes(), boot_id=boot_id)
+    except OSError:
+        return {}
+
+
+def _keep_faults(path: Path, faults: Ledger, boot_id: str) -> None:
+    try:
+        files.write(path, ledger.encode(faults, boot_id=boot_id), durable=False)
+    except OSError as error:
+        log.warning("%s: faults are not kept over a restart: %s", path, error)
 
 
 def _made(preparer: Preparer) -> frozenset[tuple[str, int, int]]:

@@ -132,22 +132,26 @@ class DeviceNode:
     mode: int | None = None
 
 
-HealthState = Literal["healthy", "unhealthy", "unknown"]
+# What the hardware says it needs; "imex": its multi-node domain, not the GPU.
+Recovery = Literal["none", "reset", "drain", "reboot", "imex"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """How a GPU, or one MIG device of it, is. `reason` is a taint's key suffix (`xid`, `gpu-lost`), `value` its value.
-
-    `severe` tells a fault that makes the device useless from one that is worth knowing.
-    """
+class Watched:
+    """One look at a GPU that was seen before. `answers` None: it could not be told. `recovery` None: not supported."""
 
     uuid: str
-    state: HealthState
-    reason: str = ""
-    value: str = ""
+    answers: bool | None
+    recovery: Recovery | None = None
     message: str = ""
-    severe: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """An error that the kernel driver reported of a GPU."""
+
+    uuid: str
+    code: int
 
 
 class Backend(Protocol):
@@ -195,8 +199,12 @@ class Backend(Protocol):
         """
         ...
 
-    def health(self) -> tuple[Health, ...]:
-        """How each device that can be watched is, sorted by UUID."""
+    def watch(self) -> tuple[Watched, ...]:
+        """How each GPU is that was ever in the inventory, sorted by UUID."""
+        ...
+
+    def xids(self) -> tuple[Xid, ...]:
+        """The errors reported since the last call, in their order."""
         ...
 
     def close(self) -> None:

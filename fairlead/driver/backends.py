@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.driver import profile
+from fairlead.driver import faultfile, profile
 from fairlead.driver.backend import Backend
 from fairlead.driver.simulated import SimulatedBackend
 
@@ -28,7 +28,9 @@ def open_backend(spec: str, *, node: str, data: Path, driver_root: Path = Path("
     """
     kind, _, argument = spec.partition(":")
     if kind == SIMULATED and argument:
-        return SimulatedBackend(profile.load(argument), node=node, state_file=data / STATE_FILE)
+        return SimulatedBackend(
+            profile.load(argument), node=node, state_file=data / STATE_FILE, fault_file=data / faultfile.NAME
+        )
     if spec == "nvml":
         from fairlead.driver.nvml import NvmlBackend
 

@@ -63,13 +63,15 @@ class FakeNvml:
     """`nv` for NvmlBackend. With `root`, the kernel's /sys, /proc and /dev of the node are kept there.
 
     `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus.
-    `calls` counts calls by name.
+    `recovery` is NVML's recovery action by minor; `xids` are (minor, code) to be reported.
     """
 
     def __init__(self, node_profile: profile.NodeProfile, *, node: str, root: Path | None = None) -> None:
         self.errors: dict[str, int] = {}
         self.lost: set[int] = set()
         self.recovery: dict[int, int] = {}
+        self.xids: list[tuple[int, int]] = []
+        self.registered: set[int] = set()
         self.busy = False
         self.open = 0
         self._profile = node_profile
@@ -200,6 +202,22 @@ class FakeNvml:
             values[at].fieldId = field
             values[at].value.uiVal = self.recovery.get(gpu.minor, 0)
         return values
+
+    def nvmlEventSetCreate(self) -> object:  # noqa: N802
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, device: _Device, kinds: int, events: object) -> None:  # noqa: N802
+        self.registered.add(self._check(device).minor)
+
+    def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:  # noqa: N802
+        while self.xids:
+            minor, code = self.xids.pop(0)
+            if minor in self.registered:
+                device = next(device for device in self._devices if device.gpu.minor == minor)
+                return types.SimpleNamespace(
+                    device=device, eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=code
+                )
+        return self._fail(pynvml.NVML_ERROR_TIMEOUT)
 
     # -- NVLink ------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from fairlead.driver import health, slices
-from fairlead.driver.backend import Backend, BackendError, Gpu, Health, Inventory
+from fairlead.driver import health, ledger, slices, xids
+from fairlead.driver.backend import Backend, BackendError, Gpu, Inventory, Watched, Xid
+from fairlead.driver.ledger import Ledger
 from fairlead.driver.slices import Built, Layout
 from fairlead.driver.threads import Threads
 from fairlead.kube.limits import Clock, Sleep
@@ -25,7 +26,8 @@ log = logging.getLogger(__name__)
 class Hardware:
     """`look` reads everything once; `watch` goes on reading and calls `changed` when there is something to publish.
 
-    `own` gives the MIG devices that the driver made: (GPU UUID, profile ID, start).
+    `own` gives the MIG devices that the driver made: (GPU UUID, profile ID, start). `remember` is called with the ledger
+    of faults whenever it changes.
     """
 
     def __init__(
@@ -42,7 +44,8 @@ class Hardware:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.inventory = Inventory()
-        self.healths: tuple[Health, ...] = ()
+        self.ledger: Ledger = {}
+        self.remember: Callable[[Ledger], None] | None = None
         self.built = Built(slices=())
         self.board = health.HealthBoard()
         self.problem: str | None = "not looked at yet"
@@ -57,9 +60,10 @@ class Hardware:
         self._wall = wall
         self._sleep = sleep
         self._known: dict[str, Gpu] = {}
+        self._reading: asyncio.Task[tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]] | None = None
         self._warned: tuple[str, ...] = ()
         self._partitionable: frozenset[str] = frozenset()
-        self._facts: tuple[Inventory, tuple[Health, ...], frozenset[str]] | None = None
+        self._facts: tuple[Inventory, Ledger, frozenset[str]] | None = None
 
     def partitionable(self) -> frozenset[str]:
         """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
@@ -68,25 +72,24 @@ class Hardware:
     async def look(self) -> bool:
         """See everything now; True when what should be published changed. Raises BackendError or TimeoutError."""
         own = self.own()
-        async with asyncio.timeout(self._deadline_s):
-            seen, healths = await self._threads.run(self._read)
-        gone = {one.uuid for one in healths if one.reason == "gpu-lost"}
+        seen, watched, events = await self._finished()
+        self._fold(watched, events)
+        gone = {one.uuid for one in watched if one.answers is False}
         present = {gpu.uuid: gpu for gpu in seen.gpus}
         kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}
         self._known = present | kept
         self.inventory = dataclasses.replace(
             seen, gpus=tuple(sorted(self._known.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
         )
-        self.healths = healths
         if self._dynamic:
             self._partitionable = _free_to_cut(self.inventory, own | self.own())
-        facts = (self.inventory, healths, self._partitionable)
+        facts = (self.inventory, self.ledger, self._partitionable)
         if facts == self._facts:
             built = self.built
         else:
             built = slices.build(
                 self.inventory,
-                taints=health.taints(healths),
+                taints=ledger.taints(self.ledger),
                 partitionable=self._partitionable,
                 layout=self.layout,
             )
@@ -96,7 +99,7 @@ class Hardware:
         for warning in sorted(set(warnings) - set(self._warned)):
             log.warning("%s", warning)
         self._warned = warnings
-        self.board.post(health.states(built.devices, healths, pool=self._pool, now_s=self._wall()))
+        self.board.post(health.states(built.devices, watched, self.ledger, pool=self._pool, now_s=self._wall()))
         self.problem = None
         return changed
 
@@ -109,13 +112,38 @@ class Hardware:
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
             except (BackendError, TimeoutError) as error:
-                problem = str(error) or f"the hardware did not answer within {self._deadline_s:.0f} s"
+                problem = str(error)
                 if problem != self.problem:
                     log.error("hardware: %s; what was seen last stays published", problem)
                 self.problem = problem
 
-    def _read(self) -> tuple[Inventory, tuple[Health, ...]]:
-        return self._backend.inventory(), self._backend.health()
+    async def _finished(self) -> tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]:
+        """One reading. One that hangs is waited for again, so that no more threads hang with it."""
+        if self._reading is None:
+            self._reading = asyncio.get_running_loop().create_task(self._threads.run(self._read))
+        done, _ = await asyncio.wait({self._reading}, timeout=self._deadline_s)
+        if not done:
+            raise TimeoutError(f"no answer within {self._deadline_s:g} s")
+        reading, self._reading = self._reading, None
+        return reading.result()
+
+    def _read(self) -> tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]:
+        inventory = self._backend.inventory()  # first: only GPUs that were seen are watched
+        return inventory, self._backend.watch(), self._backend.xids()
+
+    def _fold(self, watched: tuple[Watched, ...], events: tuple[Xid, ...]) -> None:
+        before = self.ledger
+        self.ledger = ledger.fold(before, watched, events, now_s=self._wall())
+        for event in events:
+            log.warning("GPU %s: %s: %s", event.uuid, xids.describe(event.code), xids.classify(event.code))
+        if self.ledger == before:
+            return
+        for uuid in sorted(before.keys() | self.ledger.keys()):
+            if before.get(uuid) != self.ledger.get(uuid):
+                told = ledger.message(self.ledger, uuid) or "well again"
+                log.warning("GPU %s: %s", uuid, told, extra={"severe": ledger.severe(self.ledger, uuid)})
+        if self.remember is not None:
+            self.remember(self.ledger)
 
 
 def _free_to_cut(inventory: Inventory, own: frozenset[tuple[str, int, int]]) -> frozenset[str]:

@@ -1,18 +1,21 @@
-"""How the devices are, for two readers: kubelet's health stream, and taints on the published devices.
+"""How the published devices are, for kubelet's health stream.
 
-Exists so that a fault is told once and read the same by both. Pure, but for the board that wakes its watchers.
-A taint never reaches a device only by accident of timing: GPU faults reach all of its MIG devices.
+Exists so that the stream and the taints tell the same: both read the ledger. Pure, but for the board that wakes its
+watchers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
+from typing import Literal
 
-from fairlead.api import names
-from fairlead.driver.backend import Health, HealthState
-from fairlead.kube.resource import Device, DeviceTaint
+from fairlead.driver.backend import Watched
+from fairlead.driver.ledger import Ledger, message, severe
+from fairlead.kube.resource import Device
+
+HealthState = Literal["healthy", "unhealthy", "unknown"]
 
 MESSAGE_MAX = 1024
 
@@ -28,41 +31,27 @@ class DeviceState:
     message: str = ""
 
 
-def taints(healths: Iterable[Health]) -> dict[str, tuple[DeviceTaint, ...]]:
-    """Taints by UUID, for those devices that have a fault. A severe fault keeps new pods away.
-
-    The time is left to the apiserver, which stamps a taint that is new.
-    """
-    found: dict[str, tuple[DeviceTaint, ...]] = {}
-    for health in healths:
-        if health.state != "unhealthy" or not health.severe:
-            continue
-        taint = DeviceTaint(key=f"{names.DRIVER}/{health.reason}", value=health.value, effect="NoSchedule")
-        found[health.uuid] = (*found.get(health.uuid, ()), taint)
-    return found
-
-
-def states(devices: Iterable[Device], healths: Iterable[Health], *, pool: str, now_s: float) -> tuple[DeviceState, ...]:
-    """The state of each published device: its own, or that of the GPU it is part of. Unknown where nobody looks."""
-    known: Mapping[str, Health] = {health.uuid: health for health in healths}
+def states(
+    devices: Iterable[Device],
+    watched: Iterable[Watched],
+    ledger: Ledger,
+    *,
+    pool: str,
+    now_s: float,
+) -> tuple[DeviceState, ...]:
+    """The state of each published device: that of the GPU it is, or is part of. Unknown where nobody looks."""
+    looks = {gpu.uuid: gpu for gpu in watched}
     found = []
     for device in devices:
-        uuids = [
-            attribute.string
-            for name in ("uuid", "parentUUID")
-            if (attribute := device.attributes.get(name)) is not None and attribute.string
-        ]
-        seen = [known[uuid] for uuid in uuids if uuid in known]
-        worst = max(seen, key=lambda health: ("unknown", "healthy", "unhealthy").index(health.state), default=None)
-        found.append(
-            DeviceState(
-                pool=pool,
-                device=device.name,
-                state=worst.state if worst else "unknown",
-                since_s=now_s,
-                message=(worst.message if worst else "")[:MESSAGE_MAX],
-            )
-        )
+        attribute = device.attributes.get("parentUUID") or device.attributes.get("uuid")
+        uuid = attribute.string if attribute is not None and attribute.string else ""
+        look = looks.get(uuid)
+        if severe(ledger, uuid):
+            state: HealthState = "unhealthy"
+        else:
+            state = "healthy" if look is not None and look.answers else "unknown"
+        text = message(ledger, uuid) or (look.message if look else "")
+        found.append(DeviceState(pool=pool, device=device.name, state=state, since_s=now_s, message=text[:MESSAGE_MAX]))
     return tuple(found)
 
 

@@ -24,14 +24,17 @@ from fairlead.driver.backend import (
     DeviceGone,
     DeviceNode,
     Gpu,
-    Health,
     Inventory,
     MigDevice,
     MigProfile,
     NvLink,
+    Recovery,
+    Watched,
+    Xid,
 )
 from fairlead.driver.locks import KeyedLocks
 from fairlead.driver.nvml_calls import Calls, GpuInstance
+from fairlead.driver.nvml_events import Events
 from fairlead.driver.nvml_links import links
 from fairlead.driver.sysfs import Kernel
 
@@ -70,6 +73,16 @@ _BRANDS = {
     16: "TitanRTX",
 }
 _ADDRESSING = {0: "None", 1: "HMM", 2: "ATS"}
+_RECOVERY: dict[int, Recovery] = {
+    0: "none",
+    1: "reset",
+    2: "reboot",
+    3: "drain",
+    4: "drain",
+    5: "imex",
+    6: "reset",
+    7: "reboot",
+}
 _HOPPER = 9
 # CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
 _CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
@@ -86,6 +99,7 @@ class NvmlBackend:
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         self._seen: dict[str, int] = {}  # minor by UUID of every GPU that ever answered
+        self._events: Events | None = None
         try:
             # With all GPUs lost or bound elsewhere there is still a node, with none to publish.
             nv.nvmlInitWithFlags(nv.NVML_INIT_FLAG_NO_GPUS)
@@ -413,32 +427,26 @@ class NvmlBackend:
             nodes.append(DeviceNode(path=path, major=major, minor=number, mode=mode))
         return tuple(nodes)
 
-    def health(self) -> tuple[Health, ...]:
+    def watch(self) -> tuple[Watched, ...]:
         with self._mutex:
             seen = sorted(self._seen)
-        return tuple(self._health(uuid) for uuid in seen)
+        return tuple(self._watch(uuid) for uuid in seen)
 
-    def _health(self, uuid: str) -> Health:
-        nv = self._calls.nv
+    def _watch(self, uuid: str) -> Watched:
         try:
             device = self._calls.must("DeviceGetHandleByUUID", uuid)
             action = self._calls.recovery_action(device)
         except BackendError as error:
-            if isinstance(error, DeviceGone) or error.permanent:
-                return Health(uuid=uuid, state="unhealthy", reason="gpu-lost", severe=True, message=str(error))
-            return Health(uuid=uuid, state="unknown", message=str(error))
-        if action in {None, nv.NVML_GPU_RECOVERY_ACTION_NONE}:
-            return Health(uuid=uuid, state="healthy")
-        if action == getattr(nv, "NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN", None):
-            return Health(uuid=uuid, state="healthy", message="its multi-node NVLink domain needs recovery")
-        return Health(
-            uuid=uuid,
-            state="unhealthy",
-            reason="recovery-action",
-            value=str(action),
-            severe=True,
-            message=f"NVML asks for recovery action {action} (reset, drain or reboot)",
-        )
+            lost = isinstance(error, DeviceGone) or error.permanent
+            return Watched(uuid=uuid, answers=False if lost else None, message=str(error))
+        return Watched(uuid=uuid, answers=True, recovery=None if action is None else _RECOVERY.get(action, "reset"))
+
+    def xids(self) -> tuple[Xid, ...]:
+        """Drained, not waited for: the caller looks often enough, and a wait would hold a thread for ever."""
+        with self._mutex:
+            if self._events is None:
+                self._events = Events(self._calls)
+            return self._events.drain(self._seen)
 
 
 def _text(value: Any) -> str | None:

@@ -108,7 +108,7 @@ class Plugin:
         try:
             if not done:
                 raise PrepareError(
-                    f"{ref}: not done within {self._deadline_s:.0f} s; it goes on, and kubelet's next call finds it "
+                    f"{ref}: not done within {self._deadline_s:g} s; it goes on, and kubelet's next call finds it "
                     "done. If this repeats, a GPU of the claim does not answer: see the driver's log"
                 )
             answer: T = task.result()

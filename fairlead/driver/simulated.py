@@ -16,18 +16,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.driver import geometry, profile
+from fairlead.driver import faultfile, geometry, profile
 from fairlead.driver.backend import (
     BackendError,
     DeviceGone,
     DeviceNode,
     Gpu,
-    Health,
     InUse,
     Inventory,
     MigDevice,
     MigProfile,
     PlacementTaken,
+    Recovery,
+    Watched,
+    Xid,
 )
 
 _UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
@@ -39,12 +41,14 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 class Faults:
     """What is wrong with the hardware now. Tests and `fairlead fault` set it; the backend only reads it.
 
-    `lost` holds minors; `xids` the last Xid code by minor; `busy` the (minor, start) of instances with clients.
+    `lost` holds minors, `recovery` what a GPU needs by minor, `xids` (minor, code) not yet reported, `busy` the
+    (minor, start) of instances with clients.
     `before` is called with operation and minor before each mutation: it may sleep, block, or raise.
     """
 
     lost: set[int] = dataclasses.field(default_factory=set)
-    xids: dict[int, int] = dataclasses.field(default_factory=dict)
+    recovery: dict[int, Recovery] = dataclasses.field(default_factory=dict)
+    xids: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
     before: Callable[[str, int], None] | None = None
 
@@ -59,12 +63,24 @@ class _Instance:
 
 
 class SimulatedBackend:
-    """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit."""
+    """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit.
 
-    def __init__(self, node_profile: profile.NodeProfile, *, node: str, state_file: Path | None = None) -> None:
+    `fault_file` is where `fairlead fault` says what shall go wrong.
+    """
+
+    def __init__(
+        self,
+        node_profile: profile.NodeProfile,
+        *,
+        node: str,
+        state_file: Path | None = None,
+        fault_file: Path | None = None,
+    ) -> None:
         self.faults = Faults()
         self._profile = node_profile
         self._state_file = state_file
+        self._fault_file = fault_file
+        self._wanted: faultfile.Wanted | None = None
         self._lock = threading.Lock()
         self._made = 0
         self._gpus: dict[str, Gpu] = {}
@@ -77,6 +93,7 @@ class SimulatedBackend:
         self._remember()
 
     def inventory(self) -> Inventory:
+        self._read_faults()
         with self._lock:
             lost = [gpu for gpu in self._gpus.values() if gpu.minor in self.faults.lost]
             return Inventory(
@@ -139,8 +156,15 @@ class SimulatedBackend:
                     return True
         return False
 
-    def health(self) -> tuple[Health, ...]:
-        return tuple(self._health(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+    def watch(self) -> tuple[Watched, ...]:
+        self._read_faults()
+        return tuple(self._watch(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+
+    def xids(self) -> tuple[Xid, ...]:
+        self._read_faults()
+        by_minor = {gpu.minor: gpu.uuid for gpu in self._gpus.values()}
+        events, self.faults.xids = self.faults.xids, []
+        return tuple(Xid(uuid=by_minor[minor], code=code) for minor, code in events if minor in by_minor)
 
     def close(self) -> None:
         pass
@@ -175,21 +199,23 @@ class SimulatedBackend:
         self._instances[gpu.uuid].append(instance)
         return instance
 
-    def _health(self, gpu: Gpu) -> Health:
+    def _watch(self, gpu: Gpu) -> Watched:
         if gpu.minor in self.faults.lost:
-            return Health(
-                uuid=gpu.uuid, state="unhealthy", reason="gpu-lost", severe=True, message="the GPU answers no query"
-            )
-        if (code := self.faults.xids.get(gpu.minor)) is not None:
-            return Health(
-                uuid=gpu.uuid,
-                state="unhealthy",
-                reason="xid",
-                value=str(code),
-                severe=True,
-                message=f"the driver reported Xid {code}",
-            )
-        return Health(uuid=gpu.uuid, state="healthy")
+            return Watched(uuid=gpu.uuid, answers=False, message="the GPU has fallen off the bus")
+        return Watched(uuid=gpu.uuid, answers=True, recovery=self.faults.recovery.get(gpu.minor, "none"))
+
+    def _read_faults(self) -> None:
+        """Take up what `fairlead fault` wrote since the last look."""
+        if self._fault_file is None:
+            return
+        wanted = faultfile.read(self._fault_file)
+        if wanted is None or wanted == self._wanted:
+            return
+        new = [(e.minor, e.code) for e in wanted.xids if self._wanted is None or e not in self._wanted.xids]
+        self._wanted = wanted
+        self.faults.lost = set(wanted.lost)
+        self.faults.recovery = dict(wanted.recovery)
+        self.faults.xids += new
 
     def _persist(self) -> None:
         if self._state_file is None:

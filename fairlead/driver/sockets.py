@@ -39,6 +39,10 @@ class Places:
         return self.data / "claims"
 
     @property
+    def faults(self) -> Path:
+        return self.data / "faults.json"
+
+    @property
     def lifetime_lock(self) -> Path:
         return self.data / "plugin.lock"
 

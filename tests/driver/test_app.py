@@ -15,7 +15,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver import faultfile, protocol
 from fairlead.driver.app import DriverOptions, run
 from fairlead.driver.backends import BackendSpecError
 from fairlead.driver.profile import ProfileError
@@ -389,6 +389,31 @@ class TestSlices:
         cluster.server.faults.fail(500, verb="create", resource="resourceslices", count=2)
         async with cluster.driver():
             assert len(await cluster.slices()) == 1
+
+    async def test_a_fault_taints_the_slice_until_it_is_mended(self, cluster: Cluster) -> None:
+        faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
+
+        async def taints() -> dict[str, list[str]]:
+            [stored] = await cluster.slices()
+            return {
+                device["name"]: [f"{taint['key']}:{taint['effect']}" for taint in device["taints"]]
+                for device in stored["spec"]["devices"]
+                if device.get("taints")
+            }
+
+        async def tainted() -> bool:
+            return await taints() == {"gpu-1": ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
+
+        async def well() -> bool:
+            return await taints() == {}
+
+        async with cluster.driver(hardware_interval_s=0.02):
+            faultfile.inject(faults, 1, lost=True)
+            await cluster.until(tainted)
+            faultfile.mend(faults)
+            await cluster.until(well)
+            [stored] = await cluster.slices()
+            assert stored["spec"]["pool"]["generation"] == 1
 
     async def test_slices_stay_when_the_driver_stops(self, cluster: Cluster) -> None:
         async with cluster.driver():

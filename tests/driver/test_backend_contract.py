@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.driver import profile
-from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
 from fairlead.driver.fakenvml import FakeNvml
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.simulated import SimulatedBackend
@@ -24,6 +24,8 @@ class Case:
     backend: Backend
     lose: Callable[[int], None]
     keep_busy: Callable[[bool], None]
+    report: Callable[[int, int], None]
+    ask_for_reset: Callable[[int], None]
 
 
 def nvml(name: str, path: Path) -> Case:
@@ -33,6 +35,8 @@ def nvml(name: str, path: Path) -> Case:
         NvmlBackend(fake, kernel=kernel),
         lose=fake.lost.add,
         keep_busy=lambda busy: setattr(fake, "busy", busy),
+        report=lambda minor, code: fake.xids.append((minor, code)),
+        ask_for_reset=lambda minor: fake.recovery.update({minor: 1}),
     )
 
 
@@ -42,7 +46,13 @@ def simulated(name: str, path: Path) -> Case:
     def keep_busy(busy: bool) -> None:
         backend.faults.busy = {(minor, start) for minor in range(8) for start in range(8)} if busy else set()
 
-    return Case(backend, lose=backend.faults.lost.add, keep_busy=keep_busy)
+    return Case(
+        backend,
+        lose=backend.faults.lost.add,
+        keep_busy=keep_busy,
+        report=lambda minor, code: backend.faults.xids.append((minor, code)),
+        ask_for_reset=lambda minor: backend.faults.recovery.update({minor: "reset"}),
+    )
 
 
 @pytest.fixture(params=[simulated, nvml])
@@ -81,14 +91,39 @@ class TestInventory:
         inventory = case.backend.inventory()
         assert [gpu.minor for gpu in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
         assert inventory.warnings
-        [unwell] = [health for health in case.backend.health() if health.state != "healthy"]
-        assert (unwell.uuid, unwell.reason, unwell.severe) == (before.gpus[3].uuid, "gpu-lost", True)
+        [unwell] = [look for look in case.backend.watch() if not look.answers]
+        assert (unwell.uuid, unwell.answers) == (before.gpus[3].uuid, False)
 
     def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
         for gpu in make("l40s").backend.inventory().gpus:
             assert gpu.mig_enabled is None
             assert gpu.mig_profiles == ()
             assert gpu.nvlink is None
+
+
+class TestHealth:
+    def test_a_well_node_is_well(self, make: Callable[[str], Case]) -> None:
+        backend = make("hgx-h100").backend
+        uuids = [gpu.uuid for gpu in backend.inventory().gpus]
+        assert [(look.uuid, look.answers, look.recovery) for look in backend.watch()] == [
+            (uuid, True, "none") for uuid in sorted(uuids)
+        ]
+        assert backend.xids() == ()
+
+    def test_each_xid_is_told_once_and_of_its_gpu(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
+        assert case.backend.xids() == ()
+        case.report(3, 79)
+        case.report(5, 31)
+        assert case.backend.xids() == (Xid(uuid=uuids[3], code=79), Xid(uuid=uuids[5], code=31))
+        assert case.backend.xids() == ()
+
+    def test_what_a_gpu_needs_is_told(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        uuid = case.backend.inventory().gpus[2].uuid
+        case.ask_for_reset(2)
+        assert {look.uuid: look.recovery for look in case.backend.watch()}[uuid] == "reset"
 
 
 class TestDeviceNodes:

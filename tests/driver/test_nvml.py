@@ -184,34 +184,45 @@ class TestMig:
 
 class TestHealth:
     @pytest.mark.parametrize(
-        ("action", "state"),
+        ("action", "recovery"),
         [
-            (pynvml.NVML_GPU_RECOVERY_ACTION_NONE, "healthy"),
-            (pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET, "unhealthy"),
-            (pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT, "unhealthy"),
-            (pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN, "healthy"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_NONE, "none"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET, "reset"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET, "drain"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_NODE_REBOOT, "reboot"),
+            (pynvml.NVML_GPU_RECOVERY_ACTION_RECOVER_IMEX_DOMAIN, "imex"),
+            (99, "reset"),  # one that only a newer driver knows
         ],
     )
-    def test_a_recovery_action_is_a_fault(self, tmp_path: Path, action: int, state: str) -> None:
+    def test_every_recovery_action_has_a_word(self, tmp_path: Path, action: int, recovery: str) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[2].uuid
         fake.recovery[2] = action
-        assert {health.uuid: health.state for health in backend.health()}[uuid] == state
+        assert {look.uuid: look.recovery for look in backend.watch()}[uuid] == recovery
 
-    def test_a_driver_that_does_not_say_is_healthy(self, tmp_path: Path) -> None:
+    def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {health.state for health in backend.health()} == {"healthy"}
+        assert {(look.answers, look.recovery) for look in backend.watch()} == {(True, None)}
 
     def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
-        assert {health.state for health in backend.health()} == {"unknown"}
+        assert {look.answers for look in backend.watch()} == {None}
+
+    @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
+    def test_a_gpu_without_events_is_watched_without_them(self, tmp_path: Path, call: str) -> None:
+        fake = fake_of("hgx-h100", tmp_path)
+        backend = on(fake, tmp_path)
+        backend.inventory()
+        fake.errors[call] = UNSUPPORTED
+        assert backend.xids() == ()
+        assert all(look.answers for look in backend.watch())
 
 
 def test_without_the_library_the_error_says_what_to_look_at(tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+"""Faults: what is kept, what taints, what proves a GPU well; and how kubelet and the slices hear of it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from fairlead.driver import faultfile, ledger, profile, xids
+from fairlead.driver.backend import Inventory, Recovery, Watched, Xid
+from fairlead.driver.hardware import Hardware
+from fairlead.driver.ledger import Fault
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.threads import Threads
+
+GPU = "GPU-0"
+XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
+
+
+def look(answers: bool | None = True, recovery: Recovery | None = "none") -> Watched:
+    return Watched(uuid=GPU, answers=answers, recovery=recovery)
+
+
+class Story:
+    """Looks at one GPU, one after the other."""
+
+    def __init__(self) -> None:
+        self.ledger: dict[str, tuple[Fault, ...]] = {}
+        self.now_s = 1000.0
+
+    def see(self, watched: Watched, *codes: int, after_s: float = 5.0) -> dict[str, str]:
+        """Taint effects by key after this look."""
+        self.now_s += after_s
+        events = [Xid(uuid=GPU, code=code) for code in codes]
+        self.ledger = ledger.fold(self.ledger, [watched], events, now_s=self.now_s)
+        found = ledger.taints(self.ledger).get(GPU, ())
+        return {f"{taint.key.partition('/')[2]}={taint.value}": taint.effect for taint in found}
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+class TestXids:
+    @pytest.mark.parametrize(("kind", "code"), XID.items())
+    def test_the_table_tells_whose_fault_it_is(self, kind: str, code: int) -> None:
+        assert xids.classify(code) == kind
+
+    def test_a_code_that_the_table_lacks_is_taken_seriously(self) -> None:
+        assert xids.classify(9999) == "needs-reset"
+        assert xids.describe(9999) == "Xid 9999"
+
+
+class TestLedger:
+    def test_a_well_gpu_has_no_taint(self, story: Story) -> None:
+        assert story.see(look()) == {}
+
+    @pytest.mark.parametrize("kind", ["application", "informational", "recoverable"])
+    def test_a_programs_fault_keeps_nobody_away(self, story: Story, kind: str) -> None:
+        assert story.see(look(), XID[kind]) == {}
+
+    def test_a_gpu_that_needs_a_reset_gets_no_new_pods(self, story: Story) -> None:
+        assert story.see(look(recovery="reset"), XID["needs-reset"]) == {
+            "recovery-action=reset": "NoSchedule",
+            f"xid={XID['needs-reset']}": "NoSchedule",
+        }
+
+    def test_a_gpu_beyond_a_reset_sends_its_pods_away(self, story: Story) -> None:
+        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+
+    def test_a_lost_gpu_sends_its_pods_away_and_is_well_when_it_answers(self, story: Story) -> None:
+        assert story.see(look(answers=False)) == {"gpu-lost=": "NoExecute"}
+        assert story.see(look(answers=None)) == {"gpu-lost=": "NoExecute"}
+        assert story.see(look()) == {}
+
+    def test_a_benign_xid_does_not_take_the_place_of_a_severe_one(self, story: Story) -> None:
+        story.see(look(recovery=None), XID["fatal"])
+        assert story.see(look(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
+            f"xid={XID['fatal']}": "NoExecute"
+        }
+
+    def test_a_worse_xid_does(self, story: Story) -> None:
+        story.see(look(recovery=None), XID["needs-reset"])
+        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+
+    def test_a_reset_clears_what_it_cures(self, story: Story) -> None:
+        story.see(look(recovery="reset"), XID["needs-reset"])
+        story.see(look(recovery="reset"), after_s=600)
+        assert story.see(look(recovery="none")) == {}
+
+    def test_an_xid_waits_for_the_action_that_follows_it(self, story: Story) -> None:
+        assert story.see(look(recovery="none"), XID["needs-reset"]) != {}
+        assert story.see(look(recovery="reset")) != {}
+        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+
+    def test_an_xid_after_which_the_driver_needs_nothing_is_forgiven(self, story: Story) -> None:
+        story.see(look(recovery="none"), XID["needs-reset"])
+        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+
+    def test_without_recovery_actions_a_severe_xid_stays(self, story: Story) -> None:
+        story.see(look(recovery=None), XID["needs-reset"])
+        assert story.see(look(recovery=None), after_s=100_000) != {}
+
+    def test_a_note_is_forgotten_after_a_while(self, story: Story) -> None:
+        story.see(look(), XID["recoverable"])
+        assert story.ledger
+        story.see(look(), after_s=ledger.NOTE_S)
+        assert not story.ledger
+
+    def test_a_domain_that_needs_recovery_is_not_the_gpus_fault(self, story: Story) -> None:
+        assert story.see(look(recovery="imex")) == {}
+
+    def test_it_outlives_a_restart_and_not_a_boot(self, story: Story) -> None:
+        story.see(look(recovery=None), XID["fatal"])
+        kept = ledger.encode(story.ledger, boot_id="b1")
+        assert ledger.decode(kept, boot_id="b1") == story.ledger
+        assert ledger.decode(kept, boot_id="b2") == {}
+        assert ledger.decode(kept[:20], boot_id="b1") == {}
+
+
+class TestHardware:
+    def hardware(self, backend: SimulatedBackend, threads: Threads) -> Hardware:
+        return Hardware(backend, pool="n1", threads=threads, wall=lambda: 1000.0)
+
+    async def test_a_fault_reaches_all_mig_devices_of_the_gpu_and_the_stream(self, dgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(dgx, threads)
+        assert await hardware.look() is True
+        assert await hardware.look() is False
+        dgx.faults.xids.append((6, XID["needs-reset"]))
+        dgx.faults.recovery[6] = "reset"
+        assert await hardware.look() is True
+        tainted = [device.name for device in hardware.built.devices if device.taints]
+        assert len(tainted) == 7
+        assert all(name.startswith("gpu-6-mig-") for name in tainted)
+        unwell = [state for state in hardware.board.states if state.state == "unhealthy"]
+        assert [state.device for state in unwell] == tainted
+        assert unwell[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
+        threads.close()
+
+    async def test_a_gpu_lost_at_run_time_stays_published_with_a_taint(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(hgx, threads)
+        await hardware.look()
+        hgx.faults.lost.add(3)
+        await hardware.look()
+        devices = {device.name: device for device in hardware.built.devices}
+        assert len(devices) == 8
+        assert [taint.key for taint in devices["gpu-3"].taints] == ["gpu.fairlead.dev/gpu-lost"]
+        hgx.faults.lost.clear()
+        await hardware.look()
+        assert not any(device.taints for device in hardware.built.devices)
+        threads.close()
+
+    async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(hgx, threads)
+        await hardware.look()
+        del hgx._gpus[hardware.inventory.gpus[7].uuid]
+        assert await hardware.look() is True
+        assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(7)]
+        threads.close()
+
+    async def test_hardware_that_hangs_leaves_what_was_seen_last_and_takes_one_thread(
+        self, hgx: SimulatedBackend
+    ) -> None:
+        threads, release, calls = Threads(), threading.Event(), []
+        hardware = Hardware(hgx, pool="n1", threads=threads, deadline_s=0.02)
+        await hardware.look()
+        honest = hgx.inventory
+
+        def hang() -> Inventory:
+            calls.append(1)
+            release.wait(30)
+            return honest()
+
+        hgx.inventory = hang  # type: ignore[method-assign]
+        for _ in range(3):
+            with pytest.raises(TimeoutError, match=r"no answer within 0\.02 s"):
+                await hardware.look()
+        assert len(hardware.built.devices) == 8
+        assert len(calls) == 1
+        release.set()
+        hardware._deadline_s = 30
+        await hardware.look()
+        threads.close()
+
+
+class TestFaultFile:
+    def backend(self, path: Path) -> SimulatedBackend:
+        return SimulatedBackend(profile.load("hgx-h100"), node="n1", fault_file=path)
+
+    def test_an_injected_xid_is_reported_once_with_the_recovery_of_its_class(self, tmp_path: Path) -> None:
+        path = tmp_path / "faults.json"
+        backend = self.backend(path)
+        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        [event] = backend.xids()
+        assert event.code == XID["needs-reset"]
+        assert backend.xids() == ()
+        assert [look.recovery for look in backend.watch()].count("reset") == 1
+        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        assert len(backend.xids()) == 1
+        faultfile.mend(path, 3)
+        assert {look.recovery for look in backend.watch()} == {"none"}
+
+    def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
+        path = tmp_path / "faults.json"
+        backend = self.backend(path)
+        faultfile.inject(path, 3, lost=True)
+        assert len(backend.inventory().gpus) == 7
+        faultfile.mend(path)
+        assert len(backend.inventory().gpus) == 8
+
+    def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "faults.json"
+        backend = self.backend(path)
+        faultfile.inject(path, 3, lost=True)
+        backend.inventory()
+        path.write_bytes(b"{")
+        assert len(backend.inventory().gpus) == 7

@@ -1,0 +1,217 @@
+"""The plugin between kubelet and the preparer: deadlines, answers for each claim, logs; and the sweep of lost claims."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fairlead.driver.metrics import Metrics
+from fairlead.driver.prepare import Preparer
+from fairlead.driver.records import ClaimRecord
+from fairlead.driver.service import ClaimRef, Plugin
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.sweep import Sweeper
+from fairlead.driver.testing import Node, claim
+from fairlead.driver.threads import Threads
+from fairlead.driver.turns import TurnError, Turns
+from fairlead.kube import errors, logs
+from fairlead.kube.resource import ResourceClaim
+
+
+class Claims:
+    """An apiserver that knows only claims."""
+
+    def __init__(self, *known: ResourceClaim) -> None:
+        self.known = {one.metadata.name: one for one in known}
+        self.error: errors.ApiError | None = None
+
+    async def fetch(self, namespace: str, name: str) -> ResourceClaim:
+        if self.error is not None:
+            raise self.error
+        if name not in self.known:
+            raise errors.NotFound(f'resourceclaims "{name}" not found', status=404)
+        return self.known[name]
+
+
+def ref(one: ResourceClaim) -> ClaimRef:
+    return ClaimRef(namespace=one.metadata.namespace, name=one.metadata.name, uid=one.metadata.uid)
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    made = Threads()
+    yield made
+    made.close()
+
+
+def plugin(node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 30.0) -> tuple[Plugin, Preparer]:
+    preparer = node.start()
+
+    async def reload() -> None:
+        preparer.reload()
+
+    turns = Turns(node.path / "serialize.lock", changed=reload)
+    made = Plugin(preparer, fetch=claims.fetch, turns=turns, threads=threads, metrics=Metrics(), deadline_s=deadline_s)
+    return made, preparer
+
+
+class TestDeadline:
+    async def test_a_gpu_that_hangs_costs_its_claim_an_error_and_no_other_claim_anything(
+        self, node: Node, hgx: SimulatedBackend, threads: Threads
+    ) -> None:
+        release = threading.Event()
+
+        def hang(operation: str, minor: int) -> None:
+            if minor == 0:
+                release.wait(30)
+
+        hgx.faults.before = hang
+        stuck, well = claim("u1", "gpu-0-mig-1g10gb-19-0"), claim("u2", "gpu-1-mig-1g10gb-19-0")
+        driver, preparer = plugin(node, Claims(stuck, well), threads, deadline_s=0.2)
+        answer = await driver.prepare([ref(stuck), ref(well)])
+        assert "not done within 0.2 s; it goes on" in str(answer["u1"])
+        assert isinstance(answer["u2"], ClaimRecord)
+        threads_before = threads._started
+        for _ in range(5):  # kubelet asks again and again: no thread more
+            assert isinstance((await driver.prepare([ref(stuck)]))["u1"], str)
+        assert threads._started == threads_before
+        release.set()
+        driver._deadline_s = 30.0
+        assert isinstance((await driver.prepare([ref(stuck)]))["u1"], ClaimRecord)
+        preparer.unprepare("u1")
+        preparer.unprepare("u2")
+        assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+    async def test_an_error_that_nobody_foresaw_is_an_answer_too(
+        self, node: Node, threads: Threads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        one = claim("u1", "gpu-0")
+        driver, preparer = plugin(node, Claims(one), threads)
+        monkeypatch.setattr(preparer, "prepare", lambda _: 1 / 0)
+        answer = await driver.prepare([ref(one)])
+        assert answer["u1"] == "ResourceClaim ml/claim-u1: internal error: ZeroDivisionError: division by zero"
+        assert "Traceback" in caplog.text
+
+    @pytest.mark.parametrize(
+        "error",
+        [
+            errors.ServerError("etcd is gone", status=500),
+            errors.Forbidden("no", status=403),
+            errors.Unreachable("connection refused"),
+        ],
+    )
+    async def test_an_apiserver_that_fails_is_named(self, node: Node, threads: Threads, error: errors.ApiError) -> None:
+        one = claim("u1", "gpu-0")
+        claims = Claims(one)
+        claims.error = error
+        driver, _ = plugin(node, claims, threads)
+        answer = await driver.prepare([ref(one)])
+        assert str(answer["u1"]).startswith("ResourceClaim ml/claim-u1: reading it from the apiserver: ")
+
+
+class TestLogs:
+    async def test_every_line_of_a_call_carries_its_operation(self, node: Node, threads: Threads) -> None:
+        stream = io.StringIO()
+        before = logging.getLogger().handlers[:], logging.getLogger().level
+        logs.configure("json", "INFO", stream=stream)
+        try:
+            one = claim("u1", "gpu-0")
+            driver, _ = plugin(node, Claims(one), threads)
+            await driver.prepare([ref(one)])
+            node.store.remove("u1")
+            await driver.prepare([ref(one)])
+        finally:
+            logging.getLogger().handlers[:], level = before
+            logging.getLogger().setLevel(level)
+        lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+        lines = [line for line in lines if line["logger"].startswith("fairlead.driver")]
+        operations = [line["op"] for line in lines]
+        assert len(set(operations)) == 2
+        assert all(len(op) == 8 for op in operations)
+        first = [line for line in lines if line["op"] == operations[0]]
+        assert [line["message"] for line in first] == [
+            "NodePrepareResources: begin",
+            "NodePrepareResources: ResourceClaim ml/claim-u1",
+            "NodePrepareResources: end",
+        ]
+        assert first[1]["devices"] == ["gpu-0"]
+        assert first[2]["duration_ms"] >= 0
+        # A warning from the thread that does the work is part of the call, too.
+        assert any("its CDI file is gone" in line["message"] for line in lines if line["op"] == operations[-1])
+
+
+class TestSweep:
+    def sweeper(self, preparer: Preparer, claims: Claims) -> Sweeper:
+        async def give_back(record: ClaimRecord) -> None:
+            preparer.unprepare(record.uid)
+
+        return Sweeper(preparer, fetch=claims.fetch, give_back=give_back)
+
+    async def test_a_claim_that_is_gone_at_two_looks_is_given_back(self, node: Node) -> None:
+        one = claim("u1", "gpu-0")
+        claims, preparer = Claims(one), node.start()
+        sweeper = self.sweeper(preparer, claims)
+        preparer.prepare(one)
+        assert await sweeper.sweep() == []
+        claims.known.clear()
+        assert await sweeper.sweep() == []
+        assert await sweeper.sweep() == ["u1"]
+        assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+    async def test_a_claim_made_anew_counts_as_gone(self, node: Node) -> None:
+        preparer = node.start()
+        preparer.prepare(claim("u1", "gpu-0", name="train"))
+        sweeper = self.sweeper(preparer, Claims(claim("u2", "gpu-1", name="train")))
+        await sweeper.sweep()
+        assert await sweeper.sweep() == ["u1"]
+
+    async def test_an_apiserver_that_does_not_answer_says_nothing(self, node: Node) -> None:
+        claims, preparer = Claims(), node.start()
+        claims.error = errors.Unreachable("connection refused")
+        preparer.prepare(claim("u1", "gpu-0"))
+        sweeper = self.sweeper(preparer, claims)
+        for _ in range(5):
+            assert await sweeper.sweep() == []
+
+    async def test_a_claim_that_comes_back_between_looks_is_kept(self, node: Node) -> None:
+        one = claim("u1", "gpu-0")
+        claims, preparer = Claims(), node.start()
+        preparer.prepare(one)
+        sweeper = self.sweeper(preparer, claims)
+        for _ in range(4):
+            await sweeper.sweep()
+            claims.known = {} if claims.known else {one.metadata.name: one}
+        assert preparer.record("u1") is not None
+
+
+class TestTurns:
+    async def test_calls_of_one_process_share_a_turn_and_another_waits(self, tmp_path: Path) -> None:
+        changes: list[str] = []
+
+        def turns(name: str) -> Turns:
+            async def changed() -> None:
+                changes.append(name)
+
+            async def at_once(seconds: float) -> None:
+                pass
+
+            return Turns(tmp_path / "lock", changed=changed, sleep=at_once)
+
+        mine, other = turns("mine"), turns("other")
+        async with mine.hold(timeout_s=1), mine.hold(timeout_s=1):
+            with pytest.raises(TurnError, match="another process of this driver is at work"):
+                async with other.hold(timeout_s=0.1):
+                    pass
+        async with other.hold(timeout_s=1):
+            pass
+        async with other.hold(timeout_s=1):
+            pass
+        async with mine.hold(timeout_s=1):
+            pass
+        assert changes == ["mine", "other", "mine"]
