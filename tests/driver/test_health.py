@@ -167,9 +167,10 @@ class TestHardware:
         self, hgx: SimulatedBackend
     ) -> None:
         threads, release, calls = Threads(), threading.Event(), []
-        hardware = Hardware(hgx, pool="n1", threads=threads, deadline_s=0.02)
+        hardware = self.hardware(hgx, threads)
         await hardware.look()
         honest = hgx.inventory
+        hardware._deadline_s = 0.02
 
         def hang() -> Inventory:
             calls.append(1)
