@@ -5,6 +5,7 @@ The configuration is neither defaulted nor filled up with zero values: what a ma
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from fairlead.sandbox.apiserver import meta, statuses
@@ -40,8 +41,6 @@ def config_of(call: Call, body: Body) -> Callable[[], Json]:
 
 
 def body_text(config: Json) -> str:
-    import json
-
     return json.dumps(config, separators=(",", ":"))
 
 

@@ -16,6 +16,7 @@ import yaml
 from fairlead.sandbox.apiserver import protobuf, statuses
 from fairlead.sandbox.apiserver.exchange import JSON, Request
 from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 
 YAML = "application/yaml"
 BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as told in 415
@@ -76,13 +77,19 @@ def parse_json(data: bytes) -> Body:
     except UnicodeDecodeError as error:
         raise ParseError(f"invalid UTF-8 in body: {error.reason}") from error
     try:
-        value = json.loads(text, object_pairs_hook=build)
+        value = json.loads(text, object_pairs_hook=build, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise ParseError(go_json_error(text, error)) from error
     except RecursionError as error:
         raise ParseError("exceeded max depth") from error
     duplicates = _paths_of(twice, text) if twice else []
     return Body(value, duplicates)
+
+
+def _no_constant(name: str) -> Any:
+    """NaN and Infinity are Python's, not JSON's."""
+    char = name.lstrip("-")[0]
+    raise ParseError(f"invalid character '{char}' looking for beginning of value")
 
 
 def _paths_of(keys: list[str], text: str) -> list[str]:
@@ -263,7 +270,5 @@ def _refuse_type(
     raise statuses.cannot_decode_as(given_kind, short, name, why)
 
 
-def _kind_error(given: str, wanted: str) -> Any:
-    from fairlead.sandbox.apiserver.kinds.errors import invalid
-
+def _kind_error(given: str, wanted: str) -> FieldError:
     return invalid("kind", given, f"must be {wanted}")

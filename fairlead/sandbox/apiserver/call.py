@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.exchange import Request
 from fairlead.sandbox.apiserver.kinds.base import Context, Json, Kind, UserInfo
-from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported
+from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported, too_long
 from fairlead.sandbox.apiserver.routing import Target
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.store import Key
@@ -54,8 +54,6 @@ def check_write_options(request: Request, options_kind: str) -> bool:
     if options_kind != "DeleteOptions" and validation not in {"", STRICT, WARN, IGNORE}:
         errors.append(not_supported("fieldValidation", validation, [IGNORE, STRICT, WARN]))
     if len(request.param("fieldManager")) > 128:
-        from fairlead.sandbox.apiserver.kinds.errors import too_long
-
         errors.append(too_long("fieldManager", 128))
     if errors:
         raise statuses.invalid_kind("meta.k8s.io", options_kind, "", errors)

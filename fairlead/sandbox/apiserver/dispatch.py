@@ -17,6 +17,7 @@ from fairlead.sandbox.apiserver import (
     patching,
     paths,
     reading,
+    rendering,
     statuses,
     watching,
     writing,
@@ -162,9 +163,7 @@ def _refusal(error: Rejected, request: Request, warnings: list[str]) -> Response
         wanted = negotiation.Wanted()
     headers = dict(getattr(error, "headers", {}))
     if wanted.yaml:
-        from fairlead.sandbox.apiserver.rendering import respond
-
-        response = respond(status, wanted, error.code)
+        response = rendering.respond(status, wanted, error.code)
         response.headers.update(headers)
         response.warnings = warnings
         return response

@@ -13,7 +13,7 @@ from fairlead.sandbox.apiserver.call import Call, check_write_options, options_o
 from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json
-from fairlead.sandbox.apiserver.kinds.errors import required
+from fairlead.sandbox.apiserver.kinds.errors import forbidden, required
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.apiserver.writing import Transform, decode, modify
@@ -47,8 +47,6 @@ def _transform(call: Call, content_type: str) -> Transform:
     if content_type == APPLY_PATCH:
         return _apply(call)
     if call.request.flag("force"):
-        from fairlead.sandbox.apiserver.kinds.errors import forbidden
-
         error = forbidden("force", "may not be specified for non-apply patch")
         raise statuses.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
     try:

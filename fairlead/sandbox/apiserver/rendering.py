@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import yaml
 
 from fairlead.sandbox.apiserver.exchange import Response, encode
@@ -92,8 +93,6 @@ def respond(value: Json | bytes, wanted: Wanted, status: int = 200) -> Response:
 
 
 def _decode(value: bytes) -> Any:
-    import msgspec
-
     return msgspec.json.decode(value)
 
 

@@ -7,6 +7,7 @@ sockets, TLS, start and stop. What an answer is, `Dispatcher` knows.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -125,8 +126,6 @@ class ApiServer:
         self, user: str = ADMIN, *, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None
     ) -> str:
         """A kubeconfig (YAML) with which any client, kubectl too, talks to this server as `user`."""
-        import base64
-
         name = "fairlead-sandbox"
         cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca_pem).decode()}
         config = {

@@ -14,7 +14,7 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
-from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, NoAdmission, Registry, UserInfo
+from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, Kind, NoAdmission, Registry, UserInfo
 from fairlead.sandbox.apiserver.store import Store
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
@@ -59,8 +59,14 @@ class State:
     bookmark_interval_s: float = 60.0
     watch_queue_limit: int = 10_000
 
+    _storages: dict[tuple[str, str], str] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
-        self.registry.subscribe(lambda _kind, _served: self.wake_watchers())
+        self.registry.subscribe(self._on_kind)
+
+    def _on_kind(self, _kind: Kind, _served: bool) -> None:
+        self._storages.clear()
+        self.wake_watchers()
 
     def stop(self) -> None:
         """End all open watches."""
@@ -85,8 +91,11 @@ class State:
         return self.authorizer.allows(user, access)
 
     def _storage(self, group: str, plural: str) -> str:
-        kinds = self.registry.of_resource(group, plural)
-        return kinds[0].storage if kinds else f"{group}/{plural}"
+        key = group, plural
+        if key not in self._storages:
+            kinds = self.registry.of_resource(group, plural)
+            self._storages[key] = kinds[0].storage if kinds else f"{group}/{plural}"
+        return self._storages[key]
 
     def new_uid(self) -> str:
         return str(UUID(int=self.random.getrandbits(128), version=4))

@@ -62,11 +62,12 @@ def attributes_of(call: Call, operation: str, new: Json | None, old: Json | None
 
 async def mutate(call: Call, attributes: Attributes) -> Json:
     """Let admission change the object; fit the outcome to its kind again."""
+    before = msgspec.json.encode(attributes.object)
     await call.state.admission.mutate(attributes)
     obj = attributes.object
     assert obj is not None
-    decode(call, obj, tell=False)
-    attributes.object = obj
+    if msgspec.json.encode(obj) != before:
+        decode(call, obj, tell=False)
     return obj
 
 

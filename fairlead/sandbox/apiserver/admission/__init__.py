@@ -8,12 +8,11 @@ Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/opti
 
 from __future__ import annotations
 
-import copy
-
 from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
 from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
 from fairlead.sandbox.apiserver.admission.webhooks import Webhooks
+from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
 
 REGISTRATIONS = "admissionregistration.k8s.io"
@@ -31,7 +30,7 @@ class Chain:
         mutate_pod(attributes)
         if _exempt(attributes):
             return
-        before = copy.deepcopy(attributes.object)
+        before = clone(attributes.object)
         await self._webhooks.mutate(attributes)
         if attributes.object != before:
             mutate_pod(attributes)
