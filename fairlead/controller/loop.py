@@ -8,48 +8,35 @@ Never polls: it wakes for a change that may change a decision, for a gang's dead
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
 import msgspec
 
-from fairlead.api import legacy
-from fairlead.controller import claims, plan, recovery, requests, settings
+from fairlead.controller import plan, recovery, requests, settings, tidy
 from fairlead.controller.commit import Committer
-from fairlead.controller.gangs import Gang, GangId, Member
+from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.model import Admission, GangRequest, Plan, RunningGang, Snapshot, Waiting
 from fairlead.controller.reporter import Reporter
+from fairlead.controller.setbacks import Setbacks
 from fairlead.controller.state import State
 from fairlead.controller.status import Standing
-from fairlead.controller.writes import GivenUpError, LeaseLostError, Writer
-from fairlead.kube import errors, logs, resource, resources
+from fairlead.controller.tidy import Tidy
+from fairlead.controller.work import Job, Work
+from fairlead.controller.writes import Writer
+from fairlead.kube import logs, resource
 from fairlead.kube.client import Client
-from fairlead.kube.limits import Backoff, Clock, Sleep
+from fairlead.kube.limits import Clock, Sleep
 from fairlead.kube.objects import ObjectMeta
 
 log = logging.getLogger(__name__)
 
-SWEEP_S = 30.0
-AVOID_S = 600.0  # how long a node is shunned by a gang that failed there
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
 
 Decide = Callable[[Snapshot, float], Plan]
-
-
-@dataclass(slots=True)
-class Setback:
-    """What went wrong with a gang, how often in a row, and until when it is left alone."""
-
-    why: str = ""
-    failures: int = 0
-    until: float = 0.0
-    avoid: dict[str, float] = field(default_factory=dict)  # node: until when
-    created: float | None = None  # of the gang that was rolled back: its successor keeps its age
 
 
 class Controller:
@@ -68,11 +55,10 @@ class Controller:
         random: Random,
         decide: Decide = plan.decide,
     ) -> None:
-        self.cycles = 0
-        self.decisions = 0
-        self._client = client
         self._state = state
-        self._writer = writer
+        self._work = Work(metrics, clock)
+        self._tidy = Tidy(client, state, writer, self._work, metrics)
+        self._setbacks = Setbacks(random)
         self._committer = Committer(writer, state, wall=wall)
         self._reporter = reporter
         self._metrics = metrics
@@ -80,22 +66,16 @@ class Controller:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
-        self._random = random
         self._decide = decide
-        self._backoff = Backoff(base_s=1.0, max_s=120.0)
-        self._tasks: dict[asyncio.Task[None], str] = {}
         self._busy: dict[GangId, Admission | None] = {}
         self._assumed: dict[GangId, Admission] = {}
-        self._making: set[str] = set()
-        self._setbacks: dict[GangId, Setback] = {}
         self._deadlines: dict[GangId, float] = {}
         self._requests: dict[GangId, GangRequest] = {}
         self._running: dict[GangId, RunningGang] = {}
         self._queues: dict[GangId, str] = {}  # into which queue each was admitted
         self._waiting: dict[GangId, Waiting] = {}
         self._problems: set[str] = set()  # about Queues and Flavors, as last logged
-        self._suspects: set[str] = set()  # claims that looked abandoned in the last sweep
-        self._sweep_at = wall() + SWEEP_S
+        self._sweep_at = wall() + tidy.SWEEP_S
 
     async def run(self) -> None:
         """Until cancelled. Call `settle` afterwards."""
@@ -110,21 +90,13 @@ class Controller:
             await self._rest()
 
     async def settle(self, patience_s: float) -> bool:
-        """Waits for the writes that are under way; false when some still are after `patience_s` (then cancelled)."""
-        end = self._clock() + patience_s
-        while self._tasks and self._clock() < end:
-            await asyncio.wait(list(self._tasks), timeout=max(0.0, end - self._clock()))
-        late = list(self._tasks)
-        for task in late:
-            task.cancel()
-        await asyncio.gather(*late, return_exceptions=True)
-        return not late
+        """Waits for the writes that are under way; false when some still were after `patience_s`."""
+        return await self._work.settle(patience_s)
 
     # -- one cycle -------------------------------------------------------------------------------------------------
 
     def cycle(self) -> None:
         """Looks at what changed; decides if that may change a decision. Starts tasks, waits for none."""
-        self.cycles += 1
         self._state.wake.clear()
         now = self._wall()
         self._expire(now)
@@ -132,7 +104,8 @@ class Controller:
         for gang_id in sorted(touched):
             self._care(gang_id, now)
         if now >= self._sweep_at:
-            self._sweep(now)
+            self._sweep_at = now + tidy.SWEEP_S
+            self._tidy.sweep()
         told = set(touched)
         if self._state.decide:
             told |= self._decide_now(now)
@@ -143,7 +116,8 @@ class Controller:
     async def _rest(self) -> None:
         """Until something changed or is due, and a moment longer."""
         due = [self._sweep_at, *self._deadlines.values()]
-        due += [s.until for gang, s in self._setbacks.items() if s.until and gang in self._state.gangs]
+        if (rested := self._setbacks.due()) is not None:
+            due.append(rested)
         wait_s = max(0.0, min(due) - self._wall())
         waits = (asyncio.ensure_future(self._state.wake.wait()), asyncio.ensure_future(self._sleep(wait_s)))
         try:
@@ -159,14 +133,9 @@ class Controller:
             if deadline <= now:
                 del self._deadlines[gang_id]
                 self._state.touch(gang_id)
-        for gang_id, setback in list(self._setbacks.items()):
-            setback.avoid = {node: until for node, until in setback.avoid.items() if until > now}
-            if setback.until and setback.until <= now:
-                setback.until = 0.0
-                self._state.decide = True
-                self._state.touch(gang_id)
-            if not setback.until and not setback.avoid and gang_id not in self._state.gangs:
-                del self._setbacks[gang_id]
+        for gang_id in self._setbacks.expire(now, self._state.gangs):
+            self._state.decide = True
+            self._state.touch(gang_id)
 
     # -- putting right ---------------------------------------------------------------------------------------------
 
@@ -177,83 +146,31 @@ class Controller:
         self._running.pop(gang_id, None)
         self._deadlines.pop(gang_id, None)
         if gang is not None:
-            self._tidy(gang)
+            self._tidy.gang(gang, busy=gang_id in self._busy)
         if gang is None or not gang.members:
             self._waiting.pop(gang_id, None)
             self._queues.pop(gang_id, None)
             self._reporter.gone(gang_id)
             return
-        standing = self._standing(gang_id, now)
+        standing = self._standing(gang_id)
         labels = self._state.namespace_labels(gang.namespace)
         if (held := requests.running(gang, standing, labels)) is not None:
             self._running[gang_id] = held
         if gang_id in self._busy:
             return
         step = recovery.next_step(gang, now=now, timeout_s=self._gang_timeout_s, node_exists=self._state.node_exists)
-        if step is not None and self._resting(gang_id, now):
-            self._deadlines[gang_id] = self._setbacks[gang_id].until
+        if step is not None and self._setbacks.resting(gang_id, now):
+            self._deadlines[gang_id] = self._setbacks.get(gang_id).until
         elif step is not None:
             self._begin(gang_id, self._step(gang, step), None)
         else:
             self._assume_no_more(gang_id)
             if gang.released and gang.placed >= gang.size and all(member.bound for member in gang.released):
-                self._setbacks.pop(gang_id, None)
+                self._setbacks.forget(gang_id)
             if (deadline := recovery.next_deadline(gang, self._gang_timeout_s)) is not None:
                 self._deadlines[gang_id] = max(deadline, now + 0.1)
             if requests.blocked(gang) is None and (asked := requests.request(gang, standing, labels)) is not None:
                 self._requests[gang_id] = asked
-
-    def _tidy(self, gang: Gang) -> None:
-        for stranger in gang.strangers:
-            self._once(f"pod {stranger.pod.metadata.key}", self._let_go(stranger))
-        for member in gang.members:
-            for template in member.legacy:
-                self._once(f"template {gang.namespace}/{template}", self._make_template(gang.namespace, template))
-            if gang.id not in self._busy:
-                self._agree_on_claims(member)
-
-    def _agree_on_claims(self, member: Member) -> None:
-        """One claim per template entry, and the pod's status names it; others that were made for it are deleted.
-
-        The claim controller works from a cache: it may name a claim of its own after ours was allocated, even after the
-        pod was bound, where nobody but us would ever put that right.
-        """
-        named = claims.names_used(member.pod)
-        misnamed = {
-            entry.name: entry.claim.metadata.name
-            for entry in member.entries
-            if entry.claim is not None
-            and entry.template is not None
-            and entry.reserved_for(member.uid)
-            and named.get(entry.name) not in {None, entry.claim.metadata.name}
-        }
-        if misnamed:
-            self._once(f"names of {member.uid}", self._name_again(member, misnamed))
-            return
-        for entry in member.entries:
-            if entry.claim is None or entry.template is None:
-                continue
-            owned = self._state.claims_of(member.uid)
-            for stray in claims.strays(member.pod, entry.name, named.get(entry.name), owned):
-                self._once(f"claim {stray.metadata.uid}", self._writer.drop_stray(stray))
-
-    async def _name_again(self, member: Member, names_: dict[str, str]) -> None:
-        log.info("pod %s: its status names another claim than the allocated one; named again", member.pod.metadata.key)
-        with contextlib.suppress(errors.Conflict, errors.NotFound):  # it changed: its next change brings us back
-            await self._writer.name_claims(member.pod, names_)
-
-    async def _make_template(self, namespace: str, name: str) -> None:
-        manifest = legacy.template_manifest(name, namespace, driver=self._state.drivers[0])
-        try:
-            made = await self._client.create(resources.RESOURCE_CLAIM_TEMPLATES, manifest)
-        except errors.AlreadyExists:
-            made = await self._client.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
-        self._state.templates.note(made)
-
-    async def _let_go(self, member: Member) -> None:
-        """The pod asks for nothing of ours; it was gated while that was not known."""
-        log.info("pod %s asks for no device of ours; its gate is removed", member.pod.metadata.key)
-        await self._writer.release_pod(member.pod, None, {})
 
     async def _step(self, gang: Gang, step: recovery.Step) -> None:
         name = type(step).__name__
@@ -273,36 +190,20 @@ class Controller:
             self._reporter.event(gang.id, "RolledBack", step.why, warning=True)
             for member in step.members[:16]:
                 self._reporter.pod_event(member.pod, "RolledBack", step.why, warning=True)
-            self._set_back(gang.id, f"rolled back: {step.why}", step.nodes)
-            self._setbacks[gang.id].created = gang.created
+            why = f"rolled back: {step.why}"
+            self._setbacks.note(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
             await self._committer.roll_back(step.members)
-
-    def _sweep(self, now: float) -> None:
-        """Allocations of ours that nobody uses; those that looked so in two sweeps are cleared."""
-        self._sweep_at = now + SWEEP_S
-        found = {
-            claim.metadata.uid: claim
-            for claim in recovery.abandoned(
-                self._state.claims.all(), drivers=self._state.drivers, used=lambda claim: bool(self._state.users(claim))
-            )
-        }
-        for uid in self._suspects & set(found):
-            log.warning("ResourceClaim %s is allocated, but nobody uses it: cleared", found[uid].metadata.key)
-            self._metrics.swept.inc()
-            self._once(f"claim {uid}", self._writer.take_back(found[uid], [], keep_allocation=False))
-        self._suspects = set(found)
 
     # -- deciding --------------------------------------------------------------------------------------------------
 
     def _decide_now(self, now: float) -> set[GangId]:
         """Decides and begins what was decided. Returns the gangs about which there is something new to say."""
         self._state.decide = False
-        self.decisions += 1
         read = settings.read(self._state.queues.all(), self._state.flavors.all())
         asking = [
             asked
             for gang_id, asked in self._requests.items()
-            if gang_id not in self._busy and not self._resting(gang_id, now)
+            if gang_id not in self._busy and not self._setbacks.resting(gang_id, now)
         ]
         snapshot = Snapshot(
             inventory=self._state.inventory,
@@ -337,8 +238,9 @@ class Controller:
             gang = self._state.gangs.get(gang_id)
             if admission is None or gang is None:
                 continue
-            known = held.get(gang_id)
-            keys = {claim.key for claim in admission.claims} | set(known.claims if known else ())
+            admitted = {assigned.pod.uid for assigned in admission.assignments}
+            others = requests.held([member for member in gang.members if member.uid not in admitted])
+            keys = {claim.key for claim in admission.claims} | set(others)
             held[gang_id] = RunningGang(
                 namespace=gang.namespace,
                 name=gang.name,
@@ -370,8 +272,8 @@ class Controller:
 
     async def _carry_out(self, gang: Gang, admission: Admission) -> None:
         began = self._clock()
-        with logs.operation(log, "admit", clock=self._clock, gang=admission.id, pods=len(admission.assignments)):
-            outcome = await self._committer.admit(gang, admission)
+        log.info("gang %s: admitting %d pods in queue %r", admission.id, len(admission.assignments), admission.queue)
+        outcome = await self._committer.admit(gang, admission)
         self._assume_no_more(gang.id)  # not reached on an error: then what was written is not certain
         self._metrics.admissions.labels("admitted" if outcome.done else "failed").inc()
         if outcome.done:
@@ -406,7 +308,7 @@ class Controller:
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, gang_id: GangId, work: Coroutine[Any, Any, None], admission: Admission | None) -> None:
+    def _begin(self, gang_id: GangId, work: Job, admission: Admission | None) -> None:
         self._busy[gang_id] = admission
 
         def over() -> None:
@@ -414,76 +316,37 @@ class Controller:
             self._state.decide = True
             self._state.touch(gang_id)
 
-        self._spawn(f"gang {'/'.join(gang_id)}", work, over, gang_id)
+        self._work.once(
+            f"gang {'/'.join(gang_id)}",
+            work,
+            failed=lambda why: self._set_back(gang_id, why),
+            over=over,
+            level=logging.INFO,
+        )
 
-    def _once(self, what: str, work: Coroutine[Any, Any, None]) -> None:
-        """Starts it unless the same is under way."""
-        if what in self._making:
-            work.close()
-            return
-        self._making.add(what)
-        self._spawn(what, work, lambda: self._making.discard(what), None)
+    def _set_back(self, gang_id: GangId, why: str) -> None:
+        self._setbacks.note(gang_id, why, now=self._wall())
 
-    def _spawn(
-        self, what: str, work: Coroutine[Any, Any, None], over: Callable[[], None], gang_id: GangId | None
-    ) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except LeaseLostError:
-                log.info("%s: left as it is: the lease is lost", what)
-            except (errors.ApiError, GivenUpError) as error:
-                log.warning("%s: %s", what, error)
-                if gang_id is not None:
-                    self._set_back(gang_id, str(error))
-            except Exception as error:
-                log.exception("%s: failed", what)
-                self._metrics.errors.labels("task").inc()
-                if gang_id is not None:
-                    self._set_back(gang_id, f"{type(error).__name__}: {error}")
-
-        task = asyncio.create_task(guarded(), name=what)
-        self._tasks[task] = what
-
-        def done(finished: asyncio.Task[None]) -> None:
-            self._tasks.pop(finished, None)
-            over()
-
-        task.add_done_callback(done)
-
-    def _set_back(self, gang_id: GangId, why: str, nodes: tuple[str, ...] = ()) -> None:
-        setback = self._setbacks.setdefault(gang_id, Setback())
-        setback.why = why
-        setback.until = self._wall() + self._backoff.delay(setback.failures, self._random)
-        setback.failures += 1
-        for node in nodes:
-            setback.avoid[node] = self._wall() + AVOID_S
-
-    def _resting(self, gang_id: GangId, now: float) -> bool:
-        setback = self._setbacks.get(gang_id)
-        return setback is not None and setback.until > now
-
-    def _standing(self, gang_id: GangId, now: float) -> requests.Standing:
+    def _standing(self, gang_id: GangId) -> requests.Standing:
         raw: Mapping[str, Any] = self._state.gang_objects.get("/".join(gang_id)) or {}
         setback = self._setbacks.get(gang_id)
         return requests.Standing(
             uid=raw.get("metadata", {}).get("uid", ""),
-            created=setback.created if setback else None,
-            avoid=tuple(sorted(setback.avoid)) if setback else (),
+            created=setback.created,
+            avoid=tuple(sorted(setback.avoid)),
         )
 
     def _report(self, gang_id: GangId) -> None:
         gang = self._state.gangs.get(gang_id)
         if gang is None or not gang.members:
             return
-        setback = self._setbacks.get(gang_id)
         self._reporter.gang(
             gang,
             Standing(
                 waiting=self._waiting.get(gang_id),
                 admitting=self._busy.get(gang_id) is not None,
                 queue=self._queues.get(gang_id),
-                setback=setback.why if setback else "",
+                setback=self._setbacks.get(gang_id).why,
             ),
         )
 

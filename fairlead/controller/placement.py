@@ -59,7 +59,7 @@ class Placer:
         self.ledger = ledger
         self._spots: dict[object, Spots] = {}
         self._refused: list[tuple[Spots, Site]] = []
-        self._mark = sites.log.cursor
+        self.mark = sites.log.cursor  # what is logged after it was changed by the decision being made
 
     # ------------------------------------------------------------------------------------------------- one gang
 
@@ -108,7 +108,7 @@ class Placer:
 
     def begin(self) -> None:
         """A new decision: what the last one gave and refused is forgotten, what it knew of unchanged nodes is kept."""
-        touched = self.sites.log.since(self._mark)
+        touched = self.sites.log.since(self.mark)
         self.ledger.clear()
         for site in dict.fromkeys(touched or ()):
             self.sites.changed(site)
@@ -117,7 +117,7 @@ class Placer:
         for spots, site in self._refused:
             spots.again(site)
         self._refused.clear()
-        self._mark = self.sites.log.cursor
+        self.mark = self.sites.log.cursor
 
     def refuse(self, spots: Spots, site: Site) -> None:
         """The allocator said no to the spots' shape on this node, as the ledger is."""

@@ -83,6 +83,7 @@ class Board:
                 self.sites.remove(name)
             else:
                 self.sites.put(node, self.inventory.on_node(name, node.labels))
+        self.placer.mark = self.sites.log.cursor
 
     def _changed(self) -> dict[str, None] | None:
         """Names of the nodes to look at; None: all."""

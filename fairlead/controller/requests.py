@@ -6,7 +6,7 @@ Exists so that the core's snapshot is made in one place. Pure. A gang with more 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.controller import release
@@ -89,24 +89,30 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
 
 def running(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str]) -> RunningGang | None:
     """What the gang holds; None when it holds nothing."""
-    held: dict[str, resource.ResourceClaim] = {}
-    for member in gang.members:
-        for entry in member.entries:
-            if entry.claim is not None and entry.allocated and entry.reserved_for(member.uid):
-                held.setdefault(entry.claim.metadata.uid, entry.claim)
-    if not held:
+    claims = held(gang.members)
+    if not claims:
         return None
     return RunningGang(
         namespace=gang.namespace,
         name=gang.name,
         uid=standing.uid or min(member.uid for member in gang.members),
         queue=gang.queue,
-        claims=tuple(sorted(held)),
+        claims=tuple(sorted(claims)),
         namespace_labels=namespace_labels,
         priority=gang.priority,
         created=gang.created if standing.created is None else min(standing.created, gang.created),
-        started=min(allocated_s(claim) for claim in held.values()),
+        started=min(allocated_s(claim) for claim in claims.values()),
     )
+
+
+def held(members: Iterable[Member]) -> dict[str, resource.ResourceClaim]:
+    """The claims, by UID, that are allocated and reserved for one of these members."""
+    found: dict[str, resource.ResourceClaim] = {}
+    for member in members:
+        for entry in member.entries:
+            if entry.claim is not None and entry.allocated and entry.reserved_for(member.uid):
+                found.setdefault(entry.claim.metadata.uid, entry.claim)
+    return found
 
 
 def ref(member: Member) -> PodRef:

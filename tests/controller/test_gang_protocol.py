@@ -231,10 +231,10 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
 
 
 async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypatch):
-    from fairlead.controller import loop
+    from fairlead.controller import tidy
     from fairlead.kube.client import Patch
 
-    monkeypatch.setattr(loop, "SWEEP_S", 0.3)
+    monkeypatch.setattr(tidy, "SWEEP_S", 0.3)
     await bench.claim("leak")
     (slice_,) = [s for s in (await bench.client.list(resources.RESOURCE_SLICES)).items if s.spec.node_name == "h1"]
     result = {
