@@ -34,7 +34,9 @@ class CustomStrategy(Strategy):
             "properties": {**(self.root.get("properties") or {}), "metadata": {"type": "object"}},
         }
         self._has_status = "status" in (version.get("subresources") or {})
-        self._has_rules = rules.has_rules(self.root)
+        self._rules = rules.compile_rules(self.root)
+        status = self._rules.properties.get("status") if self._rules else None
+        self._status_rules = rules.Node({}, properties={"status": status}) if status else None
         self._columns = version.get("additionalPrinterColumns") or []
 
     def decode(self, obj: Json) -> list[str]:
@@ -59,21 +61,19 @@ class CustomStrategy(Strategy):
         if schema is None or "status" not in new:
             return []
         errors = list(values.validate(new["status"], schema, "status"))
-        if errors or not self._has_rules:
+        if errors or self._status_rules is None:
             return errors
-        return list(
-            rules.check({"status": new["status"]}, {"status": old.get("status")}, {"properties": {"status": schema}})
-        )
+        return list(rules.check({"status": new["status"]}, {"status": old.get("status")}, self._status_rules))
 
     def _validate(self, new: Json, old: Json | None) -> Iterator[FieldError]:
         errors = list(values.validate(new, self.root))
         yield from errors
-        if not self._has_rules:
+        if self._rules is None:
             return
         if any(error.type in rules.BLOCKING for error in errors):
             yield rules.NOT_CHECKED
         else:
-            yield from rules.check(new, old, self.root)
+            yield from rules.check(new, old, self._rules)
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:
         out = {}

@@ -10,7 +10,6 @@ from typing import Any
 
 import re2
 
-from fairlead.cel import CompileError
 from fairlead.sandbox.apiserver.crds import jsonpath, rules
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Json
@@ -105,7 +104,7 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{here}.type", root["type"], 'must be "object" at the root')
         if root.get("nullable"):
             yield forbidden(f"{here}.nullable", "nullable cannot be true at the root")
-        yield from _schema(root, here)
+        yield from _schema(root, here, root=True)
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
         here = f"{path}.additionalPrinterColumns[{index}]"
         for key in ("name", "type", "jsonPath"):
@@ -140,7 +139,7 @@ def _path(text: str | None, path: str) -> Iterator[FieldError]:
         yield invalid(path, text, str(error))
 
 
-def _schema(schema: Any, path: str, *, logical: bool = False) -> Iterator[FieldError]:
+def _schema(schema: Any, path: str, *, root: bool = False, logical: bool = False) -> Iterator[FieldError]:
     """Structural: every value has a type, combinators only constrain. `logical`: inside allOf, anyOf, oneOf, not."""
     if not isinstance(schema, dict):
         yield invalid(path, schema, "must be a schema")
@@ -175,7 +174,7 @@ def _schema(schema: Any, path: str, *, logical: bool = False) -> Iterator[FieldE
             )
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    yield from _rules(schema, path)
+    yield from rules.complaints(schema, path, root=root)
     for name, inner in (schema.get("properties") or {}).items():
         yield from _schema(inner, f"{path}.properties[{name}]", logical=logical)
     if isinstance(schema.get("additionalProperties"), dict):
@@ -189,17 +188,3 @@ def _schema(schema: Any, path: str, *, logical: bool = False) -> Iterator[FieldE
             yield from _schema(inner, f"{path}.{key}[{index}]", logical=True)
     if schema.get("not") is not None:
         yield from _schema(schema["not"], f"{path}.not", logical=True)
-
-
-def _rules(schema: Json, path: str) -> Iterator[FieldError]:
-    for index, rule in enumerate(schema.get("x-kubernetes-validations") or []):
-        here = f"{path}.x-kubernetes-validations[{index}]"
-        for key in ("rule", "messageExpression"):
-            text = rule.get(key, "")
-            if key == "rule" and not text.strip():
-                yield required(f"{here}.rule", "rule is not specified")
-            elif text:
-                try:
-                    rules.program(text)
-                except CompileError as error:
-                    yield invalid(f"{here}.{key}", text, f"compilation failed: {error}")

@@ -1,20 +1,23 @@
 """x-kubernetes-validations: CEL rules of a custom resource's schema, evaluated where they stand.
 
-A rule that reads `oldSelf` is a transition rule: it counts only where the old object has a counterpart (by property, and
-by key in lists of type map). Strings of format date-time and duration are bound as strings. Rules run only on objects
-that are valid otherwise. Source: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel (1.36).
+A schema's rules are compiled once, into a tree that follows the schema and leaves out what has none. A rule that reads
+`oldSelf` is a transition rule: it counts only where the old object has a counterpart (by property, and by key in lists
+of type map). Rules run only on objects that are valid otherwise.
+Source: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel (1.36).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.cel import RULE, CompileError, EvaluationError, Program
+from fairlead.cel import CompileError, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
+from fairlead.cel import types as t
+from fairlead.sandbox.apiserver.crds.celtypes import bind, changes, environment
 from fairlead.sandbox.apiserver.kinds.base import Json
-from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, invalid
+from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, invalid, required
 
 NOT_CHECKED = FieldError(
     ErrorType.INVALID,
@@ -38,45 +41,97 @@ _REASONS = {
 _ABSENT: Any = object()
 
 
-@lru_cache(maxsize=2048)
-def program(text: str) -> Program:
-    """Raises CompileError."""
-    return compile_cel(text, RULE)
+@dataclass(frozen=True)
+class Rule:
+    """One rule, ready to run."""
+
+    raw: Json
+    program: Program
+    message: Program | None
+    transition: bool
 
 
-def has_rules(schema: Any) -> bool:
-    """Whether any part of a schema has rules."""
+@dataclass
+class Node:
+    """The rules of one part of a schema and of the parts below it."""
+
+    schema: Json
+    rules: list[Rule] = field(default_factory=list)
+    properties: dict[str, Node] = field(default_factory=dict)
+    items: Node | None = None
+    additional: Node | None = None
+    binds: bool = False
+
+    @property
+    def empty(self) -> bool:
+        return not (self.rules or self.properties or self.items or self.additional)
+
+
+def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
+    """The rules of a (checked) schema; None where it has none. Raises CompileError."""
     if not isinstance(schema, dict):
-        return False
-    if schema.get("x-kubernetes-validations"):
-        return True
-    inner = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
-    return any(has_rules(one) for one in inner)
+        return None
+    node = Node(schema)
+    given = schema.get("x-kubernetes-validations") or []
+    if given:
+        env = environment(schema, root=root)
+        node.binds = changes(schema)
+        for raw in given:
+            program = compile_cel(raw["rule"], env, result=t.BOOL)
+            text = raw.get("messageExpression")
+            message = compile_cel(text, env, result=t.STRING) if text else None
+            node.rules.append(Rule(raw, program, message, "oldSelf" in program.variables))
+    for name, inner in (schema.get("properties") or {}).items():
+        below = compile_rules(inner, root=False)
+        if below is not None and not (root and name == "metadata"):
+            node.properties[name] = below
+    node.items = compile_rules(schema.get("items"), root=False)
+    node.additional = compile_rules(schema.get("additionalProperties"), root=False)
+    return None if node.empty else node
 
 
-def check(new: Any, old: Any, schema: Json, path: str = "") -> Iterator[FieldError]:
+def complaints(schema: Json, path: str, *, root: bool) -> Iterator[FieldError]:
+    """What is wrong with the rules of this very schema (not of those below)."""
+    given = schema.get("x-kubernetes-validations") or []
+    env = environment(schema, root=root) if given else None
+    for index, raw in enumerate(given):
+        here = f"{path}.x-kubernetes-validations[{index}]"
+        if not raw.get("rule", "").strip():
+            yield required(f"{here}.rule", "rule is not specified")
+            continue
+        for key, result in (("rule", t.BOOL), ("messageExpression", t.STRING)):
+            if raw.get(key) and env is not None:
+                try:
+                    compile_cel(raw[key], env, result=result)
+                except CompileError as error:
+                    yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
+
+
+def check(new: Any, old: Any, node: Node, path: str = "") -> Iterator[FieldError]:
     """Every rule that does not hold. `old` is None on create."""
-    yield from _check(new, _ABSENT if old is None else old, schema, path)
+    yield from _check(new, _ABSENT if old is None else old, node, path)
 
 
-def _check(new: Any, old: Any, schema: Json, path: str) -> Iterator[FieldError]:
+def _check(new: Any, old: Any, node: Node, path: str) -> Iterator[FieldError]:
     if new is None:
         return
-    for rule in schema.get("x-kubernetes-validations") or []:
-        yield from _rule(rule, new, old, path)
+    if node.rules:
+        values = {"self": bind(new, node.schema) if node.binds else new}
+        if old is not _ABSENT:
+            values["oldSelf"] = bind(old, node.schema) if node.binds else old
+        for rule in node.rules:
+            yield from _rule(rule, values, path)
     if isinstance(new, dict):
-        properties, additional = schema.get("properties") or {}, schema.get("additionalProperties")
         before = old if isinstance(old, dict) else {}
         for name, value in new.items():
-            inner = properties.get(name, additional if isinstance(additional, dict) else None)
-            if inner is not None and not (not path and name == "metadata"):
+            if name in node.properties:
                 here = f"{path}.{name}" if path else name
-                if name not in properties:
-                    here = f"{path}[{name}]"
-                yield from _check(value, before.get(name, _ABSENT), inner, here)
-    elif isinstance(new, list) and isinstance(schema.get("items"), dict):
+                yield from _check(value, before.get(name, _ABSENT), node.properties[name], here)
+            elif node.additional is not None:
+                yield from _check(value, before.get(name, _ABSENT), node.additional, f"{path}[{name}]")
+    elif isinstance(new, list) and node.items is not None:
         for index, value in enumerate(new):
-            yield from _check(value, _counterpart(value, old, schema), schema["items"], f"{path}[{index}]")
+            yield from _check(value, _counterpart(value, old, node.schema), node.items, f"{path}[{index}]")
 
 
 def _counterpart(value: Any, old: Any, schema: Json) -> Any:
@@ -87,41 +142,30 @@ def _counterpart(value: Any, old: Any, schema: Json) -> Any:
     return next((one for one in old if all(one.get(key) == value.get(key) for key in keys)), _ABSENT)
 
 
-def _rule(rule: Json, new: Any, old: Any, path: str) -> Iterator[FieldError]:
-    try:
-        compiled = program(rule["rule"])
-    except CompileError as error:
-        yield invalid(path or "<nil>", OMIT, f"rule compile error: {error}")
+def _rule(rule: Rule, values: dict[str, Any], path: str) -> Iterator[FieldError]:
+    if rule.transition and "oldSelf" not in values:
         return
-    bound = {"self": new}
-    if "oldSelf" in compiled.variables:
-        if old is _ABSENT:
-            return
-        bound["oldSelf"] = old
     try:
-        holds = compiled.evaluate(bound)
+        holds = rule.program.evaluate(values)
     except EvaluationError as error:
-        yield invalid(path or "<nil>", OMIT, f"{error} evaluating rule: {_words(rule)}")
+        yield invalid(path or "<nil>", OMIT, f"{error} evaluating rule: {_words(rule.raw)}")
         return
     if holds is not True:
-        kind = _REASONS.get(rule.get("reason", ""), ErrorType.INVALID)
-        yield FieldError(kind, _at(rule, path) or "<nil>", _message(rule, bound))
+        kind = _REASONS.get(rule.raw.get("reason", ""), ErrorType.INVALID)
+        where = f"{path}{rule.raw.get('fieldPath', '')}".lstrip(".")
+        yield FieldError(kind, where or "<nil>", _message(rule, values))
 
 
-def _at(rule: Json, path: str) -> str:
-    return f"{path}{rule['fieldPath']}".lstrip(".") if rule.get("fieldPath") else path
+def _words(raw: Json) -> str:
+    return str(raw.get("message") or "").strip() or f"failed rule: {raw['rule'].strip()}"
 
 
-def _words(rule: Json) -> str:
-    return str(rule.get("message") or "").strip() or f"failed rule: {rule['rule'].strip()}"
-
-
-def _message(rule: Json, bound: dict[str, Any]) -> str:
-    if rule.get("messageExpression"):
+def _message(rule: Rule, values: dict[str, Any]) -> str:
+    if rule.message is not None:
         try:
-            said = program(rule["messageExpression"]).evaluate(bound)
-        except (CompileError, EvaluationError):
+            said = rule.message.evaluate(values)
+        except EvaluationError:
             said = None
         if isinstance(said, str) and said.strip() and "\n" not in said:
             return said.strip()
-    return _words(rule)
+    return _words(rule.raw)

@@ -137,6 +137,34 @@ async def test_a_transition_rule_waits_for_an_old_value(api: Served) -> None:
     ]
 
 
+async def test_rules_see_dates_durations_and_odd_names_as_what_they_are(api: Served) -> None:
+    rule = {
+        "rule": "self.end - self.begin >= self.least__dash__time && self.__namespace__ != ''",
+        "message": "too short",
+    }
+    properties = {
+        "begin": {"type": "string", "format": "date-time"},
+        "end": {"type": "string", "format": "date-time"},
+        "least-time": {"type": "string", "format": "duration"},
+        "namespace": {"type": "string"},
+    }
+    await define(api, {"properties": properties, "x-kubernetes-validations": [rule]})
+    times = {"begin": "2026-11-20T10:00:00Z", "end": "2026-11-20T11:00:00Z", "namespace": "x"}
+    assert (await api.post(THINGS, thing(**times, **{"least-time": "30m"})))[0] == 201
+    complaints = await api.refused(THINGS, thing("u", **times, **{"least-time": "2h"}))
+    assert complaints == ["spec: Invalid value: too short"]
+
+
+async def test_a_rule_about_a_field_that_is_not_there_is_refused(api: Served) -> None:
+    rule = {"rule": "self.wieght > 1"}
+    body = definition({"properties": {"weight": {"type": "integer"}}, "x-kubernetes-validations": [rule]})
+    complaint = (await api.refused(CRDS, body))[0]
+    assert complaint.startswith(
+        "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "
+        "\"self.wieght > 1\": compilation failed: 1:5: undefined field 'wieght'"
+    )
+
+
 async def test_status_is_written_apart_and_counted_out_of_the_generation(api: Served) -> None:
     await define(api, {"properties": {"x": {"type": "integer"}}})
     _, made = await api.post(THINGS, {**thing(x=1), "status": {"n": 1}})
