@@ -1,0 +1,163 @@
+"""How fast the controller's core decides, and how its cost grows: decisions only, one core, simulated clusters.
+
+Measures CPU time of `decide` in this process (other work on the machine does not count), from tables to plan; loading is a
+figure of its own. The nodes are what our driver publishes for an HGX H100. The garbage collector is as a long-running
+controller has it: what is loaded is frozen, and collected seldom. Bars: DESIGN 8 and issue 4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.controller.model import Plan
+from fairlead.controller.testing_cluster import GPU, MIG, World, ask, claim_spec, gang
+from fairlead.driver import profile, slices
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.kube import core, resource
+
+PROFILE = "hgx-h100"
+NODE = "node-placeholder"
+ONE = claim_spec(ask())
+EIGHT = claim_spec(ask(8))
+SMALL_MIG = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+
+
+def figures() -> list[dict[str, Any]]:
+    """The table, as DESIGN 9 has it: figure, value, unit, bar."""
+    found: list[dict[str, Any]] = []
+    for nodes in (100, 1_000, 10_000):
+        found += _mig(nodes, bars=nodes == 10_000)
+    for nodes, bar in ((100, None), (500, 20_000.0), (1_000, None), (10_000, 10_000.0)):
+        found += _whole_gpus(nodes, bar)
+    return found
+
+
+def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
+    """Fill, one gang of 1,024 x 8, one that can't fit, one pod more."""
+    world = _cluster(nodes, partitioned=False)
+    count = 8 * nodes
+    jobs = [gang(f"job-{number:05d}", 1, ONE, created=float(number)) for number in range(count)]
+    _settle()
+    label = f"allocator/{{}}/{nodes}x8"
+    seconds, plan = _timed(lambda: world.decide(*jobs))
+    assert len(plan.admissions) == count
+    found = [_figure(label.format("fill"), count / seconds, "decisions/s", bar)]
+    large = gang("large", 1024, EIGHT)
+    seconds, plan = _timed(lambda: world.decide(large))
+    assert bool(plan.admissions) == (nodes >= 1024)
+    if plan.admissions:
+        found.append(_figure(label.format("gang-1024x8"), seconds, "s", 1.0 if nodes == 10_000 else None))
+    seconds, plan = _timed(lambda: world.decide(jobs[0]))
+    found.append(_figure(label.format("one-pod"), seconds * 1000, "ms", None))
+    if nodes <= 1_000:
+        world.carry_out(world.decide(*jobs), jobs)
+        _settle()
+        refused = gang("refused", 10, EIGHT)
+        seconds, plan = _timed(lambda: world.decide(refused))
+        assert plan.waiting[0].reason.could_ever_fit
+        found.append(_figure(label.format("refuse-80-gpus"), seconds * 1000, "ms", 50.0 if nodes == 500 else None))
+    return found
+
+
+def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
+    """Every placement of every MIG profile of eight GPUs a node. Memory is that of the whole process."""
+    began = time.process_time()
+    world = _cluster(nodes, partitioned=True)
+    loaded = time.process_time() - began
+    _settle()
+    jobs = [gang(f"job-{number}", 1, SMALL_MIG, created=float(number)) for number in range(1_000)]
+    first, plan = _timed(lambda: world.decide(jobs[0]), warm=0)
+    one, plan = _timed(lambda: world.decide(jobs[1]))
+    assert plan.admissions
+    many, plan = _timed(lambda: world.decide(*jobs))
+    assert len(plan.admissions) == (min(len(jobs), nodes * 56))
+    label = f"allocator/mig-{{}}/{nodes}x8"
+    return [
+        _figure(label.format("load"), loaded, "s", 60.0 if bars else None),
+        _figure(label.format("memory"), _resident_bytes() / 2**30, "GiB", 2.0 if bars else None),
+        _figure(label.format("first"), first, "s", None),
+        _figure(label.format("one"), one * 1000, "ms", 5.0 if bars else None),
+        _figure(label.format("fill-1000"), len(jobs) / many, "decisions/s", None),
+    ]
+
+
+def _cluster(nodes: int, *, partitioned: bool) -> World:
+    """Loaded as a controller loads it: from the JSON of each node's slices."""
+    bodies = _slices(partitioned=partitioned)
+    text = json.dumps(bodies)
+    decoder = msgspec.json.Decoder(list[resource.ResourceSlice])
+    world = World()
+    world.add_class(GPU, {"selectors": [{"cel": {"expression": f'device.attributes["{names.DRIVER}"].type == "gpu"'}}]})
+    status = {"allocatable": {"cpu": "192", "memory": "2Ti", "pods": "250"}}
+    for number in range(nodes):
+        name = f"node-{number:05d}"
+        raw = text.replace(NODE, name).replace("GPU-", f"GPU-{number:05d}-")
+        world.inventory.set_slices(decoder.decode(raw.encode()))
+        node = {"metadata": {"name": name, "labels": {"rack": f"rack-{number // 16}"}}, "status": status}
+        world.nodes.set_node(msgspec.convert(node, core.Node))
+    return world
+
+
+def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
+    inventory = SimulatedBackend(profile.load(PROFILE), node=NODE).inventory()
+    gpus = tuple(dataclasses.replace(gpu, uuid=f"GPU-{gpu.minor}") for gpu in inventory.gpus)
+    inventory = dataclasses.replace(inventory, gpus=gpus)
+    cut = frozenset(gpu.uuid for gpu in gpus) if partitioned else frozenset()
+    built = slices.build(inventory, partitionable=cut).slices
+    return [
+        {
+            "metadata": {"name": f"{NODE}-{place}"},
+            "spec": {
+                "driver": names.DRIVER,
+                "nodeName": NODE,
+                "pool": {"name": NODE, "generation": 1, "resourceSliceCount": len(built)},
+                "devices": msgspec.to_builtins(body.devices),
+                "sharedCounters": msgspec.to_builtins(body.shared_counters),
+            },
+        }
+        for place, body in enumerate(built)
+    ]
+
+
+def _timed(call: Callable[[], Plan], *, warm: int = 1, runs: int = 3) -> tuple[float, Plan]:
+    """The best of some runs, after some that do not count."""
+    for _ in range(warm):
+        call()
+    best = float("inf")
+    for _ in range(runs if warm else 1):
+        began = time.process_time()
+        plan = call()
+        best = min(best, time.process_time() - began)
+    return best, plan
+
+
+def _settle() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def _resident_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
+    return {"figure": name, "value": round(value, 4), "unit": unit, "bar": bar}
+
+
+if __name__ == "__main__":
+    json.dump(figures(), sys.stdout, indent=1)
+    print()
