@@ -49,8 +49,7 @@ _SURE: Final = frozenset(
         "timestamp",
         "duration",
         "opaque",
-        "null",
-        "type",
+            "type",
     }
 )
 
