@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 
     from fairlead.controller.allocator_candidates import Candidates
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
+    from fairlead.controller.constraints import Value
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Consumption, Ledger
+
+
+QUICK_STEPS = 2_000  # before claims are looked at one by one
 
 
 class Verdict(enum.Enum):
@@ -83,8 +87,8 @@ def allocate(offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> Answer:
         if len(asks) > 1
     ]
     if not choices or choices == [0]:
-        return _run(_Search(offers, ledger, budget), budget)
-    answer = _run(_Search(offers, ledger, budget, by_preference=False), budget)
+        return _patiently(offers, ledger, budget, by_preference=True)
+    answer = _patiently(offers, ledger, budget, by_preference=False)
     if answer.verdict is not Verdict.FOUND:
         return answer
     for picks in answer.picks:
@@ -96,6 +100,23 @@ def allocate(offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> Answer:
     for picks in answer.picks:  # out of steps; the first answer stands
         retake(picks, ledger)
     return answer
+
+
+def _patiently(offers: Sequence[Offer], ledger: Ledger, budget: Budget, *, by_preference: bool) -> Answer:
+    """The search; where several claims together take long, it is seen first whether each could be had alone."""
+    if len(offers) == 1 or budget.steps <= QUICK_STEPS:
+        return _run(_Search(offers, ledger, budget, by_preference=by_preference), budget)
+    quick = Budget(QUICK_STEPS)
+    answer = _run(_Search(offers, ledger, quick, by_preference=by_preference), quick)
+    budget.steps -= QUICK_STEPS - max(quick.steps, 0)
+    if answer.verdict is not Verdict.BUDGET_ENDED:
+        return answer
+    for offer in offers:
+        alone = _run(_Search([offer], ledger, budget), budget)
+        if alone.verdict is not Verdict.FOUND:
+            return alone
+        release(alone.picks[0], ledger)
+    return _run(_Search(offers, ledger, budget, by_preference=by_preference), budget)
 
 
 def _run(search: _Search, budget: Budget) -> Answer:
@@ -225,7 +246,39 @@ class _Search:
                 else:
                     detail = found.errors[0][1] if found.errors else ""
                 return Answer(Verdict.IMPOSSIBLE, short=ask, got=len(self.order[claim, ask]), detail=detail)
+        for claim, constraints in enumerate(self.constraints):
+            for constraint in constraints:
+                if not self._satisfiable(claim, constraint):
+                    kind = "distinctAttribute" if constraint.distinct else "matchAttribute"
+                    return Answer(
+                        Verdict.IMPOSSIBLE,
+                        short=self.alternatives[self.slots.index((claim, 0))][0],
+                        detail=f"no devices that are free satisfy {kind} {constraint.attribute}",
+                    )
         return None
+
+    def _satisfiable(self, claim: int, constraint: Constraint) -> bool:
+        """Necessary, not sufficient: enough values to be distinct, or one value that all can share."""
+        # Per covered request, its alternatives: how many devices, and how many candidates have each value.
+        needs: list[list[tuple[int, dict[Value, int]]]] = []
+        for (owner, _), asks in zip(self.slots, self.alternatives, strict=True):
+            if owner != claim or not all(constraint.covers(ask.request, ask.name) for ask in asks):
+                continue
+            options = []
+            for ask in asks:
+                having: dict[Value, int] = {}
+                for device in self.order[claim, ask]:
+                    for value in device.values(constraint.attribute):
+                        having[value] = having.get(value, 0) + 1
+                options.append((len(self.order[claim, ask]) if ask.all else ask.count, having))
+            needs.append(options)
+        values = {value for options in needs for _, having in options for value in having}
+        if constraint.distinct:
+            return sum(min(count for count, _ in options) for options in needs) <= len(values)
+        return not needs or any(
+            all(any(having.get(value, 0) >= count for count, having in options) for options in needs)
+            for value in values
+        )
 
     def _all(self, found: Candidates) -> list[Device]:
         """What `All` means now: shared devices without room for one more such request are not among them."""
