@@ -35,7 +35,7 @@ def config_of(call: Call, body: Body) -> Callable[[], Json]:
     if isinstance(metadata, dict) and metadata.get("managedFields"):
         raise statuses.bad_request("metadata.managedFields must be nil")
     _check(call, clone(config), body.duplicates)
-    config["metadata"] = config.get("metadata") or {}
+    config["metadata"] = {"name": call.target.name, **(config.get("metadata") or {})}
     meta.match_url(call, config)
     return lambda: clone(config)
 

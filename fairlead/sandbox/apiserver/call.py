@@ -34,6 +34,13 @@ class Call:
     def key(self) -> Key:
         return self.namespace, self.target.name
 
+    def number(self, name: str) -> int | None:
+        """A number in the query. Raises 400."""
+        try:
+            return self.request.number(name)
+        except ValueError as error:
+            raise statuses.bad_request(str(error)) from error
+
     @property
     def field_manager(self) -> str:
         """`fieldManager`, else the first word of the User-Agent, as the real one does."""
@@ -49,7 +56,8 @@ def check_write_options(request: Request, options_kind: str) -> bool:
     """Whether this is a dry run. Raises 422 for values that no write knows."""
     errors: list[FieldError] = []
     dry_run = request.query.get("dryRun", ())
-    errors += [not_supported("dryRun", one, ["All"]) for one in dry_run if one not in {"All", ""}]
+    if any(one not in {"All", ""} for one in dry_run):
+        errors.append(not_supported("dryRun", list(dry_run), ["All"]))
     validation = request.param("fieldValidation")
     if options_kind != "DeleteOptions" and validation not in {"", STRICT, WARN, IGNORE}:
         errors.append(not_supported("fieldValidation", validation, [IGNORE, STRICT, WARN]))

@@ -64,7 +64,7 @@ def read_options(call: Call) -> DeleteOptions:
         if request.param("propagationPolicy"):
             given["propagationPolicy"] = request.param("propagationPolicy")
         if request.param("gracePeriodSeconds"):
-            given["gracePeriodSeconds"] = request.number("gracePeriodSeconds")
+            given["gracePeriodSeconds"] = call.number("gracePeriodSeconds")
         if "orphanDependents" in request.query:
             given["orphanDependents"] = request.flag("orphanDependents")
     if "All" in (given.get("dryRun") or []):

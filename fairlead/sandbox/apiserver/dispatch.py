@@ -23,7 +23,7 @@ from fairlead.sandbox.apiserver import (
     writing,
 )
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, text_response
+from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode
 from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.state import State
@@ -102,9 +102,7 @@ class Dispatcher:
             return paths.answer(request, target, self.state, self.address)
         kind = self.state.registry.find(target.group, target.version, target.resource)
         if kind is None:
-            if target.version in self.state.registry.groups().get(target.group, ()):
-                raise statuses.no_such_resource()
-            return text_response("404 page not found\n", 404)
+            return paths.missing(self.state, target.group)
         if target.namespace and not kind.namespaced and kind.plural != "namespaces":
             raise statuses.no_such_resource()
         if kind.deprecation_warning:

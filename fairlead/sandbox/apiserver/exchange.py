@@ -5,6 +5,7 @@ Exists so that handlers are plain functions that tests can call, and aiohttp sta
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,11 +47,13 @@ class Request:
         return name in self.query and self.param(name).lower() not in {"false", "0"}
 
     def number(self, name: str) -> int | None:
+        """None when not given. Raises ValueError with Go's text."""
         value = self.param(name)
-        try:
-            return int(value) if value else None
-        except ValueError:
+        if not value:
             return None
+        if not re.fullmatch(r"[+-]?\d{1,18}", value, re.ASCII):
+            raise ValueError(f'strconv.ParseInt: parsing "{value}": invalid syntax')
+        return int(value)
 
     @property
     def accept(self) -> str:

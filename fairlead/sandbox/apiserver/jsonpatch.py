@@ -17,6 +17,10 @@ class MalformedPatch(ValueError):  # noqa: N818 (RFC 6902's word)
     """Not a list of operations."""
 
 
+class TooManyOperationsError(MalformedPatch):
+    """More operations than the limit."""
+
+
 class PatchError(ValueError):
     """An operation that the document does not allow."""
 
@@ -26,7 +30,7 @@ def apply(document: Any, operations: Any) -> Any:
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise MalformedPatch("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     if len(operations) > OPERATIONS_LIMIT:
-        raise MalformedPatch(
+        raise TooManyOperationsError(
             f"The allowed maximum operations in a JSON patch is {OPERATIONS_LIMIT}, got {len(operations)}"
         )
     document = clone(document)

@@ -38,15 +38,15 @@ def decode(obj: Json, kind_name: str) -> list[str]:
         if name not in _FIELDS:
             unknown.append(f'unknown field "metadata.{name}"')
         elif value is not None:
-            _check_type(kind_name, name, value, unknown)
+            _check_type(name, value, unknown)
             if value not in ("", [], {}):
                 metadata[name] = value
     obj["metadata"] = metadata
     return unknown
 
 
-def _check_type(kind_name: str, name: str, value: Any, unknown: list[str]) -> None:
-    where = f"{kind_name}.metadata.{name}"
+def _check_type(name: str, value: Any, unknown: list[str]) -> None:
+    where = f"ObjectMeta.metadata.{name}"
     if name in _STRINGS or name == "deletionTimestamp":
         if not isinstance(value, str):
             raise DecodeError(f"json: cannot unmarshal {go_type(value)} into Go struct field {where} of type string")
@@ -138,13 +138,18 @@ def _match_namespace(call: Call, metadata: Json) -> None:
 def match_url(call: Call, obj: Json) -> None:
     """A PUT's body must be about what its URL names."""
     metadata = obj["metadata"]
-    name = metadata.get("name", "")
-    if name and name != call.target.name:
-        raise statuses.bad_request(
-            f"the name of the object ({name}) does not match the name on the URL ({call.target.name})"
-        )
+    name, wanted = metadata.get("name", ""), call.target.name
     if not name:
-        metadata["name"] = call.target.name
+        raise statuses.bad_request(
+            f"the name of the object ({wanted} based on URL) was undeterminable: name must be provided"
+        )
+    if name != wanted:
+        raise statuses.bad_request(f"the name of the object ({name}) does not match the name on the URL ({wanted})")
+    given = metadata.get("namespace", "")
+    if call.kind.namespaced and given and given != call.namespace:
+        raise statuses.bad_request(
+            f"the namespace of the object ({given}) does not match the namespace on the request ({call.namespace})"
+        )
     _match_namespace(call, metadata)
 
 

@@ -68,6 +68,8 @@ def _transform(call: Call, content_type: str) -> Transform:
                 patched = mergepatch.apply(current, given)
             else:
                 patched = strategic.apply(current, given, call.kind.strategy.schema)
+        except jsonpatch.TooManyOperationsError as error:
+            raise statuses.ApiError(413, "RequestEntityTooLarge", f"Request entity too large: {error}", {}) from error
         except jsonpatch.MalformedPatch as error:
             raise statuses.bad_request(f"error decoding patch: {error}") from error
         except jsonpatch.PatchError as error:

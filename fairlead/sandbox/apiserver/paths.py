@@ -15,7 +15,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 def answer(request: Request, target: Target, state: State, address: str) -> Response:
     """What stands at a path; 404 in plain text where nothing does, as in the real one."""
     if target.verb not in {"get", "head"}:
-        raise statuses.generic(405, "") if target.path.startswith(("/api", "/version")) else _missing()
+        raise statuses.generic(405, "")
     path, parts = target.path, request.segments
     if path in _HEALTH or path.startswith(tuple(f"{one}/" for one in _HEALTH)):
         return text_response("ok")
@@ -34,13 +34,18 @@ def answer(request: Request, target: Target, state: State, address: str) -> Resp
         body = discovery.group(state.registry, parts[1])
     elif parts[0] == "apis" and len(parts) == 3:
         body = discovery.resources(state.registry, parts[1], parts[2])
+    if body is None and parts[0] in {"api", "apis"}:
+        return missing(state, parts[1] if parts[0] == "apis" else "")
     if body is None:
         return text_response("404 page not found\n", 404)
     return rendering.respond(body, negotiate(request.accept))
 
 
-def _missing() -> statuses.ApiError:
-    return statuses.no_such_resource()
+def missing(state: State, group: str) -> Response:
+    """404: a Status where the group is a built-in one, plain text elsewhere, as the real one's two halves have it."""
+    if any(kind.group == group and not kind.strategy.custom_resource for kind in state.registry):
+        raise statuses.no_such_resource()
+    return text_response("404 page not found\n", 404)
 
 
 def _groups(request: Request, path: str, state: State, address: str) -> Response:

@@ -43,7 +43,7 @@ def list_objects(call: Call) -> Response:
     check_list_options(request)
     revision = parse_revision(request)
     token = request.param("continue")
-    limit = request.number("limit") or 0
+    limit = max(call.number("limit") or 0, 0)
     after = None
     at = store.revision
     if token:

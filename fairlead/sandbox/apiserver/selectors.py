@@ -96,7 +96,10 @@ def parse_labels(text: str) -> LabelSelector:
     while True:
         lexeme = tokens.peek()
         if lexeme == "!" or _is_identifier(lexeme):
-            requirements.append(_requirement(tokens))
+            try:
+                requirements.append(_requirement(tokens))
+            except SelectorError as error:
+                raise SelectorError(f"unable to parse requirement: {error}") from error
             after = tokens.next()
             if after == "":
                 break
@@ -132,10 +135,10 @@ def _requirement(tokens: _Tokens) -> Requirement:
         values = (_value(tokens),)
     else:
         raise SelectorError(f"found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
-    for value in values:
+    for index, value in enumerate(values):
         complaints = names.label_value_complaints(value)
         if complaints:
-            raise SelectorError(f'values[0][{key}]: Invalid value: "{value}": {"; ".join(complaints)}')
+            raise SelectorError(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(complaints)}')
     canonical = {"==": "=", ">": "gt", "<": "lt"}.get(operator, operator)
     if canonical in {"gt", "lt"} and not re.fullmatch(r"[+-]?\d+", values[0]):
         raise SelectorError(

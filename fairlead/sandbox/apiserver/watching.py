@@ -69,7 +69,7 @@ class _Watch:
         self._initial_events = request.flag("sendInitialEvents")
         self._only_new = "sendInitialEvents" in request.query and not self._initial_events
         self._bookmarks = request.flag("allowWatchBookmarks")
-        asked = request.number("timeoutSeconds") or 0
+        asked = call.number("timeoutSeconds") or 0
         self._timeout_s = asked if asked > 0 else _DEFAULT_TIMEOUT_S * (1 + call.state.random.random())
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
