@@ -269,7 +269,8 @@ class Writer:
                 seen = await self.read_pod(pod)
                 if seen is None:
                     return False
-                if seen.metadata.resource_version == current.metadata.resource_version:
+                unchanged = seen.metadata.resource_version == current.metadata.resource_version
+                if unchanged and not isinstance(error, errors.Conflict):
                     raise GivenUpError(f"pod {pod.metadata.key} cannot be released: {error}") from error
                 current = seen
                 continue
