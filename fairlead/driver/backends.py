@@ -20,16 +20,19 @@ class BackendSpecError(ValueError):
     """`--backend` names no backend."""
 
 
-def open_backend(spec: str, *, node: str, data: Path, driver_root: Path = Path("/")) -> Backend:
+def open_backend(spec: str, *, node: str, data: Path | None, driver_root: Path = Path("/")) -> Backend:
     """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
 
-    `node` makes the UUIDs of simulated GPUs; `data` is where simulated hardware keeps its MIG instances. Raises
-    BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
+    `node` makes the UUIDs of simulated GPUs; `data` is where simulated hardware keeps its MIG instances and finds its
+    faults; without it, nowhere. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
     """
     kind, _, argument = spec.partition(":")
     if kind == SIMULATED and argument:
         return SimulatedBackend(
-            profile.load(argument), node=node, state_file=data / STATE_FILE, fault_file=data / faultfile.NAME
+            profile.load(argument),
+            node=node,
+            state_file=data / STATE_FILE if data else None,
+            fault_file=data / faultfile.NAME if data else None,
         )
     if spec == "nvml":
         from fairlead.driver.nvml import NvmlBackend

@@ -1,0 +1,56 @@
+"""docs/driver.md names every attribute, metric and profile that there is, and none that is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fairlead.driver import profile, slices
+from fairlead.driver.metrics import Metrics
+from fairlead.driver.simulated import SimulatedBackend
+
+TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
+
+
+def published() -> list[slices.Built]:
+    found = []
+    for name in profile.known():
+        inventory = SimulatedBackend(profile.load(name), node="n1").inventory()
+        found += [
+            slices.build(inventory),
+            slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)),
+        ]
+    return found
+
+
+def test_every_attribute_and_capacity_is_documented_and_every_documented_attribute_exists() -> None:
+    devices = [device for built in published() for device in built.devices]
+    attributes = {name.rpartition("/")[2] for device in devices for name in device.attributes}
+    capacities = {re.sub(r"\d+$", "<i>", name) for device in devices for name in device.capacity}
+    for name in attributes | capacities:
+        assert re.search(rf"[`/]{re.escape(name)}`", TEXT), name
+    table = TEXT.split("| attribute |")[1].split("\n\n")[0]
+    documented = {
+        name.rpartition("/")[2]
+        for row in table.splitlines()[2:]
+        for name in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+    assert documented == attributes
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
+    families = [family.name + ("_total" if family.type == "counter" else "") for family in Metrics().registry.collect()]
+    assert set(re.findall(r"`(fairlead_driver_\w+)`", TEXT)) == set(families)
+
+
+def test_every_profile_is_documented() -> None:
+    for name in profile.known():
+        assert f"`{name}`" in TEXT or f":{name}`" in TEXT, name
+
+
+def test_the_example_profile_works(tmp_path: Path) -> None:
+    [example] = re.findall(r"```yaml\n(driverVersion.*?)```", TEXT, re.DOTALL)
+    path = tmp_path / "node.yaml"
+    path.write_text(example)
+    devices = slices.build(SimulatedBackend(profile.load(str(path)), node="n1").inventory()).devices
+    assert [device.name for device in devices] == ["gpu-0", "gpu-1-mig-3g40gb-9-0", "gpu-1-mig-1g10gb-19-4"]

@@ -1,0 +1,133 @@
+"""Profiles: recorded nodes come back as they were; broken ones are refused with the field."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fairlead.cli import devices as cli
+from fairlead.driver import profile, recording
+from fairlead.driver.backend import Gpu, Inventory, NvLink
+from fairlead.driver.profile import ProfileError
+from fairlead.driver.simulated import SimulatedBackend
+
+
+def inventory(path_or_name: str, node: str = "n1") -> Inventory:
+    return SimulatedBackend(profile.load(path_or_name), node=node).inventory()
+
+
+@pytest.mark.parametrize("name", profile.known())
+def test_a_recorded_node_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
+    before = inventory(name)
+    path = tmp_path / "node.yaml"
+    path.write_text(recording.to_yaml(recording.record(before, uuids=True)))
+    assert inventory(str(path), node="elsewhere") == dataclasses.replace(before, gpus=_fresh_migs(before, str(path)))
+
+
+def _fresh_migs(before: Inventory, path: str) -> tuple[Gpu, ...]:
+    """The same GPUs with the UUIDs that a new process gives to MIG devices."""
+    after = inventory(path, node="elsewhere")
+    return tuple(
+        dataclasses.replace(
+            gpu,
+            mig_devices=tuple(
+                dataclasses.replace(mig, uuid=new.uuid)
+                for mig, new in zip(gpu.mig_devices, twin.mig_devices, strict=True)
+            ),
+        )
+        for gpu, twin in zip(before.gpus, after.gpus, strict=True)
+    )
+
+
+def test_uuids_are_left_out_unless_asked_for() -> None:
+    before = inventory("hgx-h100")
+    assert before.gpus[0].uuid not in recording.to_yaml(recording.record(before))
+    assert before.gpus[0].uuid in recording.to_yaml(recording.record(before, uuids=True))
+
+
+def test_connections_that_are_no_islands_are_kept(tmp_path: Path) -> None:
+    before = inventory("hgx-h100")
+    ring = tuple(
+        dataclasses.replace(gpu, nvlink=NvLink(version=2, links=2, peers=tuple(sorted(((m - 1) % 8, (m + 1) % 8)))))
+        for m, gpu in enumerate(before.gpus)
+    )
+    path = tmp_path / "ring.yaml"
+    path.write_text(recording.to_yaml(recording.record(dataclasses.replace(before, gpus=ring))))
+    found = inventory(str(path))
+    assert [gpu.nvlink.peers for gpu in found.gpus if gpu.nvlink] == [gpu.nvlink.peers for gpu in ring if gpu.nvlink]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpus: [{minor: zero}]", r"Expected `int \| null`.*\$\.gpus\[0\]\.minor"),
+        ("gpus: [{minor: 0}, {minor: 0}]", "minor 0 is given to two GPUs"),
+        ("gpus: [{}]", r"gpus\[0\]\.minor: missing"),
+        ("gpus: [{minor: 0, colour: red}]", "unknown field `colour`"),
+        ("gpus: [{minor: 0, mig: b300}]", "known tables: a100-40gb"),
+        ("gpus: [{minor: 0, mig: a100-80gb, migDevices: [1g.10gb@0]}]", "add migEnabled: true"),
+        ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [7g.80gb@0, 1g.10gb@0]}]", "does not fit"),
+        ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [1g.5gb@0]}]", "known profiles: 1g.10gb"),
+        ("gpus: [{minor: 0, mig: a100-80gb, migEnabled: true, migDevices: [1g]}]", "write <profile>@<start>"),
+        ("gpus: {", "not YAML"),
+        ("[]", "Expected `object`"),
+    ],
+)
+def test_a_broken_profile_is_refused_with_the_field(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(text)
+    with pytest.raises(ProfileError, match=words):
+        inventory(str(path))
+
+
+class TestCommands:
+    def test_devices_are_a_table(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.devices("simulated:dgx-a100", node_name="n1") == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == 1 + 16
+        assert "gpu-7-mig-3g40gb-9-0" in lines[14]
+
+    @pytest.mark.parametrize("output", ["yaml", "json"])
+    def test_devices_are_a_document(self, capsys: pytest.CaptureFixture[str], output: str) -> None:
+        assert cli.devices("simulated:l40s", node_name="n1", output=output) == 0
+        documents = yaml.safe_load(capsys.readouterr().out)
+        assert [document["name"] for document in documents] == [f"gpu-{minor}" for minor in range(8)]
+
+    def test_every_placement_is_shown_with_dynamic_mig(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.devices("simulated:hgx-h100", node_name="n1", dynamic_mig=True) == 0
+        assert len(capsys.readouterr().out.splitlines()) == 1 + 8 * 26
+
+    def test_an_unknown_backend_is_an_error(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert cli.devices("simulated:nonsense") == 1
+        assert "known profiles" in capsys.readouterr().err
+
+    def test_record_writes_a_profile_that_loads(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "node.yaml"
+        assert cli.record("simulated:t4", output=path) == 0
+        assert len(inventory(str(path)).gpus) == 4
+
+    def test_a_fault_is_written_where_the_driver_reads_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (tmp_path / "gpu.fairlead.dev").mkdir()
+        assert cli.fault("gpu-3", plugins_dir=tmp_path, xid=79) == 0
+        assert "gpu-3 reports Xid 79 (ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS): fatal" in capsys.readouterr().out
+        assert cli.fault("all", plugins_dir=tmp_path, mend=True) == 0
+
+    @pytest.mark.parametrize(
+        ("device", "options", "code"),
+        [
+            ("gpu-3", {}, 2),
+            ("gpu-3", {"lost": True, "mend": True}, 2),
+            ("gpu-3-mig-1g10gb-19-0", {"lost": True}, 2),
+            ("gpu-3", {"lost": True}, 1),
+        ],
+    )
+    def test_nonsense_is_refused(
+        self, tmp_path: Path, device: str, options: dict[str, bool], code: int, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert cli.fault(device, plugins_dir=tmp_path / "nowhere", **options) == code
+        assert capsys.readouterr().err
