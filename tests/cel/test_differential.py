@@ -1,7 +1,8 @@
 """Generated expressions of the shared language mean the same to Google's C++ implementation.
 
 Three outcomes are compared: refused, failed, or a value with its type. Extensions of Kubernetes are out of its reach. Left out where
-C++ differs from cel-go, which Kubernetes runs: fractions of seconds in text, and `"".split("")`.
+C++ differs from cel-go, which Kubernetes runs: fractions of seconds in text, and `"".split("")`,
+and a list or map looked for among the keys of a map.
 """
 
 import datetime as dt
@@ -153,7 +154,7 @@ FORMS = {
                "{string}.replace({string}, {string})", "({bool} ? {string} : {string})", "{string}.charAt({int})"],
     "bytes": ["({bytes} + {bytes})", "bytes({string})"],
     "bool": ["({any} == {any})", "({any} != {any})", "({int|uint|double} %rel% {int|uint|double})", "({bool} && {bool})", "({bool} || {bool})", "!({bool})",
-             "({any} in {list})", "({string|int|dyn} in {map})", "{string}.startsWith({string})", "{string}.contains({string})", "{list}.all(v, {bool})",
+             "({any} in {list})", "('k' in {map})", "(1 in {map})", "(true in {map})", "{string}.startsWith({string})", "{string}.contains({string})", "{list}.all(v, {bool})",
              "{list}.exists(v, v == {dyn})", "{list}.exists_one(v, {bool})", "({string} %rel% {string})", "({duration} %rel% {duration})", "{string}.matches('^[a-z]+$')",
              "({dyn} %rel% {dyn})", "bool({string})"],
     "null": ["null"],

@@ -203,7 +203,6 @@ def _declare() -> None:
         "subtract_timestamp_timestamp",
         lambda a, b: Duration(check_int(a.ns - b.ns)),
     )
-    CLOCK.function("-_", "duration", "duration", "negate_duration", lambda a: Duration(check_int(-a.ns)))
 
 
 _declare()
