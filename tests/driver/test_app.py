@@ -312,12 +312,14 @@ class TestRestarts:
             await kubelet.prepare(wanted)
             await cluster.client.delete(CLAIMS, "train", "default")
 
-            async def swept() -> bool:
-                return not list((cluster.path / "cdi").iterdir())
-
-            await cluster.until(swept)
             again = await cluster.allocate("gpu-0", name="next")
-            assert (await kubelet.prepare(again))[again.metadata.uid].error == ""
+
+            async def given() -> bool:
+                """As kubelet does: asked again until the device is free."""
+                return (await kubelet.prepare(again))[again.metadata.uid].error == ""
+
+            await cluster.until(given)
+            assert [path.name for path in (cluster.path / "cdi").iterdir() if wanted.metadata.uid in path.name] == []
 
 
 class TestStart:
