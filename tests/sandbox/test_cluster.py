@@ -1,7 +1,9 @@
 """The cluster in a process, as stock Kubernetes: pods, Jobs, claims and nodes, with the real driver on a node."""
 
 import asyncio
+import contextlib
 import gc
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,21 @@ Stock = tuple[Cluster, View]
 ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/nvlinkDomain"}]}
 
 
+def children() -> list[str]:
+    """Command lines of program hosts that we started, and of what they forked."""
+    ours = {os.getpid()}
+    found: list[str] = []
+    for _ in range(2):  # children, then their children
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (entry / "cmdline").read_text().replace("\0", " ")
+                if parent in ours and int(entry.name) not in ours and "program_host" in command:
+                    ours.add(int(entry.name))
+                    found.append(command)
+    return found
+
+
 async def test_a_cluster_starts_in_seconds_and_leaves_nothing_behind(tmp_path: Path) -> None:
     began_s = time.monotonic()
     nodes = tuple(NodeSpec(name, profile) for name, profile in (("a", "hgx-h100"), ("b", "dgx-a100"), ("c", "l40s")))
@@ -36,7 +53,9 @@ async def test_a_cluster_starts_in_seconds_and_leaves_nothing_behind(tmp_path: P
         assert {each["metadata"]["name"] for each in await view.all(NODES)} == {"a", "b", "c"}
         assert {each["spec"]["nodeName"] for each in await view.all(RESOURCE_SLICES)} == {"a", "b", "c"}
         workdir = made.options.workdir
+        assert len(children()) >= 4  # the host and three drivers
     assert not workdir.exists()
+    assert children() == []
     await asyncio.sleep(0)
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
     gc.collect()  # unclosed sockets and coroutines never awaited would be warnings, and so errors

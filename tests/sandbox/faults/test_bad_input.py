@@ -12,6 +12,7 @@ from fairlead.sandbox.objects import allocation_of, spec_of
 from fairlead.sandbox.testing import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 async def held(view: View) -> list[str]:
@@ -19,9 +20,9 @@ async def held(view: View) -> list[str]:
 
 
 async def test_malformed_manifests_are_refused_with_the_field(
-    fairlead: Fairlead, monkeypatch: pytest.MonkeyPatch
+    shared: Fairlead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, view = fairlead
+    made, view = shared
     monkeypatch.setattr(apply, "SERVED_TIMEOUT_S", 0.2)  # how long a kind may take to be served
     numbers: Any = (1,)
     with pytest.raises(errors.ApiError, match=r"\.spec\.foo"):
@@ -37,8 +38,8 @@ async def test_malformed_manifests_are_refused_with_the_field(
     assert await view.all(PODS, "default") == []
 
 
-async def test_an_unknown_class_is_named_where_the_user_looks(fairlead: Fairlead) -> None:
-    made, view = fairlead
+async def test_an_unknown_class_is_named_where_the_user_looks(shared: Fairlead) -> None:
+    made, view = shared
     wanted = template("odd")
     wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
     await made.apply([wanted, pod("p", claim="odd")])
@@ -55,8 +56,8 @@ async def test_an_unknown_class_is_named_where_the_user_looks(fairlead: Fairlead
     await view.gone(GANGS, "p")
 
 
-async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(fairlead: Fairlead) -> None:
-    made, view = fairlead
+async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(shared: Fairlead) -> None:
+    made, view = shared
     await made.apply(
         [template("eight", count=8), job("huge", pod("x", claim="eight", annotations=gang_of("huge")), size=4)]
     )
@@ -78,8 +79,8 @@ async def test_a_gang_larger_than_the_cluster_says_so_and_holds_nothing(fairlead
     assert await view.claims() == []
 
 
-async def test_members_that_disagree_on_the_size_are_refused_and_the_gang_goes_on(fairlead: Fairlead) -> None:
-    made, view = fairlead
+async def test_members_that_disagree_on_the_size_are_refused_and_the_gang_goes_on(shared: Fairlead) -> None:
+    made, view = shared
     await made.apply([template("one"), pod("m0", claim="one", annotations=gang_of("g", 2))])
     await view.gang("g", "Gathering")
     with pytest.raises(errors.Invalid, match=r"gang-size.*'3', but member m0 of gang default/g says '2'"):
@@ -91,8 +92,8 @@ async def test_members_that_disagree_on_the_size_are_refused_and_the_gang_goes_o
     await view.no_claims()
 
 
-async def test_a_claim_deleted_while_its_gang_waits_is_made_again_and_the_gang_runs(fairlead: Fairlead) -> None:
-    made, view = fairlead
+async def test_a_claim_deleted_while_its_gang_waits_is_made_again_and_the_gang_runs(shared: Fairlead) -> None:
+    made, view = shared
     h100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'
     await made.apply([template("eight", count=8, selector=h100), pod("first", claim="eight", command=FOREVER)])
     await view.phase("first", "Running")

@@ -1,15 +1,16 @@
 """Fairlead's own programs and the nodes under a gang die; the apiserver stumbles: gangs end whole, nothing leaks."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.kube.resources import EVENTS, GANGS, JOBS, PODS
+from fairlead.kube.resources import EVENTS, JOBS, PODS
+from fairlead.sandbox.apiserver.faults import Fault
 from fairlead.sandbox.cluster import Cluster
-from fairlead.sandbox.objects import is_deleting, is_true, node_name_of, phase_of, spec_of
+from fairlead.sandbox.objects import allocation_of, is_deleting, is_true, node_name_of, phase_of, spec_of
 from fairlead.sandbox.testing import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
@@ -90,6 +91,31 @@ async def test_a_controller_killed_while_gangs_come_in_is_succeeded_by_another(f
     await clean(made, view)
 
 
+async def test_a_controller_killed_after_half_of_a_gangs_claims_leaves_no_pod_released_and_its_successor_ends_it(
+    fairlead: Fairlead,
+) -> None:
+    made, view = fairlead
+    assert made.controller is not None
+    # Six claims are written; the others hang until the controller is dead.
+    status: dict[str, Any] = {"resource": "resourceclaims", "subresource": "status", "user": names.CONTROLLER_USER}
+    made.server.faults.add(Fault(**status, count=6))
+    made.server.faults.add(Fault(**status, count=None, delay_s=60.0))
+    await made.apply(
+        [template("one", selector=H100), job("g", pod("x", claim="one", annotations=gang_of("g")), size=12)]
+    )
+
+    async def half() -> bool:
+        return sum(allocation_of(claim) is not None for claim in await view.claims()) == 6
+
+    await until(half)
+    await made.controller.kill()
+    assert all(spec_of(each).get("schedulingGates") for each in await view.all(PODS, "default"))
+    made.server.faults.clear()
+    await made.start_controller(name="successor")
+    await complete(view, "g")
+    await clean(made, view)
+
+
 # -- nodes and drivers under a gang -----------------------------------------------------------------------------------
 
 
@@ -137,84 +163,3 @@ async def test_a_gang_waits_for_a_driver_that_died_between_prepare_and_reply_and
     await node.start_driver()
     await complete(view, "g")
     await clean(made, view)
-
-
-# -- the apiserver -------------------------------------------------------------------------------------------------
-
-TROUBLE: list[dict[str, Any]] = [
-    {"code": 409, "verb": "update", "resource": "resourceclaims", "count": 10},
-    {"code": 409, "verb": "patch", "resource": "resourceclaims", "count": 10},
-    {"code": 429, "count": 30, "retry_after_s": 1},
-    {"code": 500, "resource": "resourceclaims", "count": 12},
-    {"code": 500, "resource": "resourceclaims", "count": 6, "after": True},
-    {"code": 500, "verb": "patch", "resource": "pods", "count": 6},
-    {"code": 500, "verb": "patch", "resource": "pods", "count": 6, "after": True},
-]
-
-
-@pytest.mark.parametrize("trouble", TROUBLE, ids=lambda t: "-".join(str(v) for v in t.values()))
-async def test_gangs_run_whole_although_the_apiserver_answers_with_errors(
-    fairlead: Fairlead, trouble: dict[str, Any]
-) -> None:
-    made, view = fairlead
-    await made.apply([template("two", count=2, selector=H100)])
-    wanted = [job(n, pod("x", claim="two", annotations=gang_of(n)), size=5) for n in ("a", "b")]
-    made.server.faults.fail(**trouble)
-
-    async def applied() -> bool:
-        try:
-            await made.apply(wanted)
-        except errors.ApiError:
-            return False
-        return True
-
-    await until(applied)
-    for name in ("a", "b"):
-        await complete(view, name)
-    made.server.faults.clear()
-    await clean(made, view)
-
-
-async def disturbed(work: Awaitable[None], disturb: Callable[[], object]) -> None:
-    """Do the work while something is disturbed ten times a second."""
-
-    async def again() -> None:
-        while True:
-            disturb()
-            await asyncio.sleep(0.1)
-
-    task = asyncio.create_task(again())
-    try:
-        await work
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_gangs_run_whole_although_every_watch_is_closed_again_and_again(fairlead: Fairlead) -> None:
-    made, view = fairlead
-    await made.apply([template("two", count=2, selector=H100)])
-
-    async def work() -> None:
-        await made.apply([job(n, pod("x", claim="two", annotations=gang_of(n)), size=5) for n in ("a", "b")])
-        for name in ("a", "b"):
-            await complete(view, name)
-
-    await disturbed(work(), made.server.faults.close_watches)
-    await clean(made, view)
-
-
-async def test_a_released_pod_keeps_its_gate_off_and_a_waiting_one_keeps_it(fairlead: Fairlead) -> None:
-    made, view = fairlead
-    await made.apply([template("eight", count=8, selector=H100)])
-    for name in ("a", "b"):
-        await made.apply([job(name, pod("x", claim="eight", annotations=gang_of(name), command=FOREVER), size=2)])
-
-    async def one_runs() -> Any:
-        gangs = {g["metadata"]["name"]: g.get("status", {}).get("phase") for g in await view.all(GANGS, "default")}
-        return gangs if sorted(map(str, gangs.values())) == ["Running", "Waiting"] else None
-
-    phases = await until(one_runs)
-    for each in await view.all(PODS, "default"):
-        gang = each["metadata"]["annotations"]["fairlead.dev/gang"]
-        assert bool(spec_of(each).get("schedulingGates")) is (phases[gang] == "Waiting")
