@@ -25,10 +25,13 @@ NamedDraw = tuple[tuple[CounterKey, "Amount"], ...]
 Draw = tuple[tuple[int, "Amount"], ...]
 
 
+AFTER_MAX = 50_000  # remembered outcomes of cutting a parent
+
+
 class Layout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
-    __slots__ = ("_draws", "_groups", "_shares", "index", "keys", "sets", "totals")
+    __slots__ = ("_after", "_draws", "_groups", "_shares", "index", "keys", "sets", "totals")
 
     def __init__(self, content: NamedDraw) -> None:
         self.keys = tuple(key for key, _ in content)
@@ -44,6 +47,7 @@ class Layout:
         self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
         self._draws: dict[NamedDraw, Draw] = {}
         self._shares: dict[Draw, Amount] = {}
+        self._after: dict[tuple[Draw, tuple[Amount, ...]], tuple[Amount, ...]] = {}
 
     def draw(self, named: NamedDraw) -> Draw:
         """By place. Raises KeyError for a counter that is not here."""
@@ -64,6 +68,32 @@ class Layout:
             exact = max(groups.values(), default=Fraction(1))
             part = self._shares[draw] = int(exact) if exact.denominator == 1 else exact
         return part
+
+    def left_after(self, draw: Draw, free: tuple[Amount, ...]) -> tuple[Amount, ...]:
+        """The shares of what could still be had of the parent after this draw, largest first: more is better.
+
+        `free` is what its counter set has left, beside `sets`. Counts every draw that a pool of this layout ever had.
+        """
+        key = (draw, free)
+        found = self._after.get(key)
+        if found is None:
+            if len(self._after) >= AFTER_MAX:
+                self._after.clear()
+            places = self.sets[self.set_of(draw)]
+            left = dict(zip(places, free, strict=True))
+            for place, value in draw:
+                left[place] = left.get(place, 0) - value
+            found = self._after[key] = tuple(
+                sorted(
+                    (
+                        self.share(other)
+                        for other in self._draws.values()
+                        if other and all(place in left and value <= left[place] for place, value in other)
+                    ),
+                    reverse=True,
+                )
+            )
+        return found
 
     def set_of(self, draw: Draw) -> str:
         """The counter set of the parent: that of the first counter drawn from."""

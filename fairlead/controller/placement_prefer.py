@@ -77,18 +77,23 @@ def _home(device: Device) -> tuple[object, object]:
     return home
 
 
-def _cost(device: Device, ledger: Ledger) -> tuple[float, float, int]:
-    """(how whole its parent or itself still is, how much of it this takes, 0): low is better."""
+def _cost(device: Device, ledger: Ledger) -> tuple[float, float, tuple[float, ...]]:
+    """(how much of its parent it takes, how whole the parent still is, what it would leave of it): low is better."""
     if device.draws:
         pool, layout = device.pool, device.pool.layout
         places = layout.sets[layout.set_of(device.draws)]
         mine = ledger.counters.get(pool)
+        free = tuple(
+            layout.totals[place] - (0 if ledger.empty else pool.used[place]) - (0 if mine is None else mine[place])
+            for place in places
+        )
         total = sum(layout.totals[place] for place in places)
-        used = sum((0 if ledger.empty else pool.used[place]) + (0 if mine is None else mine[place]) for place in places)
-        return (float(layout.share(device.draws)), float(1 - used / total) if total else 1.0, 0)
+        whole = float(sum(free) / total) if total else 1.0
+        left = tuple(-float(share) for share in layout.left_after(device.draws, free))
+        return (float(layout.share(device.draws)), whole, left)
     if device.shared:
-        return (0.0, _room_left(device, ledger), 0)
-    return (1.0, 1.0, 0)
+        return (0.0, _room_left(device, ledger), ())
+    return (1.0, 1.0, ())
 
 
 def _room_left(device: Device, ledger: Ledger) -> float:

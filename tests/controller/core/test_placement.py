@@ -184,6 +184,19 @@ class TestScores:
         assert not world.faults()
         assert devices_of(world.decide(gang("whole", 1, ONE)), "whole") == ["gpu-1"]
 
+    def test_a_small_mig_device_leaves_room_for_the_largest(self):
+        """On an empty GPU the last place leaves a 4g, the first would not."""
+        world = World()
+        devices, counters = mig_gpu(0)
+        world.add_node("node", devices, counters=[counters])
+        profile = f'device.attributes["{names.DRIVER}"].profile'
+        small = gang("small", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "1g.10gb"')))
+        plan = world.decide(small)
+        assert devices_of(plan, "small") == ["gpu-0-mig-1g-10gb-6"]
+        world.carry_out(plan, [small])
+        large = gang("large", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "4g.40gb"')))
+        assert world.decide(large).admissions
+
     def test_nodes_on_which_the_gang_failed_come_last(self):
         world = h100_world(2)
         first = nodes_of(world.decide(gang("job", 1, ONE)), "job")
