@@ -12,10 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from fairlead.controller import allocator
 from fairlead.controller.allocator import Answer, Budget, Offer, Pick, Verdict
+from fairlead.controller.allocator_result import node_selector
 from fairlead.controller.placement_prefer import free_of, preferred, tightest
 from fairlead.controller.placement_spots import Site, Sites, Spots
+from fairlead.kube import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +28,7 @@ if TYPE_CHECKING:
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
-    from fairlead.controller.placement_shapes import Shape, Unit
+    from fairlead.controller.placement_shapes import Shape, Shapes, Unit
 
 SPOTS_MAX = 128  # heaps kept; each is as long as there are nodes
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
@@ -37,6 +41,7 @@ class Placed:
     unit: Unit
     site: Site
     picks: list[list[Pick]]
+    fixed: bool = False  # other pods rely on these very devices
 
 
 @dataclass(slots=True)
@@ -54,8 +59,9 @@ class Outcome:
 class Placer:
     """Places gangs one after the other against one ledger."""
 
-    def __init__(self, sites: Sites, ledger: Ledger) -> None:
+    def __init__(self, sites: Sites, ledger: Ledger, shapes: Shapes) -> None:
         self.sites = sites
+        self.shapes = shapes
         self.ledger = ledger
         self._spots: dict[object, Spots] = {}
         self._refused: list[tuple[Spots, Site]] = []
@@ -178,7 +184,7 @@ class Placer:
 
     def put_jointly(self, unit: Unit, site: Site, gang: list[Placed], budget: Budget) -> Placed | None:
         """The unit on this node, with the gang's claims that could be in its way allocated anew; None if even so not."""
-        others = [entry for entry in gang if self.sites.roaming or entry.site is site]
+        others = [entry for entry in gang if (self.sites.roaming or entry.site is site) and not entry.fixed]
         if not others or not unit.shape.claims:
             return None
         node, ledger = site.node, self.ledger
@@ -246,6 +252,9 @@ class _Attempt:
             entry, stuck = self._best_node(unit)
             if entry is None:
                 entry = self._with_gang(unit, placed)
+            if entry is None and (parts := self._apart(unit)):
+                placed += parts
+                continue
             if entry is None:
                 ended = self.budget.ended
                 self.placer.undo(placed)
@@ -284,6 +293,31 @@ class _Attempt:
                 if entry is not None:
                     return entry
         return None
+
+    def _apart(self, unit: Unit) -> list[Placed]:
+        """Pods that share a claim on different nodes, where its devices can be reached from several; [] if they can't."""
+        if len(unit.members) == 1 or not self.placer.sites.roaming:
+            return []
+        lead = self.placer.shapes.lead(unit)
+        for site in self._options(lead.shape).ranked():
+            first = self.placer.put(lead, site, self.budget)
+            if not isinstance(first, Placed):
+                continue
+            picks = [pick for given in first.picks for pick in given]
+            parts = [first]
+            if not any(pick.device.local for pick in picks):
+                selector = node_selector(picks, site.name)
+                bound = None if selector is None else msgspec.convert(selector, core.NodeSelector)
+                for follower in self.placer.shapes.followers(unit, bound):
+                    entry, _ = self._best_node(follower)
+                    if entry is None:
+                        break
+                    parts.append(entry)
+                else:
+                    first.fixed = True
+                    return parts
+            self.placer.undo(parts)
+        return []
 
     # ------------------------------------------------------------------------------------- backtracking over nodes
 

@@ -39,7 +39,7 @@ class Board:
         self.compiler = Compiler(self.classes)
         self.shapes = Shapes(self.compiler)
         self.sites = Sites(self.selectors)
-        self.placer = Placer(self.sites, Ledger())
+        self.placer = Placer(self.sites, Ledger(), self.shapes)
         self.domains = Domains(self.placer)
         self.charges = Charges((), self.selectors)
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
@@ -98,6 +98,6 @@ class Board:
     def empty(self) -> tuple[Placer, Domains]:
         """A placer for the same cluster with nothing running."""
         if self._empty is None:
-            placer = Placer(self.sites, Ledger(empty=True))
+            placer = Placer(self.sites, Ledger(empty=True), self.shapes)
             self._empty = (placer, Domains(placer))
         return self._empty

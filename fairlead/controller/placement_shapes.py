@@ -57,6 +57,16 @@ class Shapes:
         groups = _linked(gang, claims)
         return [self._unit(gang, members, claims, banned) for members in groups]
 
+    def lead(self, unit: Unit) -> Unit:
+        """The unit's first pod with all of its claims, to be placed before the others."""
+        shape = self._shape(unit.shape.claims, list(unit.members[:1]), unit.shape.bound)
+        return Unit(unit.members[:1], unit.claims, shape)
+
+    def followers(self, unit: Unit, bound: NodeSelector | None) -> list[Unit]:
+        """Its other pods, each for itself, on nodes that the claims allow as they were given to the first."""
+        selectors = unit.shape.bound if bound is None else (*unit.shape.bound, bound)
+        return [Unit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
+
     def _unit(
         self, gang: GangRequest, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...]
     ) -> Unit:

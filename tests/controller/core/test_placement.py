@@ -249,6 +249,27 @@ class TestSharedClaims:
         assert len(claim.reserved_for) == 3
         assert len(claim.allocation.results) == 2
 
+    def test_pods_that_share_a_network_device_may_run_on_the_nodes_that_reach_it(self):
+        world = World()
+        for number in range(3):
+            world.add_node(f"node-{number}", labels={"fabric": "a" if number else "b"}, allocatable={"cpu": "1"})
+        term = {"matchExpressions": [{"key": "fabric", "operator": "In", "values": ["a"]}]}
+        pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
+        spec = {
+            "driver": names.DRIVER,
+            "pool": pool,
+            "devices": [gpu(0)],
+            "nodeSelector": {"nodeSelectorTerms": [term]},
+        }
+        world.add_slices([{"metadata": {"name": "net"}, "spec": spec}])
+        job = gang("job", 2, ONE, shared=True)
+        plan = world.decide(job)
+        assert sorted(nodes_of(plan, "job")) == ["node-1", "node-2"]
+        assert len(plan.admissions[0].claims[0].reserved_for) == 2
+        assert not world.decide(gang("more", 3, ONE, shared=True)).admissions
+        world.carry_out(plan, [job])
+        assert not world.faults()
+
     def test_a_member_of_an_allocated_claim_goes_where_the_claim_is(self):
         world = h100_world(3)
         job = gang("job", 1, claim_spec(ask(2)))
