@@ -277,6 +277,43 @@ def _share(number: int) -> str:
     return f"3f3a8d6e-0000-4000-8000-{number:012x}"
 
 
+class TestDynamicMig:
+    options: dict[str, Any] = {"backend": "simulated:hgx-h100", "dynamic_mig": True, "hardware_interval_s": 0.02}
+
+    async def test_every_placement_is_published_with_counters(self, cluster: Cluster) -> None:
+        async with cluster.driver(**self.options):
+            stored = await cluster.slices()
+        assert [len(s["spec"].get("sharedCounters", [])) for s in stored] == [8, 0, 0, 0, 0]
+        assert sum(len(s["spec"].get("devices", [])) for s in stored) == 8 * 26
+        assert {s["spec"]["pool"]["resourceSliceCount"] for s in stored} == {5}
+
+    async def test_mig_devices_come_and_go_with_their_claims_and_nothing_is_published_for_it(
+        self, cluster: Cluster
+    ) -> None:
+        wanted = await cluster.allocate("gpu-0-mig-3g40gb-9-4", "gpu-1")
+        async with cluster.driver(**self.options), Kubelet.connect(cluster.registration) as kubelet:
+            before = await cluster.slices()
+            answer = await kubelet.prepare(wanted)
+            assert answer[wanted.metadata.uid].error == ""
+            assert await kubelet.prepare(wanted) == answer
+            await asyncio.sleep(0.1)  # several looks at the hardware
+            assert (await kubelet.unprepare(wanted))[wanted.metadata.uid].error == ""
+            await asyncio.sleep(0.1)
+            assert await cluster.slices() == before
+
+    async def test_a_restarted_driver_knows_its_mig_devices(self, cluster: Cluster) -> None:
+        wanted = await cluster.allocate("gpu-0-mig-3g40gb-9-4")
+        async with cluster.driver(**self.options), Kubelet.connect(cluster.registration) as kubelet:
+            before = await kubelet.prepare(wanted)
+            published = await cluster.slices()
+        async with cluster.driver(**self.options), Kubelet.connect(cluster.registration) as kubelet:
+            assert await cluster.slices() == published
+            assert await kubelet.prepare(wanted) == before
+            assert (await kubelet.unprepare(wanted))[wanted.metadata.uid].error == ""
+        hardware = json.loads((cluster.path / "plugins/gpu.fairlead.dev/simulated-hardware.json").read_bytes())
+        assert not any(hardware["instances"].values())
+
+
 class TestRestarts:
     async def test_a_restarted_driver_answers_as_before_and_publishes_nothing_new(self, cluster: Cluster) -> None:
         wanted = await cluster.allocate("gpu-0")
@@ -316,7 +353,7 @@ class TestRestarts:
 
             async def given() -> bool:
                 """As kubelet does: asked again until the device is free."""
-                return (await kubelet.prepare(again))[again.metadata.uid].error == ""
+                return bool((await kubelet.prepare(again))[again.metadata.uid].error == "")
 
             await cluster.until(given)
             assert [path.name for path in (cluster.path / "cdi").iterdir() if wanted.metadata.uid in path.name] == []
