@@ -15,7 +15,8 @@ import yaml
 
 from fairlead.sandbox.apiserver import protobuf, statuses
 from fairlead.sandbox.apiserver.exchange import JSON, Request
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry
+from fairlead.sandbox.apiserver.kinds import bodies
+from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, Kind, Registry
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 
 YAML = "application/yaml"
@@ -210,7 +211,13 @@ def read_object(
         raise statuses.bad_request(
             f"the object provided is unrecognized (must be of type {name}): {shown} ({summary(request.body)})"
         ) from error
-    return check_type(body, request.body, group, version, name, kind, registry)
+    body = check_type(body, request.body, group, version, name, kind, registry)
+    if body_kind is not None or kind.verbs == ("create",):
+        try:
+            bodies.fit(body.value, name)
+        except DecodeError as error:
+            raise statuses.cannot_decode_as(name, version, name, str(error)) from error
+    return body
 
 
 def check_type(body: Body, data: bytes, group: str, version: str, name: str, kind: Kind, registry: Registry) -> Body:

@@ -16,7 +16,8 @@ from fairlead.sandbox.apiserver.bodies import ParseError, parse
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json, timestamp
+from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, timestamp
+from fairlead.sandbox.apiserver.kinds.bodies import fit
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.reading import selection
@@ -59,6 +60,10 @@ def read_options(call: Call) -> DeleteOptions:
             raise statuses.bad_request(str(error)) from error
         if not isinstance(value, dict) or value.get("kind", "DeleteOptions") != "DeleteOptions":
             raise statuses.bad_request("decoded object cannot be converted to DeleteOptions")
+        try:
+            fit(value, "DeleteOptions")
+        except DecodeError as error:
+            raise statuses.cannot_decode_as("DeleteOptions", "v1", "DeleteOptions", str(error)) from error
         given = value
     else:
         if request.param("propagationPolicy"):

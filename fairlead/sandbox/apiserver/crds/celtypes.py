@@ -17,7 +17,29 @@ from fairlead.cel.library.clock import parse_duration, parse_timestamp
 from fairlead.sandbox.apiserver.kinds.base import Json
 
 _RESERVED = frozenset(
-    ["true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package", "namespace", "return", "var", "void", "while"]
+    [
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
+    ]
 )
 _META: Json = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 _ROOT: Json = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from fairlead.sandbox.apiserver.crds.custom import kinds_of
 from fairlead.sandbox.apiserver.crds.definition import definition
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json, Registry
+from fairlead.sandbox.apiserver.kinds.base import Context, DecodeError, Json, Registry
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
+from fairlead.sandbox.apiserver.kinds.decode import decode
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.store import Store
 
@@ -34,6 +35,13 @@ class _Storing(Protocol):
 class CrdStrategy(BuiltIn):
     model = "V1CustomResourceDefinition"
     generation = True
+
+    def decode(self, obj: Json) -> list[str]:
+        unknown = super().decode(obj)
+        for index, version in enumerate((obj.get("spec") or {}).get("versions") or []):
+            root = (version.get("schema") or {}).get("openAPIV3Schema")
+            _decode_loose(root, f"spec.versions[{index}].schema.openAPIV3Schema", unknown)
+        return unknown
 
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
@@ -79,6 +87,26 @@ class CrdStrategy(BuiltIn):
             for kind in kinds_of(new):
                 services.registry.add(kind)
             _establish(services, new, context)
+
+
+def _decode_loose(schema: Any, path: str, unknown: list[str]) -> None:
+    """`items` and `additionalProperties` may be a schema or something else: the models leave them open."""
+    if not isinstance(schema, dict):
+        return
+    for key in ("items", "additionalProperties"):
+        inner = schema.get(key)
+        if isinstance(inner, dict):
+            unknown += [one.replace('"', f'"{path}.{key}.', 1) for one in decode(inner, "V1JSONSchemaProps")]
+            _decode_loose(inner, f"{path}.{key}", unknown)
+        elif key in schema and not isinstance(inner, bool):
+            what = "array" if isinstance(inner, list) else "string" if isinstance(inner, str) else "number"
+            raise DecodeError(f"json: cannot unmarshal {what} into Go struct field JSONSchemaProps.{key}")
+    for name, inner in (schema.get("properties") or {}).items():
+        _decode_loose(inner, f"{path}.properties.{name}", unknown)
+    for key in ("allOf", "anyOf", "oneOf"):
+        for index, inner in enumerate(schema.get(key) or []):
+            _decode_loose(inner, f"{path}.{key}[{index}]", unknown)
+    _decode_loose(schema.get("not"), f"{path}.not", unknown)
 
 
 def _establish(services: _Storing, new: Json, context: Context) -> None:

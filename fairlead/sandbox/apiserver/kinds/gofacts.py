@@ -31,7 +31,6 @@ NOT_IN_136: Final[frozenset[Pair]] = frozenset(
 
 FREE_FORM: Final[frozenset[Pair]] = frozenset(
     {
-        ("V1CustomResourceValidation", "openAPIV3Schema"),
         ("V1ManagedFieldsEntry", "fieldsV1"),
     }
 )
@@ -286,7 +285,17 @@ PLAIN_BOOL_NAMES: Final[frozenset[str]] = frozenset(
         "globalDefault",
     }
 )
-PLAIN_BOOLS: Final[frozenset[Pair]] = frozenset({("V1CustomResourceDefinitionSpec", "preserveUnknownFields")})
+PLAIN_BOOLS: Final[frozenset[Pair]] = frozenset(
+    {
+        ("V1CustomResourceDefinitionSpec", "preserveUnknownFields"),
+        ("V1JSONSchemaProps", "exclusiveMaximum"),
+        ("V1JSONSchemaProps", "exclusiveMinimum"),
+        ("V1JSONSchemaProps", "nullable"),
+        ("V1JSONSchemaProps", "uniqueItems"),
+        ("V1JSONSchemaProps", "x-kubernetes-embedded-resource"),
+        ("V1JSONSchemaProps", "x-kubernetes-int-or-string"),
+    }
+)
 
 INT64_NAMES: Final[frozenset[str]] = frozenset(
     {

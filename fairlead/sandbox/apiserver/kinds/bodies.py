@@ -1,0 +1,28 @@
+"""Bodies that are not stored objects: evictions, bindings, scales, token requests, reviews.
+
+Exists so that a body of the wrong shape is a 400 for these too, although no strategy decodes them.
+"""
+
+from __future__ import annotations
+
+from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
+from fairlead.sandbox.apiserver.kinds.decode import decode
+from fairlead.sandbox.apiserver.kinds.schema import schema_of
+
+_MODELS = {"TokenRequest": "AuthenticationV1TokenRequest"}
+
+
+def fit(obj: Json, kind: str) -> None:
+    """Check the types and drop what the kind does not know, in place. Raises DecodeError."""
+    model = _MODELS.get(kind, f"V1{kind}")
+    try:
+        schema_of(model)
+    except KeyError:
+        return
+    meta = obj.get("metadata", {})
+    if meta is None:
+        del obj["metadata"]
+    elif not isinstance(meta, dict):
+        what = "array" if isinstance(meta, list) else "string" if isinstance(meta, str) else "number"
+        raise DecodeError(f"json: cannot unmarshal {what} into Go struct field {kind}.metadata of type v1.ObjectMeta")
+    decode(obj, model)
