@@ -9,18 +9,31 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fairlead.driver import health, ledger, slices, xids
-from fairlead.driver.backend import Backend, BackendError, Gpu, Inventory, Watched, Xid
+from fairlead.driver.backend import Backend, BackendError, Gpu, Inventory, NvLink, Watched, Xid
 from fairlead.driver.ledger import Ledger
 from fairlead.driver.slices import Built, Layout
 from fairlead.driver.threads import Threads
 from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
+
+
+# Of the looks: what a GPU is changes seldom, and reading all of it is a thousand queries.
+INVENTORY_EVERY = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    inventory: Inventory | None
+    watched: tuple[Watched, ...]
+    xids: tuple[Xid, ...]
+    own: frozenset[tuple[str, int, int]]
 
 
 class Hardware:
@@ -60,7 +73,10 @@ class Hardware:
         self._wall = wall
         self._sleep = sleep
         self._known: dict[str, Gpu] = {}
-        self._reading: asyncio.Task[tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]] | None = None
+        self._links: dict[str, tuple[NvLink | None, str | None]] = {}
+        self._reading: asyncio.Task[_Seen] | None = None
+        self._gone: frozenset[str] = frozenset()
+        self._came_or_went = False
         self._warned: tuple[str, ...] = ()
         self._partitionable: frozenset[str] = frozenset()
         self._facts: tuple[Inventory, Ledger, frozenset[str]] | None = None
@@ -69,20 +85,18 @@ class Hardware:
         """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
         return self._partitionable
 
-    async def look(self) -> bool:
-        """See everything now; True when what should be published changed. Raises BackendError or TimeoutError."""
-        own = self.own()
-        seen, watched, events = await self._finished()
-        self._fold(watched, events)
-        gone = {one.uuid for one in watched if one.answers is False}
-        present = {gpu.uuid: gpu for gpu in seen.gpus}
-        kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}
-        self._known = present | kept
-        self.inventory = dataclasses.replace(
-            seen, gpus=tuple(sorted(self._known.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
-        )
-        if self._dynamic:
-            self._partitionable = _free_to_cut(self.inventory, own | self.own())
+    async def look(self, *, whole: bool = True) -> bool:
+        """See everything now, or (not `whole`) only how the GPUs are, which is much cheaper than what they are.
+
+        True when what should be published changed. Raises BackendError or TimeoutError.
+        """
+        seen = await self._finished(whole)
+        self._fold(seen.watched, seen.xids)
+        gone = frozenset(one.uuid for one in seen.watched if one.answers is False)
+        if seen.inventory is not None:
+            self._take(seen.inventory, gone, seen.own)
+        self._came_or_went = gone != self._gone
+        self._gone = gone
         facts = (self.inventory, self.ledger, self._partitionable)
         if facts == self._facts:
             built = self.built
@@ -99,16 +113,30 @@ class Hardware:
         for warning in sorted(set(warnings) - set(self._warned)):
             log.warning("%s", warning)
         self._warned = warnings
-        self.board.post(health.states(built.devices, watched, self.ledger, pool=self._pool, now_s=self._wall()))
+        self.board.post(health.states(built.devices, seen.watched, self.ledger, pool=self._pool, now_s=self._wall()))
         self.problem = None
         return changed
 
+    def _take(self, inventory: Inventory, gone: frozenset[str], own: frozenset[tuple[str, int, int]]) -> None:
+        """The GPUs that are there, and those that were and are lost now: they still are in claims."""
+        partitionable = _free_to_cut(inventory, own) if self._dynamic else frozenset()
+        cut = frozenset(gpu.uuid for gpu in inventory.gpus if gpu.uuid in partitionable and gpu.mig_devices)
+        if not cut:
+            self._links = {gpu.uuid: (gpu.nvlink, gpu.clique) for gpu in inventory.gpus}
+        # What is published must not change with what is cut just now: counters tell what is left of a GPU.
+        present = {gpu.uuid: _uncut(gpu, cut, self._links) if cut else gpu for gpu in inventory.gpus}
+        kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}
+        self._known = present | kept
+        gpus = tuple(sorted(self._known.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
+        self.inventory = dataclasses.replace(inventory, gpus=gpus)
+        self._partitionable = partitionable | (self._partitionable & kept.keys())
+
     async def watch(self, changed: Callable[[Built], None]) -> None:
-        """Look every `interval_s`, for ever."""
-        while True:
+        """Look every `interval_s`, for ever; at what there is every `INVENTORY_EVERY` looks, or when a GPU came or went."""
+        for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:
-                if await self.look():
+                if await self.look(whole=number % INVENTORY_EVERY == 0 or self._came_or_went):
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
             except (BackendError, TimeoutError) as error:
@@ -117,19 +145,26 @@ class Hardware:
                     log.error("hardware: %s; what was seen last stays published", problem)
                 self.problem = problem
 
-    async def _finished(self) -> tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]:
+    async def _finished(self, whole: bool) -> _Seen:
         """One reading. One that hangs is waited for again, so that no more threads hang with it."""
         if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._threads.run(self._read))
+            self._reading = asyncio.get_running_loop().create_task(self._threads.run(self._read, whole))
         done, _ = await asyncio.wait({self._reading}, timeout=self._deadline_s)
         if not done:
             raise TimeoutError(f"no answer within {self._deadline_s:g} s")
         reading, self._reading = self._reading, None
         return reading.result()
 
-    def _read(self) -> tuple[Inventory, tuple[Watched, ...], tuple[Xid, ...]]:
-        inventory = self._backend.inventory()  # first: only GPUs that were seen are watched
-        return inventory, self._backend.watch(), self._backend.xids()
+    def _read(self, whole: bool) -> _Seen:
+        own = self.own()
+        inventory = self._backend.inventory() if whole else None  # first: only GPUs that were seen are watched
+        return _Seen(
+            inventory=inventory,
+            watched=self._backend.watch(),
+            xids=self._backend.xids(),
+            # What was ours before and after: a MIG device that came or went meanwhile is not somebody else's.
+            own=own | self.own(),
+        )
 
     def _fold(self, watched: tuple[Watched, ...], events: tuple[Xid, ...]) -> None:
         before = self.ledger
@@ -146,10 +181,15 @@ class Hardware:
             self.remember(self.ledger)
 
 
+def _uncut(gpu: Gpu, cut: frozenset[str], links: Mapping[str, tuple[NvLink | None, str | None]]) -> Gpu:
+    """A GPU of a node where some (`cut`) are cut on demand, as it is when none is: MIG mode takes NVLink from both ends."""
+    nvlink, clique = links.get(gpu.uuid, (gpu.nvlink, gpu.clique))
+    enabled = False if gpu.uuid in cut and gpu.mig_mutable else gpu.mig_enabled
+    return dataclasses.replace(gpu, nvlink=nvlink, clique=clique, mig_enabled=enabled)
+
+
 def _free_to_cut(inventory: Inventory, own: frozenset[tuple[str, int, int]]) -> frozenset[str]:
-    """GPUs whose every MIG device is ours. `own` holds what was ours before and after the look: one that came or
-    went meanwhile is not somebody else's.
-    """
+    """GPUs whose every MIG device is our own."""
     return frozenset(
         gpu.uuid
         for gpu in inventory.gpus

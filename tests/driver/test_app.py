@@ -10,7 +10,7 @@ import socket
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import aiohttp
 import pytest
@@ -278,7 +278,11 @@ def _share(number: int) -> str:
 
 
 class TestDynamicMig:
-    options: dict[str, Any] = {"backend": "simulated:hgx-h100", "dynamic_mig": True, "hardware_interval_s": 0.02}
+    options: ClassVar[dict[str, Any]] = {
+        "backend": "simulated:hgx-h100",
+        "dynamic_mig": True,
+        "hardware_interval_s": 0.02,
+    }
 
     async def test_every_placement_is_published_with_counters(self, cluster: Cluster) -> None:
         async with cluster.driver(**self.options):
@@ -441,10 +445,12 @@ class TestSlices:
             }
 
         async def tainted() -> bool:
-            return await taints() == {"gpu-1": ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
+            found = await taints()
+            return found == {"gpu-1": ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
 
         async def well() -> bool:
-            return await taints() == {}
+            found = await taints()
+            return found == {}
 
         async with cluster.driver(hardware_interval_s=0.02):
             faultfile.inject(faults, 1, lost=True)
