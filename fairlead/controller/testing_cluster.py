@@ -113,7 +113,7 @@ def slice_of(
 
 def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
     """One ExactDeviceRequest (or, with `name`, a sub-request)."""
-    texts = [cel] if isinstance(cel, str) else list(cel)
+    texts = [text for text in ([cel] if isinstance(cel, str) else cel) if text]
     return {
         "deviceClassName": device_class,
         "count": count,
