@@ -91,14 +91,14 @@ def _page(entries: list[Stored], selects: Predicate, limit: int) -> tuple[list[S
 
 
 def parse_revision(request: Request) -> int | None:
-    """`resourceVersion`, None when not given. Raises 400."""
+    """`resourceVersion`, None when not given. Raises 500."""
     text = request.param("resourceVersion")
     if not text:
         return None
     if not text.isascii() or not text.isdigit():
-        raise statuses.bad_request(
-            f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        )
+        # A 500 without a reason: the real one does not map its storage's error (kubernetes/kubernetes#139485).
+        why = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise statuses.ApiError(500, "", why)
     return int(text)
 
 
