@@ -1,0 +1,93 @@
+"""`fairlead check cel 'EXPR' [--device FILE]`: what the apiserver would say of a selector, and which devices it takes.
+
+Exists so that an author need not create a DeviceClass to learn that a selector is wrong, too expensive, or fails on half of
+the devices. Asks no cluster. Exit status: 0 admitted, 1 refused, 2 the file cannot be read.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, compile_selector
+from fairlead.kube.resource import ResourceSlice
+
+_COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
+
+
+def check(expression: str, *, device: Path | None = None, console: Console | None = None) -> int:
+    """Prints the answer; the exit status."""
+    console = console or Console(highlight=False)
+    try:
+        selector = compile_selector(expression)
+    except CompileError as error:
+        console.print(Text("refused: the expression does not compile", style="red"))
+        console.print(Text(str(error)))
+        return 1
+    expensive = selector.estimated_cost > COST_MAX
+    _describe(selector, console, expensive=expensive)
+    if device is not None:
+        try:
+            slices = list(_slices(device))
+        except (OSError, yaml.YAMLError, msgspec.ValidationError, ValueError) as error:
+            print(f"{device}: {error}", file=sys.stderr)
+            return 2
+        _judge(selector, slices, console)
+    return int(expensive)
+
+
+def _describe(selector: Selector, console: Console, *, expensive: bool) -> None:
+    if expensive:
+        console.print(Text(f"refused: the worst-case cost is above {COST_MAX:,}", style="red"))
+    else:
+        console.print(Text("admitted", style="green"))
+    shown = Table.grid(padding=(0, 2))
+    shown.add_row("type", _type(selector))
+    shown.add_row("cost", f"{selector.estimated_cost:,} of at most {COST_MAX:,} (worst case)")
+    reads = sorted(map(str, selector.reads))
+    shown.add_row("reads", Text("\n".join(reads) if reads else "nothing of the device"))
+    console.print(shown)
+
+
+def _type(selector: Selector) -> str:
+    if selector.type.is_dyn:
+        return f"{selector.type}: known only when it runs; fails on a device where it is no bool"
+    return str(selector.type)
+
+
+def _slices(path: Path) -> list[ResourceSlice]:
+    """The ResourceSlices of a file: YAML documents or JSON, or a List of them."""
+    found: list[ResourceSlice] = []
+    documents: list[Any] = [document for document in yaml.safe_load_all(path.read_text()) if document]
+    for document in documents:
+        if not isinstance(document, dict):
+            raise ValueError("must hold ResourceSlices, not " + type(document).__name__)  # noqa: TRY004 - the file is wrong
+        for item in document["items"] if str(document.get("kind", "")).endswith("List") else [document]:
+            if item.get("kind", "ResourceSlice") != "ResourceSlice":
+                raise ValueError(f"must hold ResourceSlices, not a {item.get('kind')}")
+            found.append(msgspec.convert(item, ResourceSlice))
+    if not found:
+        raise ValueError("holds no ResourceSlice")
+    return found
+
+
+def _judge(selector: Selector, slices: list[ResourceSlice], console: Console) -> None:
+    shown = Table(show_edge=False)
+    for title in ("driver", "pool", "device", "verdict", "reason"):
+        shown.add_column(title)
+    counts = dict.fromkeys(Outcome, 0)
+    for slice_ in slices:
+        for device in slice_.spec.devices:
+            verdict = selector.verdict(DeviceView.of(slice_.spec.driver, device))
+            counts[verdict.outcome] += 1
+            outcome = Text(verdict.outcome.value, style=_COLORS[verdict.outcome])
+            shown.add_row(slice_.spec.driver, slice_.spec.pool.name, device.name, outcome, Text(verdict.reason or ""))
+    console.print(shown)
+    console.print(", ".join(f"{count} {outcome.value}" for outcome, count in counts.items()))
