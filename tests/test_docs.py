@@ -1,0 +1,79 @@
+"""What is documented exists, and what exists is documented: metrics, commands, flags, policy rules, examples."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicySpec
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = "\n".join(path.read_text() for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")])
+
+
+def documented_metrics():
+    return set(re.findall(r"^\| `(fairlead_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+
+
+def served_metrics():
+    """Every metric family that the three programs register, by the name under which it is scraped."""
+    from prometheus_client import CollectorRegistry
+
+    from fairlead.controller.metrics import Metrics as Controller
+    from fairlead.driver.metrics import Metrics as Driver
+    from fairlead.webhook.metrics import Metrics as Webhook
+
+    controller, webhook = CollectorRegistry(), CollectorRegistry()
+    Controller(controller)
+    Webhook(webhook)
+    registries = [controller, webhook, Driver().registry]
+    return {
+        family.name + ("_total" if family.type == "counter" else "")
+        for registry in registries
+        for family in registry.collect()
+        if family.name.startswith("fairlead_")
+    }
+
+
+def test_every_metric_is_documented_and_every_documented_metric_is_served():
+    assert documented_metrics() == served_metrics()
+
+
+def test_every_policy_rule_is_documented():
+    text = (ROOT / "docs" / "webhook.md").read_text()
+    rules = [field.alias or name for name, field in TenancyPolicySpec.model_fields.items()]
+    assert [rule for rule in rules if rule not in {"namespaceSelector", "mode"} and f"`{rule}`" not in text] == []
+
+
+@pytest.mark.parametrize("name", ["GANG", "GANG_SIZE", "QUEUE", "TOPOLOGY", "ADMISSION_GATE", "IGNORE_LABEL"])
+def test_every_name_that_users_write_is_documented(name):
+    assert getattr(names, name) in DOCS
+
+
+def test_every_make_target_in_the_docs_exists():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    lines = re.findall(r"(?:^|`)make ([a-z ]+)", DOCS, re.MULTILINE)
+    assert {word for line in lines for word in line.split()} <= targets
+
+
+def test_every_path_in_the_docs_exists():
+    paths = set(re.findall(r"`((?:fairlead|manifests|docs|examples|tests|e2e|benchmarks)/[\w./-]*)`", DOCS))
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
+def test_every_link_in_the_docs_leads_somewhere():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md"), *ROOT.glob("examples/*/README.md")]
+    links = [(page, target) for page in pages for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())]
+    assert links
+    assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("command", ["driver", "webhook", "controller", "demo", "crds", "check cel"])
+def test_every_command_explains_itself(command):
+    done = subprocess.run(
+        [sys.executable, "-m", "fairlead", *command.split(), "--help"], capture_output=True, text=True, check=True
+    )
+    assert "Usage" in done.stdout
