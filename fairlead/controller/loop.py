@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.controller import plan, recovery, requests, settings, tidy
+from fairlead.controller import plan, recovery, requests, tidy
 from fairlead.controller.commit import Committer
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
@@ -35,6 +35,10 @@ from fairlead.kube.objects import ObjectMeta
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
+# After a decision that let nobody in, the next one that nobody asked for waits this many times as long as it took: others'
+# comings and goings may cost no more than a fiftieth of a core, as far as that delays nobody by more than a second.
+PATIENCE = 50
+PATIENCE_MAX_S = 1.0
 
 Decide = Callable[[Snapshot, float], Plan]
 
@@ -76,6 +80,7 @@ class Controller:
         self._waiting: dict[GangId, Waiting] = {}
         self._problems: set[str] = set()  # about Queues and Flavors, as last logged
         self._sweep_at = wall() + tidy.SWEEP_S
+        self._decide_at = 0.0  # not before this, unless somebody just asked
 
     async def run(self) -> None:
         """Until cancelled. Call `settle` afterwards."""
@@ -107,7 +112,7 @@ class Controller:
             self._sweep_at = now + tidy.SWEEP_S
             self._tidy.sweep()
         told = set(touched)
-        if self._state.decide:
+        if self._state.decide and (self._state.urgent or now >= self._decide_at):
             told |= self._decide_now(now)
         for gang_id in sorted(told):
             self._report(gang_id)
@@ -116,6 +121,8 @@ class Controller:
     async def _rest(self) -> None:
         """Until something changed or is due, and a moment longer."""
         due = [self._sweep_at, *self._deadlines.values()]
+        if self._state.decide:
+            due.append(self._decide_at)
         if (rested := self._setbacks.due()) is not None:
             due.append(rested)
         wait_s = max(0.0, min(due) - self._wall())
@@ -134,7 +141,7 @@ class Controller:
                 del self._deadlines[gang_id]
                 self._state.touch(gang_id)
         for gang_id in self._setbacks.expire(now, self._state.gangs):
-            self._state.decide = True
+            self._state.ask()
             self._state.touch(gang_id)
 
     # -- putting right ---------------------------------------------------------------------------------------------
@@ -142,7 +149,7 @@ class Controller:
     def _care(self, gang_id: GangId, now: float) -> None:
         """Whatever this gang needs apart from a decision."""
         gang = self._state.gangs.get(gang_id)
-        self._requests.pop(gang_id, None)
+        before = self._requests.pop(gang_id, None)
         self._running.pop(gang_id, None)
         self._deadlines.pop(gang_id, None)
         if gang is not None:
@@ -171,6 +178,8 @@ class Controller:
                 self._deadlines[gang_id] = max(deadline, now + 0.1)
             if requests.blocked(gang) is None and (asked := requests.request(gang, standing, labels)) is not None:
                 self._requests[gang_id] = asked
+                if not requests.same(asked, before):
+                    self._state.ask()
 
     async def _step(self, gang: Gang, step: recovery.Step) -> None:
         name = type(step).__name__
@@ -198,8 +207,8 @@ class Controller:
 
     def _decide_now(self, now: float) -> set[GangId]:
         """Decides and begins what was decided. Returns the gangs about which there is something new to say."""
-        self._state.decide = False
-        read = settings.read(self._state.queues.all(), self._state.flavors.all())
+        self._state.decide = self._state.urgent = False
+        read = self._state.settings()
         asking = [
             asked
             for gang_id, asked in self._requests.items()
@@ -217,7 +226,9 @@ class Controller:
         began = self._clock()
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):
             decided = self._decide(snapshot, now)
-        self._metrics.decide_seconds.observe(self._clock() - began)
+        took_s = self._clock() - began
+        self._metrics.decide_seconds.observe(took_s)
+        self._decide_at = 0.0 if decided.admissions else now + min(PATIENCE_MAX_S, PATIENCE * took_s)
         problems = {*read.problems, *decided.problems}
         for problem in sorted(problems - self._problems):
             log.warning("%s", problem)
@@ -313,7 +324,7 @@ class Controller:
 
         def over() -> None:
             self._busy.pop(gang_id, None)
-            self._state.decide = True
+            self._state.decide = True  # what it asked for in vain, others may get
             self._state.touch(gang_id)
 
         self._work.once(

@@ -1,8 +1,8 @@
 """Writing what is said of gangs and queues: Gang objects, Queue status, events.
 
 Exists apart from the decisions so that a slow or failing report never holds them up: what is to be said is noted, the
-newest wins, and workers write it. Not part of the protocol: nothing is decided from what is written here, except a gang's
-age. A status whose phase and reason stay the same is written at most every `QUIET_S`.
+newest wins, and workers write it a moment later. Not part of the protocol: nothing is decided from what is written here.
+A status whose phase and reason stay the same is written at most every `QUIET_S`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
+SOON_S = 0.2  # a gang passes quickly through its first phases: write the last of them
 WORKERS = 8
 PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
 
@@ -63,7 +64,7 @@ class Reporter:
                 wait_s = self._written_at.get(key, float("-inf")) + QUIET_S - self._clock()
                 self._queue.add_after(key, wait_s)
                 return
-        self._queue.add(key)
+        self._queue.add_after(key, SOON_S)
 
     def gone(self, gang: GangId) -> None:
         """The last member is gone: so is the Gang object."""

@@ -6,6 +6,7 @@ Exists so that the core's snapshot is made in one place. Pure. A gang with more 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -84,6 +85,21 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
         topology=gang.topology,
         placed_nodes=tuple(sorted(placed)),
         avoid=standing.avoid,
+    )
+
+
+def same(one: GangRequest | None, other: GangRequest | None) -> bool:
+    """Whether two requests get the same answer: a claim made meanwhile, under another key, changes nothing."""
+    if one is None or other is None:
+        return one is other
+    return _gist(one) == _gist(other)
+
+
+def _gist(asked: GangRequest) -> tuple[object, ...]:
+    return (
+        dataclasses.replace(asked, uid="", claims=(), members=()),
+        [(member.pod, member.needs) for member in asked.members],
+        [(claim.spec, claim.allocation) for claim in asked.claims],
     )
 
 

@@ -4,8 +4,8 @@ Exists so that a decision starts from tables that each change has already paid f
 then rebuilds the gangs that were touched. Writes nothing to the cluster.
 What is being written right now is *assumed*: an admission's devices and nodes count as taken from the decision until the
 watched copies show them, or until the admission is known to be undone.
-Tells apart what may change a decision (`decide`) from what only changes a report, so that a waiting gang costs nothing
-while nodes send heartbeats.
+Tells apart what asks for a decision now (`urgent`: settings, new requests), what may let a waiting gang in (`decide`:
+something was freed or added), and what only changes a report, so that a waiting gang costs little while others come and go.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import claims, gangs
+from fairlead.controller import claims, gangs, settings
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.nodes import NodeTable
@@ -34,8 +34,10 @@ class State:
         self.nodes = NodeTable()
         self.classes: dict[str, resource.DeviceClass] = {}
         self.gangs: dict[GangId, Gang] = {}
-        self.decide = True  # something changed that may change a decision
+        self.decide = True  # something changed that may let a gang in
+        self.urgent = True  # and somebody just asked for it
         self.wake = asyncio.Event()
+        self._settings: settings.Settings | None = None
         self._dirty: set[GangId] = set()
         self._assumed_claims: dict[str, resource.ResourceClaim] = {}  # by the key it was planned under
         self._assumed_pods: dict[str, str] = {}  # pod UID: node
@@ -62,8 +64,8 @@ class State:
         self.pods.subscribe(self._pod)
         self.templates.subscribe(self._template)
         self.namespaces.subscribe(self._namespace)
-        for settings in (self.queues, self.flavors):
-            settings.subscribe(self._setting)
+        for watch in (self.queues, self.flavors):
+            watch.subscribe(self._setting)
         self.gang_objects.subscribe(self._gang_object)
 
     def watches(self) -> tuple[Informer[Any], ...]:
@@ -101,6 +103,12 @@ class State:
                 self.gangs[gang] = seen
         return dirty
 
+    def settings(self) -> settings.Settings:
+        """Queues and Flavors, read again when one of them changed."""
+        if self._settings is None:
+            self._settings = settings.read(self.queues.all(), self.flavors.all())
+        return self._settings
+
     def touch(self, gang: GangId) -> None:
         """Look at this gang again, although nothing changed."""
         self._dirty.add(gang)
@@ -108,7 +116,7 @@ class State:
 
     def touch_all(self) -> None:
         self._dirty |= set(self.gangs)
-        self._matters()
+        self._matters(urgent=True)
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
@@ -153,9 +161,14 @@ class State:
 
     # -- handlers --------------------------------------------------------------------------------------------------
 
-    def _matters(self) -> None:
+    def _matters(self, *, urgent: bool = False) -> None:
         self.decide = True
+        self.urgent = self.urgent or urgent
         self.wake.set()
+
+    def ask(self) -> None:
+        """Decide now: somebody waits for the answer."""
+        self._matters(urgent=True)
 
     def _node(self, change: Change[core.Node]) -> None:
         if change.new is None:
@@ -183,7 +196,7 @@ class State:
         else:
             self.classes[change.key] = change.new
         self._dirty |= set(self.gangs)
-        self._matters()
+        self._matters(urgent=True)
 
     def _claim(self, change: Change[resource.ResourceClaim]) -> None:
         claim = change.object
@@ -193,9 +206,8 @@ class State:
                 self.inventory.drop_claim(uid)
             else:
                 self.inventory.set_claim(claim)
-        held = [c is not None and c.status.allocation is not None for c in (change.old, change.new)]
-        ours_to_make = claims.is_ours(claim) or names.POD_CLAIM_NAME in claim.metadata.annotations
-        if held[0] != held[1] or (not ours_to_make and (change.old is None or change.new is None)):
+        held, holds = (c is not None and c.status.allocation is not None for c in (change.old, change.new))
+        if held and not holds:
             self.decide = True
         for pod in self.pods.by_index("claim", change.key):
             self._dirty.add(gangs.gang_id(pod))
@@ -219,23 +231,24 @@ class State:
             if seen is not None and _may_be_member(seen):
                 self._dirty.add(gangs.gang_id(seen))
                 self.wake.set()
-        if change.old is None or change.new is None or _pod_facts(change.old) != _pod_facts(change.new):
-            self._matters()
+        if change.new is None or (pod.finished and not (change.old and change.old.finished)):
+            self._matters()  # its node has room again
 
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
         for pod in self.pods.by_index("template", change.key):
             self._dirty.add(gangs.gang_id(pod))
-            self._matters()
+            self.wake.set()
 
     def _namespace(self, change: Change[core.Namespace]) -> None:
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.labels != new.metadata.labels:
             self._dirty |= {gang for gang in self.gangs if gang[0] == change.key}
-            self._matters()
+            self._matters(urgent=True)
 
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
-            self._matters()
+            self._settings = None
+            self._matters(urgent=True)
 
     def _gang_object(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None:
@@ -247,17 +260,6 @@ class State:
 def _node_facts(node: core.Node) -> tuple[object, ...]:
     """What of a node can change a decision; heartbeats do not."""
     return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
-
-
-def _pod_facts(pod: core.Pod) -> tuple[object, ...]:
-    return (
-        pod.spec.node_name,
-        pod.spec.scheduling_gates,
-        pod.finished,
-        pod.metadata.deletion_timestamp is None,
-        pod.metadata.annotations,
-        pod.metadata.labels.get(names.QUEUE),
-    )
 
 
 def _may_be_member(pod: core.Pod) -> bool:

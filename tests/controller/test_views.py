@@ -225,6 +225,18 @@ def test_more_members_than_the_size_are_asked_for_after_the_gang_stands():
     assert asked.placed_nodes == ("n1", "n1")
 
 
+def test_a_claim_that_was_made_meanwhile_does_not_make_it_another_request():
+    standing = requests.Standing()
+    first = requests.request(view(pod("p")), standing, {})
+    made = requests.request(view(pod("p", claim="c"), objects=Objects([claim("c", "p")])), standing, {})
+    assert first is not None
+    assert made is not None
+    assert first.claims[0].key != made.claims[0].key
+    assert requests.same(first, made)
+    assert not requests.same(first, None)
+    assert not requests.same(first, requests.request(view(pod("q")), standing, {}))
+
+
 # -- recovery -------------------------------------------------------------------------------------------------------
 
 
