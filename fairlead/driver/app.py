@@ -30,6 +30,7 @@ from fairlead.driver.ledger import Ledger
 from fairlead.driver.metrics import Metrics
 from fairlead.driver.prepare import Preparer, Recovery
 from fairlead.driver.publisher import Publisher
+from fairlead.driver.selfcheck import SelfCheck
 from fairlead.driver.service import DraService, HealthService, Plugin, RegistrationService
 from fairlead.driver.slices import Built, Layout
 from fairlead.driver.sockets import Places
@@ -119,9 +120,13 @@ async def _run(
         metrics.published(types, sum(1 for device in built.devices if device.taints))
         publisher.publish(built.slices)
 
+    def dead() -> str | None:
+        """Liveness: why a restart would help."""
+        return check.problem
+
     def unwell() -> str | None:
         """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
-        return registration.problem or publisher.problem
+        return registration.problem or publisher.problem or hardware.problem
 
     metrics = Metrics()
     hardware = Hardware(
@@ -144,6 +149,7 @@ async def _run(
         store=cdi.Store(options.cdi_dir),
         inventory=lambda: hardware.inventory,
         partitionable=hardware.partitionable,
+        unusable=hardware.unusable,
         mounts=await threads.run(libraries.find, options.driver_root, hardware.inventory.driver_version),
     )
     publisher = Publisher(
@@ -153,6 +159,8 @@ async def _run(
     plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
+
+    check = SelfCheck(places)
 
     async with turns.hold(timeout_s=60.0):
         recovery = await threads.run(preparer.recover)
@@ -164,13 +172,14 @@ async def _run(
     publish(hardware.built)
 
     async with (
-        probes.serve(options.metrics_bind, ready=unwell, health=lambda: hardware.problem, registry=metrics.registry),
+        probes.serve(options.metrics_bind, ready=unwell, health=dead, registry=metrics.registry),
         _serving(places, plugin, registration, hardware.board, shared=options.pod_uid is not None),
         asyncio.TaskGroup() as group,
     ):
         group.create_task(publisher.run())
         group.create_task(hardware.watch(publish))
         group.create_task(sweeper.run())
+        group.create_task(check.run())
         await publisher.published.wait()
         log.info(
             "serving",

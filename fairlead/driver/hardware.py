@@ -85,6 +85,10 @@ class Hardware:
         """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
         return self._partitionable
 
+    def unusable(self, uuid: str) -> str | None:
+        """Why a GPU cannot be given to anyone now: it is lost. One that needs a reset may still serve who has it."""
+        return next((fault.message for fault in self.ledger.get(uuid, ()) if fault.kind == "gpu-lost"), None)
+
     async def look(self, *, whole: bool = True) -> bool:
         """See everything now, or (not `whole`) only how the GPUs are, which is much cheaper than what they are.
 

@@ -55,7 +55,8 @@ def _nothing(step: str) -> None:
 
 
 class Preparer:
-    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs cut on demand.
+    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs cut on demand,
+    `unusable` why a GPU (by UUID) can be given to nobody.
 
     Safe to call from many threads. `recover` comes first, before any other thread.
     """
@@ -70,6 +71,7 @@ class Preparer:
         store: cdi.Store,
         inventory: Callable[[], Inventory],
         partitionable: Callable[[], frozenset[str]] = frozenset,
+        unusable: Callable[[str], str | None] | None = None,
         mounts: Iterable[Mount] = (),
         at: Callable[[str], None] = _nothing,
     ) -> None:
@@ -80,6 +82,7 @@ class Preparer:
         self._store = store
         self._inventory = inventory
         self._partitionable = partitionable
+        self._unusable = unusable
         self._mounts = tuple(mounts)
         self._at = at
         self._claims = KeyedLocks()
@@ -184,6 +187,12 @@ class Preparer:
             inventory=self._inventory(),
             partitionable=self._partitionable(),
         )
+        for device in planned:
+            if self._unusable is not None and (why := self._unusable(device.gpu_uuid)) is not None:
+                raise ClaimError(
+                    f"{claims.describe(claim)}: {device.device} cannot be used: {why}; delete the pod so that it is "
+                    "placed again, or tolerate nothing and let its taint do so"
+                )
         record = ClaimRecord(
             uid=claim.metadata.uid,
             namespace=claim.metadata.namespace,

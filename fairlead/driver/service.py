@@ -96,6 +96,8 @@ class Plugin:
         self, operation: str, wanted: Iterable[ClaimRef], one: Callable[[ClaimRef], Awaitable[T]]
     ) -> dict[str, T | str]:
         refs = list({ref.uid: ref for ref in wanted}.values())
+        if not refs:
+            return {}  # a probe
         with self._metrics.call(operation), logs.operation(log, operation, claims=len(refs)):
             answers = await asyncio.gather(*(self._answer(operation, ref, one) for ref in refs))
         return dict(zip((ref.uid for ref in refs), answers, strict=True))

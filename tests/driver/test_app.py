@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 import aiohttp
 import pytest
 
-from fairlead.driver import faultfile, protocol
+from fairlead.driver import faultfile, protocol, sockets
 from fairlead.driver.app import DriverOptions, run
 from fairlead.driver.backends import BackendSpecError
 from fairlead.driver.profile import ProfileError
+from fairlead.driver.selfcheck import SelfCheck
 from fairlead.driver.sockets import SocketError
 from fairlead.driver.testing import Kubelet, claim
 from fairlead.kube.client import Client
@@ -148,6 +149,19 @@ class TestRegistration:
             assert await ready() == (503, "kubelet refused to register gpu.fairlead.dev: name is taken\n")
             await kubelet.registration.NotifyRegistrationStatus(pb2.RegistrationStatus(plugin_registered=True))
             assert await ready() == (200, "ok\n")
+
+    async def test_a_socket_that_was_removed_is_a_reason_to_restart(self, cluster: Cluster) -> None:
+        places = sockets.places(
+            driver="gpu.fairlead.dev",
+            plugins_dir=cluster.options.plugins_dir,
+            registry_dir=cluster.options.registry_dir,
+            pod_uid=None,
+        )
+        check = SelfCheck(places)
+        async with cluster.driver():
+            assert await check.check() is None
+            places.dra.unlink()
+            assert f"{places.dra}: the driver's own socket does not answer" in str(await check.check())
 
     async def test_sockets_are_private_and_gone_after_a_clean_stop(self, cluster: Cluster) -> None:
         dra = cluster.path / "plugins/gpu.fairlead.dev/dra.sock"
@@ -459,6 +473,27 @@ class TestSlices:
             await cluster.until(well)
             [stored] = await cluster.slices()
             assert stored["spec"]["pool"]["generation"] == 1
+
+    async def test_a_lost_gpu_is_given_to_nobody_new_and_its_claims_are_answered(self, cluster: Cluster) -> None:
+        faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
+        old, new = await cluster.allocate("gpu-1", name="old"), await cluster.allocate("gpu-2", name="new")
+
+        async def tainted() -> bool:
+            [stored] = await cluster.slices()
+            return sum(1 for device in stored["spec"]["devices"] if device.get("taints")) == 2
+
+        async with (
+            cluster.driver(hardware_interval_s=0.02),
+            Kubelet.connect(cluster.registration) as kubelet,
+        ):
+            before = await kubelet.prepare(old)
+            faultfile.inject(faults, 1, lost=True)
+            faultfile.inject(faults, 2, lost=True)
+            await cluster.until(tainted)
+            assert await kubelet.prepare(old) == before
+            error = (await kubelet.prepare(new))[new.metadata.uid].error
+            assert "gpu-2 cannot be used: the GPU has fallen off the bus; delete the pod" in error
+            assert (await kubelet.unprepare(old))[old.metadata.uid].error == ""
 
     async def test_slices_stay_when_the_driver_stops(self, cluster: Cluster) -> None:
         async with cluster.driver():
