@@ -40,6 +40,10 @@ ManagedDrivers = Annotated[
     list[str] | None,
     typer.Option("--managed-driver", help=f"DRA driver whose devices Fairlead allocates. Default: {names.DRIVER}."),
 ]
+DynamicMig = Annotated[
+    bool,
+    typer.Option("--dynamic-mig", help="Offer every MIG placement of GPUs that are not cut, and cut them on demand."),
+]
 LogFormat = Annotated[Literal["json", "text"], typer.Option("--log-format", help="Form of the log lines.")]
 LogLevel = Annotated[
     Literal["ERROR", "WARNING", "INFO", "DEBUG"], typer.Option("--log-level", help="Least level shown.")
@@ -78,6 +82,7 @@ def driver(
         str | None,
         typer.Option(help="This pod's UID: sockets get names of their own for rolling updates.", envvar="POD_UID"),
     ] = None,
+    dynamic_mig: DynamicMig = False,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -95,9 +100,50 @@ def driver(
         cdi_dir=cdi_dir,
         driver_root=driver_root,
         pod_uid=pod_uid,
+        dynamic_mig=dynamic_mig,
         metrics_bind=metrics_bind,
     )
     programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+@app.command()
+def devices(
+    backend: Annotated[str, typer.Option(help="nvml, or simulated:PROFILE.")] = "nvml",
+    dynamic_mig: DynamicMig = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="table, yaml or json.")] = "table",
+) -> None:
+    """Show the devices that a driver on this node would publish."""
+    from fairlead.cli.devices import devices as show
+
+    if output not in {"table", "yaml", "json"}:
+        raise typer.BadParameter(f"{output!r}: write table, yaml or json", param_hint="--output")
+    raise typer.Exit(show(backend, dynamic_mig=dynamic_mig, output=output))
+
+
+@app.command()
+def record(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: print it.")] = None,
+    backend: Annotated[str, typer.Option(help="nvml, or simulated:PROFILE.")] = "nvml",
+    uuids: Annotated[bool, typer.Option("--uuids", help="Keep the GPUs' UUIDs.")] = False,
+) -> None:
+    """Write this node as a profile, to simulate it elsewhere."""
+    from fairlead.cli.devices import record as write
+
+    raise typer.Exit(write(backend, output=output, uuids=uuids))
+
+
+@app.command()
+def fault(
+    device: Annotated[str, typer.Argument(help="A whole GPU, such as gpu-3; with --mend also `all`.")],
+    plugins_dir: Annotated[Path, typer.Option(help="The --plugins-dir of the driver on simulated hardware.")],
+    xid: Annotated[int | None, typer.Option(help="Report this Xid.")] = None,
+    lost: Annotated[bool, typer.Option("--lost", help="Let it fall off the bus.")] = False,
+    mend: Annotated[bool, typer.Option("--mend", help="Make it well again.")] = False,
+) -> None:
+    """Break a simulated GPU, or make it well again."""
+    from fairlead.cli.devices import fault as inject
+
+    raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, mend=mend))
 
 
 @app.command()

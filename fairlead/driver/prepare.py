@@ -191,7 +191,7 @@ class Preparer:
             if self._unusable is not None and (why := self._unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
                     f"{claims.describe(claim)}: {device.device} cannot be used: {why}; delete the pod so that it is "
-                    "placed again, or tolerate nothing and let its taint do so"
+                    "placed again"
                 )
         record = ClaimRecord(
             uid=claim.metadata.uid,
