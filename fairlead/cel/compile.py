@@ -49,7 +49,7 @@ _SURE: Final = frozenset(
         "timestamp",
         "duration",
         "opaque",
-            "type",
+        "type",
     }
 )
 

@@ -154,6 +154,7 @@ _NOMINAL: Final = frozenset(
     ]
 )
 _CHECK: Final = fixed(350_000)
+_VALUES_MAX: Final = fixed(48)  # of all attributes of a device, list elements counted
 _O1_EQUALITY: Final = frozenset({t.QUANTITY, t.SEMVER, t.IP, t.CIDR})
 
 
@@ -165,6 +166,8 @@ def _kubernetes(
         return Charge(ONE)
     if name == "check":
         return Charge(_CHECK)
+    if name == "includes":
+        return Charge(_VALUES_MAX)
     if name == "url":
         return Charge(_size(args[0]).scaled(_PER_CHARACTER), _size(args[0]))
     if name == "_==_" and args[0].type == args[1].type:
