@@ -11,6 +11,7 @@ from typing import Any
 import re2
 
 from fairlead.sandbox.apiserver.crds import jsonpath, rules
+from fairlead.sandbox.apiserver.crds.rulecost import most_elements
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -139,7 +140,9 @@ def _path(text: str | None, path: str) -> Iterator[FieldError]:
         yield invalid(path, text, str(error))
 
 
-def _schema(schema: Any, path: str, *, root: bool = False, logical: bool = False) -> Iterator[FieldError]:
+def _schema(
+    schema: Any, path: str, *, root: bool = False, logical: bool = False, places: int = 1
+) -> Iterator[FieldError]:
     """Structural: every value has a type, combinators only constrain. `logical`: inside allOf, anyOf, oneOf, not."""
     if not isinstance(schema, dict):
         yield invalid(path, schema, "must be a schema")
@@ -174,13 +177,15 @@ def _schema(schema: Any, path: str, *, root: bool = False, logical: bool = False
             )
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    yield from rules.complaints(schema, path, root=root)
+    yield from rules.complaints(schema, path, root=root, places=places)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _schema(inner, f"{path}.properties[{name}]", logical=logical)
+        yield from _schema(inner, f"{path}.properties[{name}]", logical=logical, places=places)
+    many = places * (most_elements(schema) or 1)
     if isinstance(schema.get("additionalProperties"), dict):
-        yield from _schema(schema["additionalProperties"], f"{path}.additionalProperties", logical=logical)
+        inner = schema["additionalProperties"]
+        yield from _schema(inner, f"{path}.additionalProperties", logical=logical, places=many)
     if isinstance(schema.get("items"), dict):
-        yield from _schema(schema["items"], f"{path}.items", logical=logical)
+        yield from _schema(schema["items"], f"{path}.items", logical=logical, places=many)
     elif isinstance(schema.get("items"), list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     for key in ("allOf", "anyOf", "oneOf"):

@@ -16,8 +16,9 @@ from fairlead.cel import CompileError, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
 from fairlead.sandbox.apiserver.crds.celtypes import bind, changes, environment
+from fairlead.sandbox.apiserver.crds.rulecost import RULE_LIMIT, cost_of, too_dear
 from fairlead.sandbox.apiserver.kinds.base import Json
-from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, invalid, required
+from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, forbidden, invalid, required
 
 NOT_CHECKED = FieldError(
     ErrorType.INVALID,
@@ -90,8 +91,8 @@ def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
     return None if node.empty else node
 
 
-def complaints(schema: Json, path: str, *, root: bool) -> Iterator[FieldError]:
-    """What is wrong with the rules of this very schema (not of those below)."""
+def complaints(schema: Json, path: str, *, root: bool, places: int = 1) -> Iterator[FieldError]:
+    """What is wrong with the rules of this very schema (not of those below), which may stand in so many places."""
     given = schema.get("x-kubernetes-validations") or []
     env = environment(schema, root=root) if given else None
     for index, raw in enumerate(given):
@@ -99,12 +100,20 @@ def complaints(schema: Json, path: str, *, root: bool) -> Iterator[FieldError]:
         if not raw.get("rule", "").strip():
             yield required(f"{here}.rule", "rule is not specified")
             continue
-        for key, result in (("rule", t.BOOL), ("messageExpression", t.STRING)):
-            if raw.get(key) and env is not None:
-                try:
-                    compile_cel(raw[key], env, result=result)
-                except CompileError as error:
-                    yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
+        for key, result, what in (
+            ("rule", t.BOOL, "estimated rule cost"),
+            ("messageExpression", t.STRING, "estimated messageExpression cost"),
+        ):
+            if not raw.get(key) or env is None:
+                continue
+            try:
+                program = compile_cel(raw[key], env, result=result)
+            except CompileError as error:
+                yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
+                continue
+            complaint = too_dear(what, cost_of(program, schema, places), RULE_LIMIT)
+            if complaint:
+                yield forbidden(f"{here}.{key}", complaint)
 
 
 def check(new: Any, old: Any, node: Node, path: str = "") -> Iterator[FieldError]:

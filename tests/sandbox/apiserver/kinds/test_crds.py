@@ -28,7 +28,7 @@ def definition(spec: dict[str, Any], **version: Any) -> dict[str, Any]:
 
 async def define(api: Served, spec: dict[str, Any], **version: Any) -> None:
     code, answer = await api.post(CRDS, definition(spec, **version))
-    assert code == 201, answer
+    assert code == 201, str(answer)
 
 
 def thing(name: str = "t", **spec: Any) -> dict[str, Any]:
@@ -118,10 +118,15 @@ async def test_what_the_schema_does_not_know_is_dropped_and_what_it_defaults_is_
 
 async def test_a_transition_rule_waits_for_an_old_value(api: Served) -> None:
     rule = {"rule": "self >= oldSelf", "message": "may only grow", "reason": "FieldValueForbidden"}
-    items = {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}, "v": {"type": "integer"}}}
+    items = {
+        "type": "object",
+        "required": ["k"],
+        "properties": {"k": {"type": "string", "maxLength": 20}, "v": {"type": "integer"}},
+    }
     immutable = {"rule": "self.v == oldSelf.v", "messageExpression": "'v of ' + self.k + ' is immutable'"}
     listed = {
         "type": "array",
+        "maxItems": 10,
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["k"],
         "items": {**items, "x-kubernetes-validations": [immutable]},
@@ -163,6 +168,19 @@ async def test_a_rule_about_a_field_that_is_not_there_is_refused(api: Served) ->
         "spec.versions[0].schema.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "
         "\"self.wieght > 1\": compilation failed: 1:5: undefined field 'wieght'"
     )
+
+
+async def test_a_rule_that_could_cost_too_much_is_refused(api: Served) -> None:
+    rule = {"rule": "self.all(x, self.all(y, x == y))"}
+    items: dict[str, Any] = {"type": "array", "items": {"type": "string"}, "x-kubernetes-validations": [rule]}
+    complaint = (await api.refused(CRDS, definition({"properties": {"l": items}})))[0]
+    assert complaint.endswith(
+        "properties[l].x-kubernetes-validations[0].rule: Forbidden: estimated rule cost exceeds budget by factor of more "
+        "than 100x (try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and "
+        "strings are declared)"
+    )
+    items |= {"maxItems": 10, "items": {"type": "string", "maxLength": 20}}
+    await define(api, {"properties": {"l": items}})
 
 
 async def test_status_is_written_apart_and_counted_out_of_the_generation(api: Served) -> None:
