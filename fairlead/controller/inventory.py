@@ -19,6 +19,7 @@ from fairlead.controller.inventory_changes import ChangeLog
 from fairlead.controller.inventory_device import Device, Sharer, Use
 from fairlead.controller.inventory_pool import Pool, SliceEntry
 from fairlead.controller.model import DeviceRef
+from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
     from fairlead.controller.model import Amount
@@ -265,6 +266,15 @@ def _held(result: resource.DeviceRequestAllocationResult) -> HeldDevice:
         admin=bool(result.admin_access),
         whole=result.share_id is None,
         consumed=tuple(
-            (qualified(name, result.driver), amount(value)) for name, value in sorted(result.consumed_capacity.items())
+            (qualified(name, result.driver), _measured(value))
+            for name, value in sorted(result.consumed_capacity.items())
         ),
     )
+
+
+def _measured(value: str | int) -> Amount:
+    """0 for what is no quantity: whoever wrote it, the rest of the claim still counts."""
+    try:
+        return amount(value)
+    except QuantityError:
+        return 0

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from fairlead.controller import nodes_selector
 from fairlead.controller.inventory_changes import ChangeLog
-from fairlead.kube.quantity import Quantity
+from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
     from fairlead.kube import core
@@ -84,7 +84,11 @@ def _add(total: dict[str, int], requests: Mapping[str, str | int]) -> None:
 
 
 def _milli(value: str | int) -> int:
-    return Quantity.of(value).scaled(-3)
+    """In thousandths; 0 for what is no quantity (the API server lets none through, an old object might hold one)."""
+    try:
+        return Quantity.of(value).scaled(-3)
+    except QuantityError:
+        return 0
 
 
 def _host_ports(spec: core.PodSpec) -> Iterator[Port]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.inventory_device import Device
-    from fairlead.controller.model import Admission, Amount
+    from fairlead.controller.model import Admission, Amount, ClaimRequest
 
 _NOTHING: Mapping[str, Amount] = MappingProxyType({})
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
@@ -68,6 +68,7 @@ class _Decision:
         self.units: dict[str, list[Unit]] = {}  # by gang id
         self.failed: dict[object, Outcome] = {}
         self.taken_by: dict[Device, tuple[str, str]] = {}
+        self.given: dict[str, str] = {}  # key of each claim allocated by this decision: gang
         self.admissions: list[Admission] = []
         self.waiting: list[tuple[GangRequest, str | None, int, Reason | Outcome]] = []
         self.position = 0
@@ -144,6 +145,9 @@ class _Decision:
     def _consider(self, entry: Entry) -> Reason | Outcome | None:
         """Admit the gang (None), or say why not."""
         gang, queue = entry.gang, entry.queue
+        for claim in gang.claims:
+            if claim.key in self.given:
+                return _shared(claim, self.given[claim.key])
         banned: list[str] = []
         blocked: Reason | None = None
         while True:
@@ -189,6 +193,9 @@ class _Decision:
                     if not pick.ask.admin:
                         devices += 1
                         self.taken_by[pick.device] = (gang.id, queue.name)
+        for claim in gang.claims:
+            if claim.allocation is None:
+                self.given[claim.key] = gang.id
         queue.charge(charge, devices)
         queue.admitted += 1
         self.admissions.append(admission(gang, queue.name, placed, self.snapshot.classes, self.share_ids))
@@ -283,6 +290,14 @@ def _gathering(gang: GangRequest, present: int) -> Reason:
         code=Code.GATHERING,
         message=f"{present} of {gang.size} pods of the gang exist",
         advice=f"create the other {max(gang.size - present, 0)}, or lower the gang's size",
+    )
+
+
+def _shared(claim: ClaimRequest, gang: str) -> Reason:
+    return Reason(
+        code=Code.CLAIM_BEING_ALLOCATED,
+        message=f"ResourceClaim {claim} is shared with gang {gang}, for which it is being allocated",
+        advice="it is considered again as soon as that is written",
     )
 
 

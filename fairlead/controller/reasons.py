@@ -19,6 +19,7 @@ class Code(StrEnum):
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_FOR_NAMESPACE = "QueueNotForNamespace"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
+    CLAIM_BEING_ALLOCATED = "ClaimBeingAllocated"  # another gang of this plan allocates a claim that it shares
     OVER_LIMIT = "OverQueueLimit"
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running

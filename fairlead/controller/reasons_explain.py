@@ -66,7 +66,7 @@ class Explainer:
         code = self._code(outcome, ever, worst, willing, shortages)
         return Reason(
             code=code,
-            message=self._message(code, gang, unit, shortages, worst, willing),
+            message=self._message(code, gang, units, unit, shortages, worst, willing),
             advice=_advice(code, worst),
             could_ever_fit=ever,
             requests=shortages,
@@ -219,6 +219,7 @@ class Explainer:
         self,
         code: Code,
         gang: GangRequest,
+        units: Sequence[Unit],
         unit: Unit,
         shortages: tuple[RequestShortage, ...],
         worst: Census | None,
@@ -227,29 +228,35 @@ class Explainer:
         count = len(gang.members)
         pods = f"its {count} pods" if count > 1 else "its pod"
         wanted = sum(claim.least for claim in unit.shape.claims)
-        each = (
-            f"{wanted} device{'s' if wanted != 1 else ''}{' per pod' if count > 1 and len(unit.members) == 1 else ''}"
-        )
-        free = f"{worst.free} free on {worst.nodes} nodes" if worst is not None else "none asked"
-        if code is Code.SEARCH_ENDED:
-            return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
-        if code is Code.NO_NODE:
-            return f"no node takes {pods}: {len(self._sites.all) - len(willing)} of {len(self._sites.all)} nodes are ruled out by what the pod needs beside devices"
-        if code is Code.SELECTOR_ERROR:
-            return f"a selector failed on devices that {pods} might have used, and the others do not suffice ({each}; {free})"
-        if code is Code.POOL_INCOMPLETE:
-            return (
-                f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
-            )
+        each = f"{_plural(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
+        free = f"{worst.free} free on {_plural(worst.nodes, 'node')}" if worst is not None else "none asked"
+        match code:
+            case Code.SEARCH_ENDED:
+                return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
+            case Code.NO_NODE:
+                known = len(self._sites.all)
+                return (
+                    f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
+                    "the pod needs besides devices"
+                )
+            case Code.SELECTOR_ERROR:
+                return (
+                    f"a selector failed on devices that {pods} might have used, and the others do not suffice "
+                    f"({each}; {free})"
+                )
+            case Code.POOL_INCOMPLETE:
+                return f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
         short = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
-        missing = (
-            f"request {short.request} wants {short.wanted} on one node, the best node has {short.per_node_best}"
-            if short is not None
-            else f"{wanted * count} wanted in all"
-        )
+        total = sum(other.shape.least for other in units if other.shape is unit.shape)
+        if short is not None:
+            missing = f"request {short.request} wants {short.wanted} on one node, the best node has {short.per_node_best} free"
+        elif worst is not None and worst.free < total:
+            missing = f"{total} wanted, {free}, {total - worst.free} missing"
+        else:
+            missing = f"{total} wanted, {free}, but not together where the pods need them"
         if code is Code.NEVER_FITS:
-            return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}, {missing}"
-        return f"not enough free devices for {pods}: {each}, {missing}; {free}"
+            return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}; {missing}"
+        return f"not enough free devices for {pods}, {each}: {missing}"
 
     def _holders(self, unit: Unit, worst: Census | None) -> tuple[Holder, ...]:
         if worst is None:
@@ -263,6 +270,10 @@ class Explainer:
         return tuple(
             Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in ordered[:HOLDERS_MAX]
         )
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _on_bad_nodes(shortage: RequestShortage) -> int:

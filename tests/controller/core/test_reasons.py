@@ -97,3 +97,22 @@ def test_no_nodes_at_all_is_said():
     why = reason(World().decide(gang("job", 1, ONE)))
     assert why.code in {Code.NO_NODE, Code.NEVER_FITS}
     assert str(why)
+
+
+def test_the_sentence_names_how_many_devices_are_missing():
+    plan = h100_world(2).decide(gang("a", 12, ONE, created=1.0), gang("b", 12, ONE, created=2.0))
+    assert plan.waiting[0].reason.message == (
+        "not enough free devices for its 12 pods, 1 device each: 12 wanted, 4 free on 1 node, 8 missing"
+    )
+
+
+def test_a_claim_that_two_gangs_share_is_allocated_once():
+    world = h100_world(1)
+    first, second = (gang(name, 1, ONE, created=created) for name, created in (("first", 1.0), ("second", 2.0)))
+    claims = first.claims
+    second = replace(
+        second, claims=claims, members=tuple(replace(one, claims=first.members[0].claims) for one in second.members)
+    )
+    plan = world.decide(first, second)
+    assert [entry.name for entry in plan.admissions] == ["first"]
+    assert plan.waiting[0].reason.code is Code.CLAIM_BEING_ALLOCATED
