@@ -23,9 +23,10 @@ from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import Raw
-from fairlead.sandbox import controllers, files, manifests, programs
+from fairlead.sandbox import controller_manager, files, manifests, programs
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
 from fairlead.sandbox.programs import Mode, Program, Programs
 from fairlead.sandbox.scheduler.loop import Scheduler
@@ -60,7 +61,7 @@ class ClusterOptions:
     seed: int = 0
     log_level: str = "INFO"
     times: NodeTimes = field(default_factory=NodeTimes)
-    controllers: controllers.ControllerOptions = field(default_factory=controllers.ControllerOptions)
+    manager: ManagerOptions = field(default_factory=ManagerOptions)
     scheduler_backoff_s: tuple[float, float] = (1.0, 10.0)
     webhook: Mapping[str, Any] = field(default_factory=dict)
     controller: Mapping[str, Any] = field(default_factory=dict)
@@ -96,7 +97,7 @@ class Cluster:
             path = self.options.workdir / "kubeconfigs" / f"{name}.yaml"
             path.parent.mkdir(parents=True, exist_ok=True)
             # The loops that furnish and empty namespaces are several accounts in Kubernetes, one here.
-            groups = ("system:masters",) if user == controllers.account("namespace-controller") else ()
+            groups = ("system:masters",) if user == controller_manager.account("namespace-controller") else ()
             path.touch(mode=0o600)
             path.write_text(self.server.kubeconfig(user, groups=groups, extra=dict(extra or {})))
             self._configs[identity] = path
@@ -152,10 +153,10 @@ class Cluster:
         group = await stack.enter_async_context(_Background())
         ready = asyncio.Event()
         group.start(
-            controllers.run(
+            controller_manager.run(
                 self.kubeconfig,
                 ca_pem=self.server.ca_pem.decode(),
-                options=options.controllers,
+                options=options.manager,
                 ready=ready,
             ),
             "controller-manager",

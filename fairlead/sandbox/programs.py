@@ -125,6 +125,8 @@ class _Process:
         await asyncio.gather(*waiting, return_exceptions=True)
         if self.is_ready.is_set() and not self.exited.is_set():
             return
+        if self.status is None and self.exited.is_set():
+            raise ProgramError(f"{self.name}: the program host ended; see host.log beside {self.log}")
         what = f"ended with status {self.status}" if self.exited.is_set() else f"is not ready after {timeout_s:.0f} s"
         raise ProgramError(f"{self.name} {what}; its log {self.log} ends with:\n{_tail(self.log)}")
 
@@ -195,6 +197,9 @@ class _Host:
             host=self, name=name, log=self._log_dir / f"{name.replace(' ', '-')}.log", id=f"{name} #{self._serial}"
         )
         self._processes[made.id] = made
+        if self._reader is None or self._reader.done():
+            made.exited.set()  # the host is gone: `ready` will say so
+            return made
         self._send(
             {
                 "op": "start",
@@ -208,6 +213,7 @@ class _Host:
         return made
 
     def signal(self, process_id: str, number: int) -> None:
+        """Sent by the host, which knows whose child is still there."""
         self._send({"op": "signal", "id": process_id, "number": int(number)})
 
     def _send(self, order: dict[str, Any]) -> None:

@@ -21,14 +21,14 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec, NodeTimes
-from fairlead.sandbox.controllers import ControllerOptions
+from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.loop import RECONNECT
 from fairlead.sandbox.objects import Obj, phase_of, results_of
 
 POLL_S = 0.02
 FOREVER = ("sleep", "infinity")
 FAST = NodeTimes(lease_s=1.0, wiping_delay_s=1.0, reconcile_s=1.0)
-FAST_CONTROLLERS = ControllerOptions(job_backoff_s=0.2, node_grace_s=1.5, node_eviction_s=0.2)
+FAST_MANAGER = ManagerOptions(job_backoff_s=0.2, node_grace_s=1.5, node_eviction_s=0.2)
 
 
 @contextlib.asynccontextmanager
@@ -36,7 +36,7 @@ async def cluster(*nodes: NodeSpec, **options: Any) -> AsyncIterator[Cluster]:
     """A cluster with short patience, in a directory of its own that goes away with it."""
     chosen: dict[str, Any] = {
         "times": FAST,
-        "controllers": FAST_CONTROLLERS,
+        "manager": FAST_MANAGER,
         "scheduler_backoff_s": (0.1, 1.0),
     } | options
     with tempfile.TemporaryDirectory(prefix="fl-") as path:

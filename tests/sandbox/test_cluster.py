@@ -22,7 +22,9 @@ from fairlead.kube.resources import (
     VALIDATING_POLICY_BINDINGS,
 )
 from fairlead.sandbox.cluster import Cluster, NodeSpec
+from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
+from fairlead.sandbox.programs import ProgramError
 from fairlead.sandbox.testing import View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]
@@ -204,3 +206,49 @@ async def test_pods_outlive_no_job_that_is_deleted_with_them(stock: Stock) -> No
         return await view.all(PODS, "default") == []
 
     await until(gone)
+
+
+async def test_an_evicted_pod_of_a_job_is_replaced_and_its_claim_freed(stock: Stock) -> None:
+    made, view = stock
+    await made.apply([template("one"), job("j", pod("x", claim="one", command=("sleep", "infinity")), size=1)])
+
+    async def running() -> Any:
+        pods = [p for p in await view.all(PODS, "default") if phase_of(p) == "Running"]
+        return pods[0]["metadata"]["name"] if pods else None
+
+    first = await until(running)
+    await view.client.evict(first, "default")
+
+    async def replaced() -> bool:
+        return await running() not in {None, first}
+
+    await until(replaced)
+    await view.gone(PODS, first)
+
+    async def one_claim() -> bool:
+        return len(await view.claims()) == 1
+
+    await until(one_claim)
+
+
+async def test_a_program_that_cannot_start_says_why_and_where_its_log_is() -> None:
+    with pytest.raises(ProgramError, match=r"(?s)driver n ended with status 1; its log .*no-such-profile"):
+        async with cluster(NodeSpec("n", "no-such-profile"), run_programs=False):
+            pass
+
+
+async def test_the_claim_controllers_client_can_be_as_slow_as_the_real_one() -> None:
+    manager = ManagerOptions(qps=5.0, burst=1)
+    async with (
+        cluster(NodeSpec("n"), run_programs=False, install=False, manager=manager) as made,
+        made.client() as client,
+    ):
+        view = View(client)
+        began_s = time.monotonic()
+        await made.apply([template("one"), *(pod(f"p{i}", claim="one") for i in range(5))])
+
+        async def all_made() -> bool:
+            return len(await view.claims()) == 5
+
+        await until(all_made)
+        assert time.monotonic() - began_s > 1.0  # two writes a pod, five a second

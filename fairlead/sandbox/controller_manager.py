@@ -27,7 +27,7 @@ Kubeconfig = Callable[[str], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControllerOptions:
+class ManagerOptions:
     """`qps` and `burst` limit each controller's client; the real default is 20 and 30, None is no limit."""
 
     qps: float | None = None
@@ -41,7 +41,7 @@ def account(name: str) -> str:
     return f"system:serviceaccount:kube-system:{name}"
 
 
-async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ControllerOptions, ready: asyncio.Event) -> None:
+async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event) -> None:
     """All loops, until cancelled."""
     async with contextlib.AsyncExitStack() as stack:
 
