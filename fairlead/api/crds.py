@@ -78,7 +78,7 @@ DEFINITIONS = (
             Rule(
                 path=("spec", "flavors", "[]"),
                 rule="!has(self.limit) || !has(self.deserved) || type(self.limit) != int || type(self.deserved) != int"
-                " || self.limit >= self.deserved",
+                " || int(self.limit) >= int(self.deserved)",
                 message="limit must not be below deserved",
             ),
         ),
