@@ -209,10 +209,13 @@ class Controller:
         """Decides and begins what was decided. Returns the gangs about which there is something new to say."""
         self._state.decide = self._state.urgent = False
         read = self._state.settings()
+        writing = {claim.key for admission in self._busy.values() if admission for claim in admission.claims}
         asking = [
             asked
             for gang_id, asked in self._requests.items()
-            if gang_id not in self._busy and not self._setbacks.resting(gang_id, now)
+            if gang_id not in self._busy
+            and not self._setbacks.resting(gang_id, now)
+            and not any(claim.key in writing for claim in asked.claims)
         ]
         snapshot = Snapshot(
             inventory=self._state.inventory,
@@ -236,6 +239,10 @@ class Controller:
         before = self._waiting
         self._waiting = {(waiting.namespace, waiting.name): waiting for waiting in decided.waiting}
         for admission in decided.admissions:
+            keys = {claim.key for claim in admission.claims}
+            if keys & writing:  # two gangs share a claim: the second waits until the first has it
+                continue
+            writing |= keys
             self._admit(admission)
         self._reporter.queues(decided.queues)
         self._metrics.note_queues(decided.queues)

@@ -272,3 +272,14 @@ async def test_a_pod_made_to_name_another_claim_after_it_was_bound_is_told_the_r
 
         await bench.until(lambda: named() == "late", "the wrong name is seen")
         await bench.until(lambda: named() == right, "the right one is named again")
+
+
+async def test_gangs_that_share_a_claim_get_it_one_after_the_other(bench: Bench):
+    await bench.claim("common", 2)
+    async with bench.controller():
+        pods = [f"p{number}" for number in range(5)]
+        await asyncio.gather(*(bench.pod(name, claim="common") for name in pods))
+        await bench.until(lambda: bench.running(pods), "all run")
+        (claim,) = bench.allocated()
+        assert {reference.name for reference in claim.status.reserved_for} == set(pods)
+        assert bench.watchdog.held == 2
