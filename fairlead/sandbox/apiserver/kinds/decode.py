@@ -11,6 +11,7 @@ import base64
 import binascii
 import re
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from fairlead.kube.quantity import Quantity
@@ -49,9 +50,24 @@ def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, un
             obj[name] = None  # stored as protobuf, which knows no empty list
         else:
             obj[name] = value
-    for name, field in schema.fields.items():
-        if name not in obj and name not in {"apiVersion", "kind"}:
-            _write_zero(obj, name, field)
+    for field in _always_written(schema.model):
+        if field.name not in obj:
+            _write_zero(obj, field)
+
+
+@cache
+def _always_written(model: str) -> tuple[Field, ...]:
+    """The fields that Go writes even when nobody set them: no omitempty, or structs by value."""
+    return tuple(
+        field
+        for name, field in schema_of(model).fields.items()
+        if name not in {"apiVersion", "kind"}
+        and (
+            field.value_struct
+            if not field.container and field.scalar == "struct" and field.ref == "V1ObjectMeta"
+            else field.required or field.value_struct
+        )
+    )
 
 
 def _omitted(value: Any, field: Field) -> bool:
@@ -64,29 +80,20 @@ def _omitted(value: Any, field: Field) -> bool:
     return value in ("", 0, False)
 
 
-def _write_zero(obj: Json, name: str, field: Field) -> None:
-    """Go writes what has no omitempty, and structs by value, even when nobody set them."""
-    if field.container:
-        if field.required:
-            obj[name] = None
-    elif field.scalar in {"time", "microtime"}:
-        if field.required or field.value_struct:
-            obj[name] = None
+def _write_zero(obj: Json, field: Field) -> None:
+    if field.container or field.scalar not in {"struct", *_ZERO}:
+        obj[field.name] = None
     elif field.scalar == "struct":
-        if field.value_struct or (field.required and field.ref != "V1ObjectMeta"):
-            obj[name] = zero(field.ref)
-    elif field.scalar == "any":
-        if field.required:
-            obj[name] = None
-    elif field.required:
-        obj[name] = _ZERO.get(field.scalar)
+        obj[field.name] = zero(field.ref)
+    else:
+        obj[field.name] = _ZERO[field.scalar]
 
 
 def zero(model: str) -> Json:
     """The zero value of a struct as Go prints it."""
     obj: Json = {}
-    for name, field in schema_of(model).fields.items():
-        _write_zero(obj, name, field)
+    for field in _always_written(model):
+        _write_zero(obj, field)
     return obj
 
 
