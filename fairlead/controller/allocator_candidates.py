@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory import Device, NodeDevices
     from fairlead.controller.inventory_ledger import Consumption
     from fairlead.controller.selectors import Selectors
+    from fairlead.kube.resource import DeviceTaint, DeviceTaintSelector
 
 REMEMBERED_MAX = 64  # filters per node
 
@@ -64,7 +65,7 @@ def _sift(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candidates
                 why, detail = Why.CAPACITY, f"{device.ref} is too small"
             elif device.shared:
                 found.consumption[device] = taken
-        if why is None and (taint := _untolerated(device, wanted)) is not None:
+        if why is None and (taint := _untolerated(device, wanted, node)) is not None:
             why = Why.TAINT
             found.tainted.append((device, taint))
         if why is None:
@@ -94,8 +95,30 @@ def _reject(device: Device, wanted: Filter, selectors: Selectors) -> tuple[Why |
     return None, ""
 
 
-def _untolerated(device: Device, wanted: Filter) -> str | None:
+def _untolerated(device: Device, wanted: Filter, node: NodeDevices) -> str | None:
     for taint in device.kind.taints:
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
-            return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+            return _shown(taint)
+    for rule in node.rules:
+        taint = rule.taint
+        if (
+            taint.effect in {"NoSchedule", "NoExecute"}
+            and _covers(rule.device_selector, device)
+            and not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations)
+        ):
+            return _shown(taint)
     return None
+
+
+def _covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
+    """A rule without a selector covers nothing (1.36 had it cover everything: k/k#141648)."""
+    return (
+        selector is not None
+        and selector.driver in {None, device.pool.driver}
+        and selector.pool in {None, device.pool.name}
+        and selector.device in {None, device.name}
+    )
+
+
+def _shown(taint: DeviceTaint) -> str:
+    return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

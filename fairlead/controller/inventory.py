@@ -34,9 +34,12 @@ LAYOUTS_MAX = 10_000  # remembered for sharing
 class NodeDevices:
     """The devices that a node can reach, in order, and the pools that would give more if they were whole and valid."""
 
-    __slots__ = ("cache", "devices", "labels", "local_only", "problems")
+    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules")
 
-    def __init__(self, pools: list[Pool], node: str, labels: Mapping[str, str]) -> None:
+    def __init__(
+        self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
+    ) -> None:
+        self.rules = rules
         self.labels = labels
         self.problems: list[Pool] = []
         self.local_only = True
@@ -94,6 +97,7 @@ class Inventory:
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._uses: dict[tuple[str, str], dict[str, Use]] = {}  # pool key: device name: use
         self._claims: dict[str, HeldClaim] = {}
+        self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
         self._pools_on: dict[str, dict[tuple[str, str], Pool]] = {}  # node name: pools with local devices there
         self._roaming: dict[tuple[str, str], Pool] = {}
         self._on_node: dict[str, NodeDevices] = {}
@@ -151,6 +155,22 @@ class Inventory:
         if held is not None:
             self._book(held, -1)
 
+    def set_taint_rule(self, rule: resource.DeviceTaintRule) -> None:
+        """A DeviceTaintRule (1.37) was made or changed: its taint comes on top of those that drivers publish."""
+        self._rules[rule.metadata.name] = rule.spec
+        self._reconsider()
+
+    def drop_taint_rule(self, name: str) -> None:
+        if self._rules.pop(name, None) is not None:
+            self._reconsider()
+
+    def _reconsider(self) -> None:
+        """What was worked out for nodes no longer holds."""
+        self.version += 1
+        self.structure += 1
+        self._on_node.clear()
+        self.changes.note_all()
+
     # ------------------------------------------------------------------------------------------------- reading
 
     def pools(self) -> list[Pool]:
@@ -174,7 +194,8 @@ class Inventory:
             return known
         pools = {**self._pools_on.get(node, {}), **self._roaming}
         ordered = sorted(pools.values(), key=lambda pool: pool.sort_key)
-        found = self._on_node[node] = NodeDevices(ordered, node, labels)
+        rules = tuple(self._rules[name] for name in sorted(self._rules))
+        found = self._on_node[node] = NodeDevices(ordered, node, labels, rules)
         return found
 
     # ------------------------------------------------------------------------------------------------- keeping

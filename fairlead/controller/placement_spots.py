@@ -51,7 +51,7 @@ class Sites:
         self.all: list[Site] = []
         self.by_name: dict[str, Site] = {}
         self.log: ChangeLog[Site] = ChangeLog()
-        self.membership = 0  # grows when nodes come, go, or change what they are
+        self.membership = 0  # grows when nodes come, go, or change what they are or publish
         self._roaming: set[Site] = set()
 
     @property
@@ -70,10 +70,9 @@ class Sites:
             site = self.by_name[node.name] = Site(node, devices)
             bisect.insort(self.all, site, key=_name)
             self.membership += 1
-        elif site.node is not node:
-            site.node = node
+        elif site.node is not node or site.devices is not devices:
+            site.node, site.devices = node, devices
             self.membership += 1
-        site.devices = devices
         if devices.local_only:
             self._roaming.discard(site)
         else:

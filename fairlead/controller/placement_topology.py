@@ -1,7 +1,8 @@
 """Gangs that want to stay together: one topology domain if required, as few as possible if preferred.
 
 Exists apart from placement because a domain is only a smaller cluster to place into. A domain is the set of nodes with one
-value of a node label; nodes without the label belong to none.
+value of a node label, or (where no node has such a label) of a device attribute, such as the clique of a multi-node NVLink
+fabric; other nodes belong to none.
 Order: the smallest domain that seems to hold the gang first (larger ones stay whole for larger gangs), ties by value.
 """
 
@@ -40,7 +41,7 @@ def parse(text: str | None) -> Topology | None:
     if mode == "preferred" and label:
         return Topology("preferred", label.strip())
     raise InvalidClaimError(
-        f"annotation {names.TOPOLOGY}: {text!r} is not understood; write required:<node label> or preferred:<node label>"
+        f"annotation {names.TOPOLOGY}: {text!r} is not understood; write required:<node label> or preferred:<node label> (or a device attribute in the label's place)"
     )
 
 
@@ -51,6 +52,7 @@ class Domains:
         self._placer = placer
         self._known: dict[str, dict[str, Domain]] = {}
         self._unions: dict[tuple[str, tuple[str, ...]], Domain] = {}
+        self._of_site: dict[str, dict[Site, str]] = {}
         self._membership = -1
 
     def of(self, label: str) -> dict[str, Domain]:
@@ -59,14 +61,16 @@ class Domains:
             if self._known:
                 self._known.clear()
                 self._unions.clear()
+                self._of_site.clear()
                 self._placer.forget_spots()
         found = self._known.get(label)
         if found is None:
+            sites = self._placer.sites.all
+            of_site = _by_label(label, sites) or _by_attribute(label, sites)
             groups: dict[str, list[Site]] = {}
-            for site in self._placer.sites.all:
-                value = site.node.labels.get(label)
-                if value is not None:
-                    groups.setdefault(value, []).append(site)
+            for site, value in of_site.items():
+                groups.setdefault(value, []).append(site)
+            self._of_site[label] = of_site
             found = self._known[label] = {value: Domain(value, groups[value]) for value in sorted(groups)}
         return found
 
@@ -100,7 +104,8 @@ class Domains:
     ) -> list[Domain]:
         """Domains to try one by one: where the gang runs already, or those that may hold it, tightest first."""
         sites = self._placer.sites.by_name
-        taken = {sites[name].node.labels.get(topology.label) for name in gang.placed_nodes if name in sites}
+        of_site = self._of_site[topology.label]
+        taken = {of_site.get(sites[name]) for name in gang.placed_nodes if name in sites}
         known = [domains[value] for value in sorted(value for value in taken if value is not None)]
         if known and topology.mode == "required":
             return known if len(taken) == 1 else []
@@ -157,6 +162,20 @@ class Domains:
                 return outcome
             size *= 2
         return self._placer.place(units, budget, spread=spread, avoid=avoid)
+
+
+def _by_label(label: str, sites: Sequence[Site]) -> dict[Site, str]:
+    return {site: site.node.labels[label] for site in sites if label in site.node.labels}
+
+
+def _by_attribute(name: str, sites: Sequence[Site]) -> dict[Site, str]:
+    """Nodes whose devices, as far as they have the attribute, all have one value of it: the clique of an NVL72 rack."""
+    found: dict[Site, str] = {}
+    for site in sites:
+        values = {value for device in site.devices.devices for _, value in device.values(name)}
+        if len(values) == 1:
+            found[site] = str(values.pop())
+    return found
 
 
 def _counts(units: Sequence[Unit]) -> dict[Shape, int]:

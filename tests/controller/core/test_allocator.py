@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api import names
@@ -11,6 +12,7 @@ from fairlead.controller.model import Allocation, Plan
 from fairlead.controller.plan import decide
 from fairlead.controller.reasons import Code
 from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu
+from fairlead.kube import resource
 
 DRIVER = names.DRIVER
 ISLAND = f"{DRIVER}/nvlinkDomain"
@@ -240,6 +242,23 @@ class TestResults:
             share_ids=lambda claim, request, device: f"{claim}/{request}",
         )
         assert allocation(plan).results[0].share_id == "job-0-gpu/r0"
+
+
+def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
+    made = world(gpu(0), gpu(1))
+    job = gang("job", 1, claim_spec(ask(2)))
+    assert made.decide(job).admissions
+    body = {
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": {"device": "gpu-1"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
+    }
+    made.inventory.set_taint_rule(msgspec.convert(body, resource.DeviceTaintRule))
+    plan = made.decide(job)
+    assert "taint broken:NoSchedule" in str(plan.waiting[0].reason)
+    tolerant = ask(2, tolerations=[{"key": "broken", "operator": "Exists"}])
+    assert made.decide(gang("job", 1, claim_spec(tolerant))).admissions
+    made.inventory.drop_taint_rule("broken")
+    assert made.decide(job).admissions
 
 
 def test_network_devices_are_not_given_to_pods_of_two_nodes_at_once():

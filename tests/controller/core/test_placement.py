@@ -234,6 +234,21 @@ class TestTopology:
         plan = world.decide(gang("job", 1, ONE, topology="required:rack", placed_nodes=("node-00003",)))
         assert nodes_of(plan, "job")[0] in {"node-00002", "node-00003"}
 
+    def test_a_device_attribute_may_stand_for_the_label(self):
+        """The nodes of an NVL72 rack have one clique, and no label need say so."""
+        world = World()
+        for number in range(4):
+            devices = [gpu(minor) for minor in range(4)]
+            for device in devices:
+                device["attributes"]["nvlinkClique"] = {"string": f"cluster.{number // 2}"}
+            world.add_node(f"node-{number}", devices)
+        filler = gang("filler", 1, claim_spec(ask(1)))
+        world.carry_out(world.decide(filler), [filler])
+        topology = f"required:{names.DRIVER}/nvlinkClique"
+        plan = world.decide(gang("job", 2, claim_spec(ask(4)), topology=topology))
+        assert sorted(nodes_of(plan, "job")) == ["node-2", "node-3"]
+        assert not world.decide(gang("job", 3, claim_spec(ask(4)), topology=topology)).admissions
+
     def test_a_topology_that_cannot_be_read_is_refused_with_the_way_out(self):
         plan = h100_world(1).decide(gang("job", 1, ONE, topology="rack"))
         assert why(plan, "job") is Code.INVALID
