@@ -25,14 +25,15 @@ from fairlead.cel.library.net import NET
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
-from fairlead.cel.library.strings import STRINGS
+from fairlead.cel.library.strings import FORMAT_V1, STRINGS
 from fairlead.cel.library.urls import URLS
 
 CEL: Final = Environment.of(
     (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),
     (macros.STANDARD, macros.OPTIONAL),
 )
-BASE: Final = CEL.extend(
+# Everything but format(), of which there are two versions.
+COMMON: Final = CEL.extend(
     libraries=(
         STRINGS,
         LISTS,
@@ -48,8 +49,9 @@ BASE: Final = CEL.extend(
         AUTHZ,
     ),
     macros=(macros.TWO_VARIABLES, macros.SORT_BY),
-    types={type_.name: type_ for type_ in (t.QUANTITY, t.SEMVER, t.IP, t.CIDR, t.URL, t.FORMAT)},
+    types={type_.name: type_ for type_ in (t.IP, t.CIDR)},  # the others' names cannot be written
 )
+BASE: Final = COMMON.extend(libraries=(FORMAT_V1,))
 DEVICE: Final = BASE.extend(
     libraries=(INCLUDES,),
     macros=(macros.BINDINGS,),

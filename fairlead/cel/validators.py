@@ -15,6 +15,7 @@ from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
 from fairlead.cel.library.formatting import clauses
+from fairlead.cel.library.formatting_v1 import format_v1
 from fairlead.cel.library.regex import compiled
 from fairlead.cel.types import Type
 
@@ -24,6 +25,7 @@ _LITERAL_CHECKS: Final[dict[str, Callable[[str], object]]] = {
     "duration": parse_duration,
 }
 _NUMBERS: Final = frozenset({"int", "uint", "double", "dyn"})
+_DOUBLES: Final = frozenset({"double", "string", "dyn"})
 _CLAUSE_KINDS: Final[dict[str, tuple[frozenset[str], str]]] = {
     "d": (_NUMBERS, "decimal clause can only be used on ints, uints, and doubles"),
     "f": (_NUMBERS | {"string"}, "fixed-point clause can only be used on ints, uints, and doubles"),
@@ -58,6 +60,15 @@ _CLAUSE_KINDS: Final[dict[str, tuple[frozenset[str], str]]] = {
         ),
         "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
     ),
+}
+
+
+# Kubernetes' older version of format() takes less.
+_CLAUSE_KINDS_V1: Final[dict[str, tuple[frozenset[str], str]]] = {
+    **_CLAUSE_KINDS,
+    "d": (frozenset({"int", "uint", "dyn"}), "decimal clause can only be used on integers"),
+    "f": (_DOUBLES, "fixed-point clause can only be used on doubles"),
+    "e": (_DOUBLES, "scientific clause can only be used on doubles"),
 }
 
 
@@ -125,10 +136,12 @@ def _check_format(node: ast.Call, target: ast.Literal, checked: Checked) -> list
                 given.pos,
             )
         ]
+    old = checked.overloads[node.id][0].call is format_v1
     for verb, element in zip(verbs, given.elements, strict=True):
-        kinds, complaint = _CLAUSE_KINDS[verb]
-        type_ = checked.type_of(element)
-        if not _formats(type_, kinds):
+        kinds, complaint = (_CLAUSE_KINDS_V1 if old else _CLAUSE_KINDS)[verb]
+        culprit = _misfit(element, kinds, checked)
+        if culprit is not None:
+            element, type_ = culprit, checked.type_of(culprit)  # noqa: PLW2901
             name = type_.name if type_.kind == "any" else str(type_)
             return [
                 Issue(f"error during formatting: {complaint}, was given {name}", element.pos, "wrap it in string(…)")
@@ -136,12 +149,16 @@ def _check_format(node: ast.Call, target: ast.Literal, checked: Checked) -> list
     return []
 
 
-def _formats(type_: Type, kinds: frozenset[str]) -> bool:
-    if type_.kind not in kinds:
-        return False
-    if type_.kind in {"list", "map"}:
-        return all(_formats(inner, kinds) for inner in type_.params)
-    return True
+def _misfit(node: ast.Node, kinds: frozenset[str], checked: Checked) -> ast.Node | None:
+    """The value of a type that the clause cannot print; within lists and maps only those that are literals are looked at."""
+    if checked.type_of(node).kind not in kinds:
+        return node
+    if isinstance(node, (ast.ListNode, ast.MapNode)):
+        for child in node.children():
+            culprit = _misfit(child, kinds, checked)
+            if culprit is not None:
+                return culprit
+    return None
 
 
 def _check_mixture(node: ast.ListNode | ast.MapNode, checked: Checked) -> list[Issue]:

@@ -24,8 +24,10 @@ def value_of(text: str) -> Any:
         "'a b c'.split(' ') == ['a', 'b', 'c']", "'a b c'.split(' ', 2) == ['a', 'b c']", "'abc'.split('') == ['a', 'b', 'c']",
         "'a b'.split(' ', 0) == []", "'abc'.split('', 2) == ['a', 'bc']", "'tacocat'.substring(4) == 'cat'", "'tacocat'.substring(0, 4) == 'taco'",
         "' \\ttrim\\n'.trim() == 'trim'", "strings.quote('a\"b\\n') == '\"a\\\\\"b\\\\n\"'",
-        "'%s %d %.2f %x %X %o %b %e %%'.format(['a', 1, 2.345, 255, 255, 8, 5, 1234.5]) == 'a 1 2.35 ff FF 10 101 1.234500e+03 %'",
-        "'%s'.format([[1, 2]]) == '[1, 2]'", "'%s'.format([{'a': 1}]) == '{a: 1}'", "'%s'.format([duration('1h')]) == '3600s'",
+        "'%s %d %.2f %x %X %o %b %%'.format(['a', 1, 2.345, 255, 255, 8, 5]) == 'a 1 2.35 ff FF 10 101 %'",
+        "'%f'.format([1234567.5]) == '1,234,567.500000'", "'%e'.format([1052.032911275]) == '1.052033\\u202f×\\u202f10⁰³'",
+        "'%s'.format([[1, 'a', 2.5, null]]) == '[1, \"a\", 2.500000, null]'", "'%s'.format([{'a': 1}]) == '{\"a\":1}'", "'%s'.format([duration('1h')]) == '3600s'",
+        "'%s'.format([2.5]) == '2.5'", "'%s'.format([[duration('1h')]]) == '[duration(\"3600s\")]'",
         # regex
         "'abc-123'.find('[0-9]+') == '123'", "'abc'.find('[0-9]+') == ''", "'1 22 3'.findAll('[0-9]+') == ['1', '22', '3']",
         "'1 22 3'.findAll('[0-9]+', 2) == ['1', '22']", "'abc'.matches('^a.c$')", "matches('abc', 'b')", "!'abc'.matches('^b')",
@@ -88,7 +90,7 @@ def test_it_fails_when_it_runs(text: str, reason: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["'a'.matches('[')", "'a'.find('(')", "timestamp('yesterday')", "duration('1 hour')", "int('x')", "'%d'.format(['a'])", "'%s'.format([])",
+    ["'a'.matches('[')", "'a'.find('(')", "timestamp('yesterday')", "duration('1 hour')", "int('x')", "'%d'.format(['a'])", "'%d'.format([1.5])", "'%f'.format([1])", "'%s'.format([])",
      "'%q'.format([1])", "[1, 'a']", "{'a': 1, 'b': 'c'}", "'abc'.reverse()", "math.abs(1)", "quantity('1') > quantity('2')"],
 )  # fmt: skip
 def test_it_is_refused_before_it_runs(text: str) -> None:

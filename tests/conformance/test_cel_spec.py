@@ -29,16 +29,16 @@ from fairlead.cel import CompileError, Environment, EvaluationError
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
 from fairlead.cel.declare import Library, Overload
-from fairlead.cel.kubernetes import BASE
+from fairlead.cel.kubernetes import COMMON
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
 from fairlead.cel.library.extras import BLOCK_MACROS, ENCODERS, MATH, MATH_MACROS
-from fairlead.cel.library.strings import STRINGS_REVERSE
+from fairlead.cel.library.strings import FORMAT_V4, STRINGS_REVERSE
 from fairlead.cel.macros import BINDINGS
 from fairlead.cel.values import TypeValue, UInt, equal, items_of, map_key, no_overload, type_name
 
 PACKED = Path(__file__).with_name("cel_spec.jsonl.gz")
 SPEC = replace(
-    BASE.extend(libraries=(STRINGS_REVERSE, MATH, ENCODERS), macros=(BINDINGS, MATH_MACROS, BLOCK_MACROS)),
+    COMMON.extend(libraries=(FORMAT_V4, STRINGS_REVERSE, MATH, ENCODERS), macros=(BINDINGS, MATH_MACROS, BLOCK_MACROS)),
     homogeneous_literals=False,
     validate_literals=False,
     fold_constants=False,

@@ -1,7 +1,8 @@
 """`"%s is %.2f".format([…])` and `strings.quote`.
 
 Exists apart from the other string functions because each clause prints each type in its own way, and the type checker
-asks the same questions of literals (`clauses`). Source: cel-go ext/formatting.go, ext/formatting_v2.go, ext/strings.go.
+asks the same questions of literals (`clauses`). These are the specification's clauses; Kubernetes has older ones,
+formatting_v1.py. Source: cel-go ext/formatting_v2.go, ext/strings.go.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def _based(value: int, letter: str) -> str:
     return f"{'-' if value < 0 else ''}{abs(value):{letter}}"
 
 
-def _binary(value: object, _: int | None) -> str:
+def binary(value: object, _: int | None) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if isinstance(value, int):
@@ -178,13 +179,13 @@ def _binary(value: object, _: int | None) -> str:
     raise EvaluationError(f"only ints, uints, and bools can be formatted as binary, was given {type_name(value)}")
 
 
-def _octal(value: object, _: int | None) -> str:
+def octal(value: object, _: int | None) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return _based(value, "o")
     raise EvaluationError(f"octal clause can only be used on ints and uints, was given {type_name(value)}")
 
 
-def _hex(upper: bool) -> Callable[[object, int | None], str]:
+def hexadecimal(upper: bool) -> Callable[[object, int | None], str]:
     def form(value: object, _: int | None) -> str:
         if isinstance(value, int) and not isinstance(value, bool):
             text = _based(value, "x")
@@ -202,7 +203,7 @@ def _hex(upper: bool) -> Callable[[object, int | None], str]:
 
 
 _VERBS: Final[dict[str, Callable[[object, int | None], str]]] = {
-    "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": _binary, "o": _octal, "x": _hex(False), "X": _hex(True),
+    "s": _string, "d": _decimal, "f": _fixed, "e": _scientific, "b": binary, "o": octal, "x": hexadecimal(False), "X": hexadecimal(True),
 }  # fmt: skip
 
 

@@ -11,9 +11,12 @@ from typing import Final
 from fairlead.cel.declare import Library
 from fairlead.cel.errors import EvaluationError
 from fairlead.cel.library.formatting import format_string, quote
+from fairlead.cel.library.formatting_v1 import format_v1
 from fairlead.cel.values import no_overload
 
 STRINGS: Final = Library("strings")
+FORMAT_V1: Final = Library("strings.format")
+FORMAT_V4: Final = Library("strings.format.4")  # the specification's, which Kubernetes does not have yet
 STRINGS_REVERSE: Final = Library("strings.reverse")  # version 3, which Kubernetes does not have
 
 # unicode.IsSpace, which is not str.isspace
@@ -129,6 +132,7 @@ STRINGS.member("substring", "string, int", "string", "string_substring_int", _su
 STRINGS.member("substring", "string, int, int", "string", "string_substring_int_int", _substring)
 STRINGS.member("join", "list(string)", "string", "list_join", _join, charge=_joined_size)
 STRINGS.member("join", "list(string), string", "string", "list_join_string", _join, charge=_joined_size)
-STRINGS.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=_text_size)
+FORMAT_V1.member("format", "string, list(dyn)", "string", "string_format", format_v1, charge=_text_size)
+FORMAT_V4.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=_text_size)
 STRINGS.function("strings.quote", "string", "string", "strings_quote", quote, charge=_text_size)
 STRINGS_REVERSE.member("reverse", "string", "string", "string_reverse", lambda text: text[::-1])
