@@ -101,7 +101,9 @@ def _resource(kind: Kind) -> list[Json]:
 
 
 def _storage_version_hash(kind: Kind) -> str:
-    digest = hashlib.sha256(f"{kind.group}/{kind.storage_version or kind.version}/{kind.kind}".encode()).digest()
+    """By it clients see that two resources are the same objects, such as the two groups' events."""
+    group = kind.storage.partition("/")[0]
+    digest = hashlib.sha256(f"{group}/{kind.storage_version or kind.version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()
 
 

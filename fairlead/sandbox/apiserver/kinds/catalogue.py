@@ -256,6 +256,7 @@ def kinds() -> list[Kind]:
             cluster=True,
             short=("crd", "crds"),
             categories=_EXTENSIONS,
+            storage_version="v1beta1",
         ),
         _in(
             "scheduling.k8s.io",
