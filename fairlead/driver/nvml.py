@@ -1,9 +1,7 @@
 """The GPUs of a real node, through NVML.
 
 Exists to turn NVML's answers into Inventory. A query that is not supported, not permitted or unknown to an older driver
-leaves its attribute out; a GPU that cannot be identified is left out with a warning; the node goes on. MIG devices are
-read with their instances and placement, and made and destroyed on demand: MIG mode is only ever switched where that
-needs no reset (Hopper and later, not in a vGPU guest), never at start.
+leaves its attribute out; a GPU that cannot be identified is left out with a warning; the node goes on.
 Device nodes come from the kernel's own list of capabilities, so nothing but this library is needed at run time.
 """
 
@@ -11,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import logging
 import re
 import threading
 from collections.abc import Callable
@@ -26,21 +23,18 @@ from fairlead.driver.backend import (
     Gpu,
     Inventory,
     MigDevice,
-    MigProfile,
     NvLink,
     Recovery,
     Watched,
     Xid,
 )
 from fairlead.driver.locks import KeyedLocks
-from fairlead.driver.nvml_calls import Calls, GpuInstance
+from fairlead.driver.nvml_calls import Calls, text
 from fairlead.driver.nvml_events import Events
 from fairlead.driver.nvml_links import links
+from fairlead.driver.nvml_mig import NvmlMig
 from fairlead.driver.sysfs import Kernel
 
-log = logging.getLogger(__name__)
-
-_MIB = 1024 * 1024
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
 _ARCHITECTURES = {
     2: "Kepler",
@@ -83,7 +77,6 @@ _RECOVERY: dict[int, Recovery] = {
     6: "reset",
     7: "reboot",
 }
-_HOPPER = 9
 # CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
 _CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
 _LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib")
@@ -95,6 +88,7 @@ class NvmlBackend:
     def __init__(self, nv: Any, *, kernel: Kernel | None = None) -> None:
         """Raises BackendError when the library or the kernel driver is missing."""
         self._calls = Calls(nv)
+        self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
@@ -148,7 +142,7 @@ class NvmlBackend:
             self._seen |= {gpu.uuid: gpu.minor for _, gpu in gpus}
         cuda = self._calls.ask("SystemGetCudaDriverVersion")
         return Inventory(
-            driver_version=_text(self._calls.ask("SystemGetDriverVersion")),
+            driver_version=text(self._calls.ask("SystemGetDriverVersion")),
             cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
             gpus=tuple(sorted(links(self._calls, gpus, warnings), key=lambda gpu: gpu.minor)),
             warnings=tuple(warnings),
@@ -156,7 +150,7 @@ class NvmlBackend:
 
     def _gpu(self, device: Any, warnings: list[str]) -> Gpu | None:
         """One GPU, but for its NVLink peers. A query that fails outright costs its attribute and a warning."""
-        uuid = _text(self._calls.must("DeviceGetUUID", device))
+        uuid = text(self._calls.must("DeviceGetUUID", device))
         assert uuid is not None
 
         def ask(name: str, *arguments: Any) -> Any:
@@ -180,10 +174,9 @@ class NvmlBackend:
         cores = ask("DeviceGetNumGpuCores")
         memory = ask("DeviceGetMemoryInfo")
         mode = ask("DeviceGetMigMode")
-        virtualization = ask("DeviceGetVirtualizationMode")
         try:
-            profiles = self._profiles(device) if mode is not None else ()
-            migs = self._mig_devices(device, uuid, int(minor), profiles, warnings) if mode and mode[0] else ()
+            profiles = self._mig.profiles(device) if mode is not None else ()
+            migs = self._mig.devices(device, uuid, int(minor), warnings)
         except DeviceGone:
             raise
         except BackendError as error:
@@ -193,7 +186,7 @@ class NvmlBackend:
         return Gpu(
             minor=int(minor),
             uuid=uuid,
-            product_name=_text(ask("DeviceGetName")),
+            product_name=text(ask("DeviceGetName")),
             brand=_BRANDS.get(ask("DeviceGetBrand") or 0),
             architecture=_ARCHITECTURES.get(architecture or 0),
             cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
@@ -206,7 +199,7 @@ class NvmlBackend:
             nvlink=self._nvlink(ask, capability),
             clique=self._clique(device, warnings),
             mig_enabled=None if mode is None else bool(mode[0]),
-            mig_mutable=mode is not None and (architecture or 0) >= _HOPPER and not self._guest(virtualization),
+            mig_mutable=mode is not None and self._mig.mutable(device),
             mig_profiles=profiles,
             mig_devices=migs,
         )
@@ -232,167 +225,21 @@ class NvmlBackend:
             warnings.append(f"fabric: {error}; nvlinkClique is left out")
             return None
 
-    def _guest(self, virtualization: Any) -> bool:
-        return bool(virtualization == self._calls.nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU)
-
-    def _vgpu_guest(self, device: Any) -> bool:
-        return self._guest(self._calls.ask("DeviceGetVirtualizationMode", device))
-
     # -- MIG ---------------------------------------------------------------------------------------------------------
-
-    def _profiles(self, device: Any) -> tuple[MigProfile, ...]:
-        found = []
-        for info in self._calls.profiles(device):
-            placements = self._calls.placements(device, info.id)
-            sizes = {size for _, size in placements}
-            if len(sizes) != 1:
-                continue  # nowhere to put it
-            name = (_text(info.name) or "").lower().removeprefix("mig ")
-            found.append(
-                MigProfile(
-                    name=name or f"{info.sliceCount}g.{_gigabytes(int(info.memorySizeMB))}gb",
-                    id=int(info.id),
-                    compute_slices=int(info.sliceCount),
-                    memory_slices=sizes.pop(),
-                    starts=tuple(start for start, _ in placements),
-                    memory_bytes=int(info.memorySizeMB) * _MIB,  # NVML's MB is a MiB
-                    multiprocessors=int(info.multiprocessorCount),
-                    copy_engines=int(info.copyEngineCount),
-                    decoders=int(info.decoderCount),
-                    encoders=int(info.encoderCount),
-                    jpeg_engines=int(info.jpegCount),
-                    ofa_engines=int(info.ofaCount),
-                )
-            )
-        return tuple(found)
-
-    def _mig_devices(
-        self, device: Any, uuid: str, minor: int, profiles: tuple[MigProfile, ...], warnings: list[str]
-    ) -> tuple[MigDevice, ...]:
-        found: dict[int, list[tuple[Any, GpuInstance]]] = {}
-        for index in range(self._calls.ask("DeviceGetMaxMigDeviceCount", device) or 0):
-            mig = self._calls.ask("DeviceGetMigDeviceHandleByIndex", device, index)
-            if mig is None:
-                continue
-            gi_id = int(self._calls.must("DeviceGetGpuInstanceId", mig))
-            instance = self._calls.gpu_instance(self._calls.must("DeviceGetGpuInstanceById", device, gi_id))
-            found.setdefault(gi_id, []).append((mig, instance))
-        devices = []
-        by_id = {profile.id: profile for profile in profiles}
-        for gi_id, in_instance in sorted(found.items()):
-            mig, instance = in_instance[0]
-            profile = by_id.get(instance.profile_id)
-            if len(in_instance) > 1 or profile is None or not self._fills(mig):
-                warnings.append(
-                    f"gpu-{minor}: GPU instance {gi_id} is shared by {len(in_instance)} compute instances or not "
-                    "filled by one; its MIG devices are left out"
-                )
-                continue
-            devices.append(
-                MigDevice(
-                    uuid=_text(self._calls.must("DeviceGetUUID", mig)) or "",
-                    parent_uuid=uuid,
-                    parent_minor=minor,
-                    profile=profile,
-                    start=instance.start,
-                    gi_id=gi_id,
-                    ci_id=int(self._calls.must("DeviceGetComputeInstanceId", mig)),
-                )
-            )
-        return tuple(sorted(devices, key=lambda mig: mig.start))
-
-    def _fills(self, mig: Any) -> bool:
-        attributes = self._calls.ask("DeviceGetAttributes", mig)
-        return attributes is None or attributes.gpuInstanceSliceCount == attributes.computeInstanceSliceCount
 
     def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
         device, minor = self._find(gpu_uuid)
-        if not (self._calls.ask("DeviceGetMigMode", device) or (0,))[0]:
-            return ()
-        return self._mig_devices(device, gpu_uuid, minor, self._profiles(device), [])
+        return self._mig.devices(device, gpu_uuid, minor, [])
 
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
         with self._locks.hold([gpu_uuid]):
             device, minor = self._find(gpu_uuid)
-            profile = next((p for p in self._profiles(device) if p.id == profile_id), None)
-            if profile is None or start not in profile.starts:
-                raise BackendError(f"gpu-{minor}: no MIG profile {profile_id} at slice {start}", permanent=True)
-            self._switch_on(device, minor)
-            instance = self._calls.create_gpu_instance(device, profile_id, start, profile.memory_slices)
-            try:
-                kind = self._calls.filling_profile(instance, profile.compute_slices)
-                compute = self._calls.must("GpuInstanceCreateComputeInstance", instance, kind)
-                info = self._calls.must("ComputeInstanceGetInfo_v2", compute)
-                return MigDevice(
-                    # From the compute instance's own handle: walking all MIG devices takes seconds under load.
-                    uuid=_text(self._calls.must("DeviceGetUUID", info.device)) or "",
-                    parent_uuid=gpu_uuid,
-                    parent_minor=minor,
-                    profile=profile,
-                    start=start,
-                    gi_id=self._calls.gpu_instance(instance).id,
-                    ci_id=int(info.id),
-                )
-            except BackendError as error:
-                error.left_behind = not self._clear(instance)
-                raise
+            return self._mig.create(device, gpu_uuid, minor, profile_id, start)
 
     def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
         with self._locks.hold([gpu_uuid]):
             device, _minor = self._find(gpu_uuid)
-            infos = self._calls.profiles(device)
-            there = [
-                instance
-                for info in infos
-                if int(info.id) == profile_id
-                for instance in self._calls.gpu_instances(device, profile_id, int(info.instanceCount))
-                if instance.start == start
-            ]
-            for instance in there:
-                for compute in self._calls.compute_instances(instance.handle):
-                    self._calls.must("ComputeInstanceDestroy", compute)
-                self._calls.must("GpuInstanceDestroy", instance.handle)
-            if there:
-                self._switch_off(device, infos)
-            return bool(there)
-
-    def _clear(self, instance: Any) -> bool:
-        """Whether a GPU instance whose compute instance failed could be taken back."""
-        try:
-            for compute in self._calls.compute_instances(instance):
-                self._calls.must("ComputeInstanceDestroy", compute)
-            self._calls.must("GpuInstanceDestroy", instance)
-        except BackendError as error:
-            log.error("a GPU instance could not be taken back: %s", error)
-            return False
-        return True
-
-    def _switch_on(self, device: Any, minor: int) -> None:
-        mode = self._calls.ask("DeviceGetMigMode", device)
-        if mode is not None and mode[0]:
-            return
-        architecture = self._calls.ask("DeviceGetArchitecture", device) or 0
-        if mode is None or architecture < _HOPPER or self._vgpu_guest(device):
-            raise BackendError(
-                f"gpu-{minor}: MIG mode is off, and switching it here needs a reset of the GPU; run "
-                "`nvidia-smi -mig 1` and reset it",
-                permanent=True,
-            )
-        status = self._calls.must("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_ENABLE)
-        if status:
-            raise self._calls.translated(self._calls.nv.NVMLError(status), "DeviceSetMigMode")
-
-    def _switch_off(self, device: Any, infos: list[Any]) -> None:
-        """Out of MIG mode once the last instance is gone, so that the GPU can be given whole. Failing that is no harm."""
-        architecture = self._calls.ask("DeviceGetArchitecture", device) or 0
-        if architecture < _HOPPER or self._vgpu_guest(device):
-            return
-        if any(self._calls.gpu_instances(device, info.id, int(info.instanceCount)) for info in infos):
-            return
-        try:
-            self._calls.must("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_DISABLE)
-        except BackendError as error:
-            log.warning("MIG mode stays on: %s", error)
+            return self._mig.destroy(device, profile_id, start)
 
     def _find(self, gpu_uuid: str) -> tuple[Any, int]:
         """NVML's handle and the minor of a GPU. Raises DeviceGone."""
@@ -449,20 +296,9 @@ class NvmlBackend:
             return self._events.drain(self._seen)
 
 
-def _text(value: Any) -> str | None:
-    """NVML's strings are str or bytes, by version of the library."""
-    if value is None:
-        return None
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
 def _bus_id(info: Any) -> str | None:
     """As sysfs names it, lower case with a domain of four digits: NVML's has eight."""
     if info is None:
         return None
     text = f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
     return text if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0", text) else None
-
-
-def _gigabytes(mebibytes: int) -> int:
-    return -(-mebibytes // 1024)

@@ -179,3 +179,10 @@ class Calls:
         if values is None or values[0].nvmlReturn != self.nv.NVML_SUCCESS:
             return None
         return int(values[0].value.uiVal)
+
+
+def text(value: Any) -> str | None:
+    """NVML's strings are str or bytes, by version of the library."""
+    if value is None:
+        return None
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

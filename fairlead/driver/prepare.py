@@ -22,13 +22,13 @@ from typing import Any
 
 import msgspec
 
-from fairlead.driver import cdi, claims, records
-from fairlead.driver.backend import Backend, BackendError, DeviceGone, DeviceNode, Inventory, MigDevice
+from fairlead.driver import cdi, claims, migs, records
+from fairlead.driver.backend import Backend, BackendError, DeviceNode, Inventory
 from fairlead.driver.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.libraries import Mount
 from fairlead.driver.locks import KeyedLocks
-from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.records import ClaimRecord
 from fairlead.kube.resource import ResourceClaim
 
 log = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ class Preparer:
                 if existing is not None and existing.state == "prepared":
                     if [device.allocated for device in existing.devices] != wanted:
                         log.warning("%s is allocated anew; its old devices are given back first", existing)
-                    elif self._intact(existing):
+                    elif migs.intact(self._backend, existing):
                         return self._again(existing)
                     else:
                         log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
@@ -214,12 +214,12 @@ class Preparer:
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
         self._at("reserved")
-        if not any(_own(device) for device in record.devices):
+        if not any(migs.own(device) for device in record.devices):
             # No hardware changes: this intent only has to outlive the process, so it need not wait for the disk.
             self._checkpoint.write(record, durable=False)
             self._at("intent written")
         for index, device in enumerate(record.devices):
-            if _own(device):
+            if migs.own(device):
                 record = self._create(record, index)
         self._store.write(record.uid, self._spec(record))
         self._at("CDI written")
@@ -233,12 +233,12 @@ class Preparer:
         """Bring one MIG device into being; the intent is on disk before, its identity after."""
         device = record.devices[index]
         assert device.mig is not None
-        if self._there(device) is not None:
+        if migs.there(self._backend, device) is not None:
             raise PrepareError(
                 f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
                 "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
             )
-        record = self._with_mig(record, index, made="creating")
+        record = migs.changed(record, index, made="creating")
         self._checkpoint.write(record)
         self._note(record)
         self._at(f"create {index} intended")
@@ -247,24 +247,15 @@ class Preparer:
         except BackendError as error:
             if not error.left_behind:
                 # Nothing is there, and an undo must not take away what someone else put there meanwhile.
-                self._note(self._with_mig(record, index, made="planned"))
+                self._note(migs.changed(record, index, made="planned"))
             raise
         self._at(f"create {index} done")
-        record = self._with_mig(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
+        record = migs.changed(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
         self._note(record)
         # The intent above suffices to undo it; the identity is durable with the claim.
         self._checkpoint.write(record, durable=False)
         self._at(f"create {index} recorded")
         return record
-
-    def _intact(self, record: ClaimRecord) -> bool:
-        """Whether the MIG devices made for the claim are still those: an administrator may have destroyed one."""
-        for device in record.devices:
-            if device.mig is not None and device.mig.made == "live":
-                there = self._there(device)
-                if there is None or there.uuid != device.mig.uuid:
-                    return False
-        return True
 
     def _again(self, record: ClaimRecord) -> ClaimRecord:
         """A finished claim asked for once more, after a restart of kubelet, of us, or of the pod's sandbox."""
@@ -320,8 +311,8 @@ class Preparer:
                 self._at("unprepare intended")
             for index, device in reversed(list(enumerate(record.devices))):
                 if device.mig is not None and device.mig.made in {"creating", "live"}:
-                    self._destroy(record, device)
-                    record = self._with_mig(record, index, made="planned")
+                    migs.destroy(self._backend, record, device)
+                    record = migs.changed(record, index, made="planned")
                     self._note(record)
                     self._at(f"destroyed {index}")
         # The CDI file goes before the record, whose spare copy it holds.
@@ -331,19 +322,6 @@ class Preparer:
         self._at("record removed")
         with self._mutex:
             self._records.pop(record.uid, None)
-
-    def _destroy(self, record: ClaimRecord, device: DeviceRecord) -> None:
-        mig = device.mig
-        assert mig is not None
-        try:
-            there = self._there(device)
-        except DeviceGone:
-            log.warning("%s: %s: its GPU is gone, and the MIG device with it", record, device.device)
-            return
-        if there is not None and mig.uuid is not None and there.uuid != mig.uuid:
-            log.warning("%s: %s is another MIG device by now (%s); it is left alone", record, device.device, there.uuid)
-            return
-        self._backend.destroy_mig(device.gpu_uuid, mig.profile_id, mig.start)
 
     def _undo_if_possible(self, record: ClaimRecord) -> None:
         try:
@@ -370,29 +348,9 @@ class Preparer:
             mounts=self._mounts,
         )
 
-    def _there(self, device: DeviceRecord) -> MigDevice | None:
-        """The MIG device that is at this placement now, whoever made it."""
-        mig = device.mig
-        assert mig is not None
-        found = self._backend.mig_devices(device.gpu_uuid)
-        return next((m for m in found if (m.profile.id, m.start) == (mig.profile_id, mig.start)), None)
-
     def _note(self, record: ClaimRecord) -> None:
         with self._mutex:
             self._records[record.uid] = record
-
-    @staticmethod
-    def _with_mig(record: ClaimRecord, index: int, **changes: object) -> ClaimRecord:
-        devices = list(record.devices)
-        mig = devices[index].mig
-        assert mig is not None
-        devices[index] = msgspec.structs.replace(devices[index], mig=msgspec.structs.replace(mig, **changes))
-        return msgspec.structs.replace(record, devices=tuple(devices))
-
-
-def _own(device: DeviceRecord) -> bool:
-    """Whether preparing the claim has to make the device first."""
-    return device.mig is not None and device.mig.made != "no"
 
 
 def _locked(record: ClaimRecord) -> set[str]:

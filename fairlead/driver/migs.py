@@ -1,0 +1,63 @@
+"""A claim's MIG devices against those that are there.
+
+Exists because between a record and the hardware an administrator can do anything: what stands where ours was is not
+ours. Each function asks the backend once; the order of steps is prepare.py's.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from fairlead.driver.backend import Backend, DeviceGone, MigDevice
+from fairlead.driver.records import ClaimRecord, DeviceRecord
+
+log = logging.getLogger(__name__)
+
+
+def own(device: DeviceRecord) -> bool:
+    """Whether preparing the claim has to make the device first."""
+    return device.mig is not None and device.mig.made != "no"
+
+
+def there(backend: Backend, device: DeviceRecord) -> MigDevice | None:
+    """The MIG device that is at this placement now, whoever made it. Raises DeviceGone or BackendError."""
+    mig = device.mig
+    assert mig is not None
+    found = backend.mig_devices(device.gpu_uuid)
+    return next((m for m in found if (m.profile.id, m.start) == (mig.profile_id, mig.start)), None)
+
+
+def intact(backend: Backend, record: ClaimRecord) -> bool:
+    """Whether the MIG devices made for the claim are still those: an administrator may have destroyed one."""
+    for device in record.devices:
+        if device.mig is not None and device.mig.made == "live":
+            found = there(backend, device)
+            if found is None or found.uuid != device.mig.uuid:
+                return False
+    return True
+
+
+def destroy(backend: Backend, record: ClaimRecord, device: DeviceRecord) -> None:
+    """Take back what the claim made; gone with its GPU, or replaced by somebody else's, it is gone. Raises BackendError."""
+    mig = device.mig
+    assert mig is not None
+    try:
+        found = there(backend, device)
+    except DeviceGone:
+        log.warning("%s: %s: its GPU is gone, and the MIG device with it", record, device.device)
+        return
+    if found is not None and mig.uuid is not None and found.uuid != mig.uuid:
+        log.warning("%s: %s is another MIG device by now (%s); it is left alone", record, device.device, found.uuid)
+        return
+    backend.destroy_mig(device.gpu_uuid, mig.profile_id, mig.start)
+
+
+def changed(record: ClaimRecord, index: int, **changes: object) -> ClaimRecord:
+    """The record with its MIG device at `index` changed."""
+    devices = list(record.devices)
+    mig = devices[index].mig
+    assert mig is not None
+    devices[index] = msgspec.structs.replace(devices[index], mig=msgspec.structs.replace(mig, **changes))
+    return msgspec.structs.replace(record, devices=tuple(devices))
