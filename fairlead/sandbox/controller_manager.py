@@ -15,6 +15,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from fairlead.sandbox.claim_controller import ClaimController, by_claim, by_owner
+from fairlead.sandbox.disruption_controller import DisruptionController
 from fairlead.sandbox.garbage_collector import GarbageCollector
 from fairlead.sandbox.job_controller import JobController
 from fairlead.sandbox.loop import Informers
@@ -80,6 +81,7 @@ async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, r
                 grace_s=options.node_grace_s,
                 eviction_s=options.node_eviction_s,
             ).run,
+            DisruptionController(await client(account("disruption-controller")), shared).run,
             GarbageCollector(await client(account("generic-garbage-collector"))).run,
             NamespaceController(await client(account("namespace-controller")), ca_pem=ca_pem).run,
             TaintEviction(await client(account("device-taint-eviction-controller"))).run,
