@@ -83,6 +83,10 @@ def driver(
         typer.Option(help="This pod's UID: sockets get names of their own for rolling updates.", envvar="POD_UID"),
     ] = None,
     dynamic_mig: DynamicMig = False,
+    shared_gpus: Annotated[
+        bool,
+        typer.Option("--shared-gpus", help="Let a whole GPU be in several claims, each with a part of its memory."),
+    ] = False,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -101,6 +105,7 @@ def driver(
         driver_root=driver_root,
         pod_uid=pod_uid,
         dynamic_mig=dynamic_mig,
+        shared_gpus=shared_gpus,
         metrics_bind=metrics_bind,
     )
     programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)

@@ -52,7 +52,8 @@ GRACE_S = 5.0
 class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
-    `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand.
+    `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand. `shared_gpus` lets
+    a whole GPU be in several claims at once, each with a part of its memory.
     """
 
     node_name: str
@@ -65,6 +66,7 @@ class DriverOptions:
     pod_uid: str | None = None
     driver_root: Path = Path("/")
     dynamic_mig: bool = False
+    shared_gpus: bool = False
     hardware_interval_s: float = 5.0
     sweep_interval_s: float = 120.0
     settle_s: float = 2.0
@@ -134,6 +136,7 @@ async def _run(
         pool=options.node_name,
         threads=threads,
         dynamic_mig=options.dynamic_mig,
+        shared_gpus=options.shared_gpus,
         layout=await _layout(client) if options.dynamic_mig else "split",
         interval_s=options.hardware_interval_s,
     )

@@ -50,6 +50,7 @@ class Hardware:
         pool: str,
         threads: Threads,
         dynamic_mig: bool = False,
+        shared_gpus: bool = False,
         layout: Layout = "split",
         interval_s: float = 5.0,
         deadline_s: float = 30.0,
@@ -68,6 +69,7 @@ class Hardware:
         self._pool = pool
         self._threads = threads
         self._dynamic = dynamic_mig
+        self._shared = shared_gpus
         self._interval_s = interval_s
         self._deadline_s = deadline_s
         self._wall = wall
@@ -109,6 +111,7 @@ class Hardware:
                 self.inventory,
                 taints=ledger.taints(self.ledger),
                 partitionable=self._partitionable,
+                shared=self._shared,
                 layout=self.layout,
             )
         changed = built.slices != self.built.slices

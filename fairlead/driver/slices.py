@@ -23,6 +23,8 @@ from fairlead.driver.islands import islands
 from fairlead.kube import semver
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
     Counter,
     CounterSet,
     Device,
@@ -35,6 +37,7 @@ from fairlead.kube.resource import (
 DEVICES_PER_SLICE_MAX = 64
 COUNTER_SETS_PER_SLICE_MAX = 8
 STRING_LENGTH_MAX = 64
+_MIB = 1024 * 1024
 
 # "split": counter sets in slices of their own (1.35 and later); "combined": beside the devices that use them (1.34).
 Layout = Literal["split", "combined"]
@@ -75,12 +78,14 @@ def build(
     *,
     taints: Mapping[str, tuple[DeviceTaint, ...]] | None = None,
     partitionable: frozenset[str] = frozenset(),
+    shared: bool = False,
     layout: Layout = "split",
 ) -> Built:
     """The slices that this node should publish.
 
     `taints` are by the UUID of a GPU (they reach its MIG devices) or of a MIG device. `partitionable` holds the UUIDs of
     GPUs whose MIG devices are made on demand: they publish every placement, and counters that exclude what overlaps.
+    `shared` lets other whole GPUs be in several claims at once, each with a part of the memory.
     A pool without devices still has one, empty, slice: it tells that the driver is there.
     """
     taints = taints or {}
@@ -97,7 +102,7 @@ def build(
                 warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
             groups.append((None, [_mig_device(mig, node, own + taints.get(mig.uuid, ())) for mig in gpu.mig_devices]))
         else:
-            groups.append((None, [_whole_gpu(gpu, node, own)]))
+            groups.append((None, [_whole_gpu(gpu, node, own, shared=shared)]))
     return Built(slices=_chunk(groups, layout), warnings=tuple(warnings))
 
 
@@ -196,9 +201,30 @@ class _Attributes:
         self._warnings.append(f"gpu-{self._gpu.minor}: attribute {name} left out: {value!r} is {why}")
 
 
-def _whole_gpu(gpu: Gpu, node: _Attributes, taints: tuple[DeviceTaint, ...]) -> Device:
+def _whole_gpu(gpu: Gpu, node: _Attributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False) -> Device:
+    capacity = _whole_capacity(gpu)
+    if shared and gpu.memory_bytes:
+        capacity["memory"] = _in_parts(gpu.memory_bytes)
     return Device(
-        name=devicenames.gpu_name(gpu), attributes=node.whole, capacity=_whole_capacity(gpu), taints=_tainted(taints)
+        name=devicenames.gpu_name(gpu),
+        attributes=node.whole,
+        capacity=capacity,
+        taints=_tainted(taints),
+        allow_multiple_allocations=True if shared and gpu.memory_bytes else None,
+    )
+
+
+def _in_parts(memory_bytes: int) -> DeviceCapacity:
+    """Memory of which each claim takes what it asks for, in MiB; all of it when it does not ask.
+
+    The API wants the largest part to be a whole number of steps.
+    """
+    most = _amount("memory", memory_bytes - memory_bytes % _MIB)
+    return DeviceCapacity(
+        value=most,
+        request_policy=CapacityRequestPolicy(
+            default=most, valid_range=CapacityRequestPolicyRange(min="1Mi", max=most, step="1Mi")
+        ),
     )
 
 

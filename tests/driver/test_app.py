@@ -332,6 +332,24 @@ class TestDynamicMig:
         assert not any(hardware["instances"].values())
 
 
+class TestSharedGpus:
+    async def test_they_are_published_and_prepared_for_several_claims(self, cluster: Cluster) -> None:
+        first = await cluster.allocate({"device": "gpu-0", "shareID": _share(1)}, name="a")
+        second = await cluster.allocate({"device": "gpu-0", "shareID": _share(2)}, name="b")
+        async with cluster.driver(shared_gpus=True), Kubelet.connect(cluster.registration) as kubelet:
+            [stored] = await cluster.slices()
+            shared = [d["name"] for d in stored["spec"]["devices"] if d.get("allowMultipleAllocations")]
+            assert shared == [f"gpu-{minor}" for minor in range(6)]
+            answers = await kubelet.prepare(first, second)
+            assert {entry.error for entry in answers.values()} == {""}
+            for number, one in ((1, first), (2, second)):
+                [device] = answers[one.metadata.uid].devices
+                assert device.share_id == _share(number)
+                assert list(device.cdi_device_ids) == [
+                    f"k8s.gpu.fairlead.dev/claim={one.metadata.uid}-gpu-0-{_share(number)}"
+                ]
+
+
 class TestRestarts:
     async def test_a_restarted_driver_answers_as_before_and_publishes_nothing_new(self, cluster: Cluster) -> None:
         wanted = await cluster.allocate("gpu-0")

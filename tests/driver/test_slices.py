@@ -255,6 +255,35 @@ def int_of(value: str | int) -> int:
     return int(Quantity.of(value))
 
 
+class TestShared:
+    def test_a_shared_gpu_gives_its_memory_in_parts(self) -> None:
+        device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
+        assert device.allow_multiple_allocations is True
+        assert msgspec.to_builtins(device.capacity["memory"]) == {
+            "value": "81559Mi",
+            "requestPolicy": {"default": "81559Mi", "validRange": {"min": "1Mi", "max": "81559Mi", "step": "1Mi"}},
+        }
+
+    def test_memory_that_is_no_whole_number_of_steps_is_rounded_down(self) -> None:
+        before = inventory("hgx-h100")
+        odd = dataclasses.replace(before.gpus[0], memory_bytes=85_520_809_984 + 4096)
+        device = slices.build(dataclasses.replace(before, gpus=(odd,)), shared=True).devices[0]
+        assert device.capacity["memory"].value == "81559Mi"
+
+    def test_mig_devices_and_partitions_are_not_shared(self) -> None:
+        cut = slices.build(inventory("dgx-a100"), shared=True).devices
+        assert {device.name for device in cut if device.allow_multiple_allocations} == {f"gpu-{m}" for m in range(6)}
+        whole = inventory("hgx-h100")
+        offered = slices.build(whole, shared=True, partitionable=all_partitionable(whole)).devices
+        assert not any(device.allow_multiple_allocations for device in offered)
+
+    def test_without_memory_there_is_nothing_to_share(self) -> None:
+        before = inventory("hgx-h100")
+        blind = dataclasses.replace(before.gpus[0], memory_bytes=None)
+        device = slices.build(dataclasses.replace(before, gpus=(blind,)), shared=True).devices[0]
+        assert device.allow_multiple_allocations is None
+
+
 class TestIslands:
     def gpu(self, minor: int, *peers: int, mig: bool = False) -> Gpu:
         return Gpu(
