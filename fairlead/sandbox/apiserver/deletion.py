@@ -34,6 +34,7 @@ class DeleteOptions:
     propagation: str = ""  # "" = the kind's default
     uid: str = ""
     resource_version: str = ""
+    waits: bool = False  # asked for a cascade that goes first: an answer before it is done is 202
 
     def as_json(self) -> Json:
         """As admission shows it."""
@@ -95,10 +96,12 @@ def parse_options(given: Json) -> DeleteOptions:
         grace = 1  # as the real one: negative means "as short as can be"
     if errors:
         raise statuses.invalid_kind("meta.k8s.io", "DeleteOptions", "", errors)
+    waits = propagation == "Foreground" or orphan is False
     if orphan is not None:
         propagation = "Orphan" if orphan else "Background"
     preconditions = given.get("preconditions") or {}
-    return DeleteOptions(grace, propagation, preconditions.get("uid") or "", preconditions.get("resourceVersion") or "")
+    uid, version = preconditions.get("uid") or "", preconditions.get("resourceVersion") or ""
+    return DeleteOptions(grace, propagation, uid, version, waits)
 
 
 async def delete(call: Call) -> Response:
@@ -108,7 +111,8 @@ async def delete(call: Call) -> Response:
     stored, gone = await delete_object(call, options)
     if gone and call.kind.strategy.short_status_on_delete:
         return rendering.respond(statuses.success(call.kind, call.target.name, stored.obj["metadata"]["uid"]), wanted)
-    return rendering.one(call.kind, stored, wanted, call.state.now(), include="Metadata")
+    status = 202 if options.waits and not gone else 200
+    return rendering.one(call.kind, stored, wanted, call.state.now(), include="Metadata", status=status)
 
 
 async def delete_collection(call: Call) -> Response:
@@ -196,18 +200,13 @@ def _delete(call: Call, stored: Stored, options: DeleteOptions) -> tuple[Stored,
         _set_finalizers(metadata, options.propagation or kind.strategy.default_propagation(stored.obj))
     namespace = kind.plural == "namespaces" and not kind.group
     held = bool(metadata.get("finalizers")) or (namespace and bool(new.get("spec", {}).get("finalizers")))
-    if namespace and marked and held:
-        why = (
-            "The system is ensuring all content is removed from this namespace.  Upon completion, this namespace will "
-            "automatically be purged by the system."
-        )
-        raise statuses.conflict(kind, call.target.name, why)
     grace = kind.strategy.grace_period_s(stored.obj, options.grace_period_s)
     if marked:
         _shorten(metadata, options.grace_period_s)
     elif grace is not None or held:
         _mark(metadata, call.state.now(), grace or 0)
         if namespace:
+            metadata.pop("deletionGracePeriodSeconds", None)
             new.setdefault("status", {})["phase"] = "Terminating"
     if releasable(kind, new) or not metadata.get("deletionTimestamp"):
         if call.context.dry_run:
