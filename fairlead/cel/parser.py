@@ -152,7 +152,7 @@ class _Parser:
                 break
             self.take()
             chain += 1
-            if chain > NESTING_MAX and operator[0] > 3:
+            if chain >= NESTING_MAX and operator[0] > 3:
                 raise SyntaxIssue(_too_deep(token.pos))
             right = self.expression(operator[0] + 1)
             name = operator[1]
@@ -203,7 +203,7 @@ class _Parser:
             else:
                 return node
             links += 1
-            if links > NESTING_MAX:
+            if links >= NESTING_MAX:
                 raise SyntaxIssue(_too_deep(token.pos))
 
     def member(self, node: ast.Node, dot: Token) -> ast.Node:

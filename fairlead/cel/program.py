@@ -16,7 +16,7 @@ from fairlead.cel.compile import Compiled, compile_tree
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.parser import parse
-from fairlead.cel.types import Type
+from fairlead.cel.types import BOOL, Type
 from fairlead.cel.validators import validate
 from fairlead.cel.values import to_python
 
@@ -64,8 +64,13 @@ class Program:
             raise EvaluationError(_TOO_DEEP) from None
 
 
-def compile(text: str, environment: Environment, *, result: Type | tuple[Type, ...] | None = None) -> Program:  # noqa: A001
-    """The program that the text means. `result`: what it must evaluate to (dyn always passes). Raises CompileError."""
+def compile(  # noqa: A001
+    text: str, environment: Environment, *, result: Type | tuple[Type, ...] | None = None, exact: bool = False
+) -> Program:
+    """The program that the text means. Raises CompileError.
+
+    `result`: what it must evaluate to; an expression whose type is unknown passes as well, unless `exact`, as in the API.
+    """
     tree, _ = parse(
         text, environment.macros, optional_syntax=environment.optional_syntax, quoted_fields=environment.quoted_fields
     )
@@ -74,18 +79,19 @@ def compile(text: str, environment: Environment, *, result: Type | tuple[Type, .
         issues = issues or validate(checked, environment)
         if issues:
             raise CompileError(text, tuple(sorted(issues, key=lambda issue: issue.offset)))
-        _require_result(text, checked, result)
+        _require_result(text, checked, result, exact=exact)
         return Program(text, environment, checked, compile_tree(checked, environment, text))
     except RecursionError:
         raise CompileError(text, (Issue(_TOO_DEEP, 0, "split it, or use cel.bind"),)) from None
 
 
-def _require_result(text: str, checked: Checked, result: Type | tuple[Type, ...] | None) -> None:
+def _require_result(text: str, checked: Checked, result: Type | tuple[Type, ...] | None, *, exact: bool) -> None:
     if result is None:
         return
     wanted = (result,) if isinstance(result, Type) else result
     found = checked.types[checked.root.id]
-    if found.is_dyn or found in wanted:
+    if found in wanted or (found.is_dyn and not exact):
         return
-    names = " or ".join(map(str, wanted))
-    raise CompileError(text, (Issue(f"must evaluate to {names} or the unknown type, not {found}", checked.root.pos),))
+    names = " or ".join("the unknown type" if type_.is_dyn else str(type_) for type_ in wanted)
+    hint = f"compare it, as in x == {'true' if BOOL in wanted else '…'}" if found.is_dyn else None
+    raise CompileError(text, (Issue(f"must evaluate to {names}, not {found}", checked.root.pos, hint),))

@@ -117,7 +117,7 @@ def compile_selector(text: str) -> Selector:
     size = len(text.encode(errors="surrogatepass"))
     if size > LENGTH_MAX:
         raise CompileError(text[:200], (Issue(f"too long: {size} bytes, may not be more than {LENGTH_MAX}", 0),))
-    return Selector(compile(text, DEVICE, result=t.BOOL))
+    return Selector(compile(text, DEVICE, result=(t.BOOL, t.ANY), exact=True))
 
 
 def admit_selector(text: str) -> Selector:

@@ -24,6 +24,8 @@ def refused(text: str) -> CompileError:
         ("1 == 1.0", 3, "'(int, double)'", "double(…)"),
         ("quantity('1').sign() == 1", 19, "'kubernetes.Quantity.()'", "sign(x)"),
         ("size(1) == 1", 5, "'size' applied to '(int)'", "it takes (string)"),
+        ("dyn(true)", 4, "must evaluate to bool or the unknown type, not dyn", "compare it"),
+        ("device.attributes['d'].a + device.attributes['d'].b", 26, "not dyn", None),
         ("device.attributes", 7, "must evaluate to bool", None),
         ("device.driver", 7, "must evaluate to bool or the unknown type, not string", None),
         ("[1].all(x)", 8, "undeclared reference to 'all'", "the macro takes 2 or 3 arguments"),
