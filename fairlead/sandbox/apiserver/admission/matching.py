@@ -1,16 +1,38 @@
 """Does a webhook or a policy concern this request? Rules, selectors, match conditions.
 
-Pure but for the namespace's labels, which come from the Services. Matching is exact on versions: every kind here is
-served in one version (custom kinds without conversion), so `matchPolicy: Equivalent` adds nothing.
+Pure but for the namespace's labels, which come from the Services. `matchPolicy: Equivalent` is followed between versions
+of one custom kind, whose objects differ in apiVersion only (no conversion); not between core and events.k8s.io Events.
 Source: k8s.io/apiserver/pkg/admission/plugin/webhook/predicates (1.36).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+
+
+def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, services: Services) -> str | None:
+    """The version in which the first rule that matches wants the object: the request's own, or an equivalent one's."""
+    if any(rule_matches(rule, attributes) for rule in rules):
+        return attributes.kind.version
+    if owner.get("matchPolicy") == "Exact" or attributes.subresource not in {"", "status"}:
+        return None
+    for kind in services.registry.of_resource(attributes.kind.group, attributes.kind.plural):
+        if kind.strategy.custom_resource and kind.version != attributes.kind.version:
+            other = replace(attributes, kind=kind)
+            if any(rule_matches(rule, other) for rule in rules):
+                return kind.version
+    return None
+
+
+def in_version(obj: Json | None, attributes: Attributes, version: str) -> Json | None:
+    """The object as another version of its custom kind shows it."""
+    if obj is None or version == attributes.kind.version:
+        return obj
+    return {**obj, "apiVersion": f"{attributes.kind.group}/{version}"}
 
 
 def rule_matches(rule: Json, attributes: Attributes) -> bool:
@@ -121,17 +143,19 @@ def user_info(attributes: Attributes) -> Json:
     return shown
 
 
-def request_fields(attributes: Attributes) -> dict[str, Any]:
-    """What AdmissionReview.request and CEL's `request` have in common."""
+def request_fields(attributes: Attributes, matched: str = "") -> dict[str, Any]:
+    """What AdmissionReview.request and CEL's `request` have in common; `matched` is the version that the rule wants."""
     kind = attributes.kind
     group, version, name = attributes.body_kind or (kind.group, kind.version, kind.kind)
     gvk = {"group": group, "version": version, "kind": name}
     gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
-    fields: dict[str, Any] = {"kind": gvk, "resource": gvr}
+    fields: dict[str, Any] = {"kind": {**gvk}, "resource": {**gvr}}
+    if matched and attributes.body_kind is None:
+        fields["kind"]["version"] = fields["resource"]["version"] = matched
     if attributes.subresource:
         fields["subResource"] = attributes.subresource
-    fields["requestKind"] = dict(gvk)
-    fields["requestResource"] = dict(gvr)
+    fields["requestKind"] = gvk
+    fields["requestResource"] = gvr
     if attributes.subresource:
         fields["requestSubResource"] = attributes.subresource
     if attributes.name:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fairlead.cel import CompileError, EvaluationError
 from fairlead.sandbox.apiserver.admission.expressions import Bindings, bindings, conditions_hold, evaluate
-from fairlead.sandbox.apiserver.admission.matching import rule_matches, selectors_match, selects
+from fairlead.sandbox.apiserver.admission.matching import matched_version, rule_matches, selectors_match, selects
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Rejected, Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 
@@ -64,7 +64,7 @@ class Policies:
         if any(rule_matches(rule, attributes) for rule in match.get("excludeResourceRules") or []):
             return False
         rules = match.get("resourceRules")
-        if rules and not any(rule_matches(rule, attributes) for rule in rules):
+        if rules and matched_version(match, rules, attributes, self._services) is None:
             return False
         return selectors_match(match, attributes, self._services)
 

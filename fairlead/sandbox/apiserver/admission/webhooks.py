@@ -18,7 +18,7 @@ from fairlead.cel import EvaluationError
 from fairlead.sandbox.apiserver import meta
 from fairlead.sandbox.apiserver.admission.calling import Caller, CallError
 from fairlead.sandbox.apiserver.admission.expressions import bindings, conditions_hold
-from fairlead.sandbox.apiserver.admission.matching import request_fields, rule_matches, selectors_match
+from fairlead.sandbox.apiserver.admission.matching import in_version, matched_version, request_fields, selectors_match
 from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
 from fairlead.sandbox.apiserver.kinds.base import Attributes, DecodeError, Json, Rejected, Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
@@ -54,22 +54,23 @@ class Webhooks:
         again: list[Hook] = []
         called: list[Hook] = []
         for hook in self._hooks("mutatingwebhookconfigurations"):
-            if not self._concerns(hook, attributes):
+            version = self._concerns(hook, attributes)
+            if version is None:
                 continue
-            changed = await self._mutate(hook, attributes)
+            changed = await self._mutate(hook, attributes, version)
             if changed:
                 again += [one for one in called if one not in again]
             called.append(hook)
         for hook in again:
-            if hook.spec.get("reinvocationPolicy") == "IfNeeded" and self._concerns(hook, attributes):
-                await self._mutate(hook, attributes)
+            version = self._concerns(hook, attributes)
+            if hook.spec.get("reinvocationPolicy") == "IfNeeded" and version is not None:
+                await self._mutate(hook, attributes, version)
 
     async def validate(self, attributes: Attributes) -> None:
         """Ask every validating webhook that matches, together. Raises Rejected with the first refusal in their order."""
-        hooks = [hook for hook in self._hooks("validatingwebhookconfigurations") if self._concerns(hook, attributes)]
-        if not hooks:
-            return
-        outcomes = await asyncio.gather(*(self._validate(hook, attributes) for hook in hooks), return_exceptions=True)
+        found = [(hook, self._concerns(hook, attributes)) for hook in self._hooks("validatingwebhookconfigurations")]
+        calls = [self._validate(hook, attributes, version) for hook, version in found if version is not None]
+        outcomes = await asyncio.gather(*calls, return_exceptions=True)
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -80,28 +81,31 @@ class Webhooks:
             for spec in configuration.get("webhooks") or []:
                 yield Hook(configuration["metadata"]["name"], spec)
 
-    def _concerns(self, hook: Hook, attributes: Attributes) -> bool:
+    def _concerns(self, hook: Hook, attributes: Attributes) -> str | None:
+        """The version in which the webhook wants the object, or None where it is not concerned."""
         spec = hook.spec
-        if not any(rule_matches(rule, attributes) for rule in spec.get("rules") or []):
-            return False
-        if not selectors_match(spec, attributes, self._services):
-            return False
+        version = matched_version(spec, spec.get("rules") or [], attributes, self._services)
+        if version is None or not selectors_match(spec, attributes, self._services):
+            return None
         if not spec.get("matchConditions"):
-            return True
+            return version
         try:
-            return conditions_hold(spec["matchConditions"], bindings(attributes, self._services))
+            bound = bindings(attributes, self._services, version)
+            return version if conditions_hold(spec["matchConditions"], bound) else None
         except EvaluationError as error:
             if hook.ignores_failures:
-                return False
+                return None
             raise _forbidden(attributes, str(error)) from error
 
     # -- one call
-    async def _ask(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> Json:
+    async def _ask(self, hook: Hook, attributes: Attributes, version: str, *, mutating: bool) -> Json:
         """The checked response. Raises CallError for one that cannot be used, Rejected for a refusal."""
-        request = {"uid": self._caller.new_uid(), **request_fields(attributes)}
+        request = {"uid": self._caller.new_uid(), **request_fields(attributes, version)}
         options = request.pop("options")
         dry_run = request.pop("dryRun")
-        request |= {"object": attributes.object, "oldObject": attributes.old_object, "dryRun": dry_run}
+        request["object"] = in_version(attributes.object, attributes, version)
+        request["oldObject"] = in_version(attributes.old_object, attributes, version)
+        request["dryRun"] = dry_run
         request["options"] = options
         review = {"kind": "AdmissionReview", "apiVersion": REVIEW_VERSION, "request": request}
         try:
@@ -116,10 +120,10 @@ class Webhooks:
             raise _denied(hook.name, response.get("status") or {})
         return response
 
-    async def _mutate(self, hook: Hook, attributes: Attributes) -> bool:
+    async def _mutate(self, hook: Hook, attributes: Attributes, version: str) -> bool:
         """Whether the object changed."""
         try:
-            response = await self._ask(hook, attributes, mutating=True)
+            response = await self._ask(hook, attributes, version, mutating=True)
         except CallError as error:
             self._failed(hook, error)
             return False
@@ -131,8 +135,7 @@ class Webhooks:
             )
         before = attributes.object
         try:
-            after = apply_patch(before, decode_patch(response["patch"]))
-            after = copy.deepcopy(after)
+            after = copy.deepcopy(apply_patch(before, decode_patch(response["patch"])))
             if attributes.body_kind is None:
                 meta.decode(after, attributes.kind.kind)
                 attributes.kind.strategy.decode(after)
@@ -142,9 +145,9 @@ class Webhooks:
         attributes.object = after
         return after != before
 
-    async def _validate(self, hook: Hook, attributes: Attributes) -> None:
+    async def _validate(self, hook: Hook, attributes: Attributes, version: str) -> None:
         try:
-            await self._ask(hook, attributes, mutating=False)
+            await self._ask(hook, attributes, version, mutating=False)
         except CallError as error:
             self._failed(hook, error)
 

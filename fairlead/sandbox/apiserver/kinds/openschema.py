@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from fairlead.sandbox.apiserver.kinds import gofacts
+from fairlead.sandbox.apiserver.kinds import mergekeys
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, schema_of
 
@@ -45,7 +45,7 @@ def _nested(model: str, above: tuple[str, ...]) -> Json:
     required = [name for name, field in schema.fields.items() if field.required]
     if required:
         out["required"] = required
-    if (model, "@") in gofacts.ATOMIC_MAPS:
+    if (model, "@") in mergekeys.ATOMIC_MAPS:
         out["x-kubernetes-map-type"] = "atomic"
     return out
 
@@ -57,12 +57,12 @@ def field_schema(model: str, field: Field, struct: Json | None) -> Json:
         one["format"] = "int64" if "int64" in field.go_type else "int32"
     if field.container == "map":
         out: Json = {"type": "object", "additionalProperties": one}
-        if (model, field.name) in gofacts.ATOMIC_MAPS:
+        if (model, field.name) in mergekeys.ATOMIC_MAPS:
             out["x-kubernetes-map-type"] = "atomic"
         return out
     if field.container == "list":
         return {"type": "array", "items": one, **list_extensions(model, field.name)}
-    if (model, field.name) in gofacts.RETAIN_KEYS:
+    if (model, field.name) in mergekeys.RETAIN_KEYS:
         return {**one, "x-kubernetes-patch-strategy": "retainKeys"}
     return one
 
@@ -70,16 +70,16 @@ def field_schema(model: str, field: Field, struct: Json | None) -> Json:
 def list_extensions(model: str, name: str) -> Json:
     pair = (model, name)
     out: Json = {}
-    if pair in gofacts.LIST_KEYS:
+    if pair in mergekeys.LIST_KEYS:
         out["x-kubernetes-list-type"] = "map"
-        out["x-kubernetes-list-map-keys"] = list(gofacts.LIST_KEYS[pair])
-    elif pair in gofacts.SETS:
+        out["x-kubernetes-list-map-keys"] = list(mergekeys.LIST_KEYS[pair])
+    elif pair in mergekeys.SETS:
         out["x-kubernetes-list-type"] = "set"
     else:
         out["x-kubernetes-list-type"] = "atomic"
-    if pair in gofacts.PATCH_KEYS:
-        out["x-kubernetes-patch-merge-key"] = gofacts.PATCH_KEYS[pair]
-        out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if pair in gofacts.RETAIN_KEYS else "merge"
-    elif pair in gofacts.SETS and pair[0] in {"V1ObjectMeta", "V1NodeSpec"}:
+    if pair in mergekeys.PATCH_KEYS:
+        out["x-kubernetes-patch-merge-key"] = mergekeys.PATCH_KEYS[pair]
+        out["x-kubernetes-patch-strategy"] = "merge,retainKeys" if pair in mergekeys.RETAIN_KEYS else "merge"
+    elif pair in mergekeys.SETS and pair[0] in {"V1ObjectMeta", "V1NodeSpec"}:
         out["x-kubernetes-patch-strategy"] = "merge"
     return out

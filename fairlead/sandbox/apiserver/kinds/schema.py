@@ -59,9 +59,6 @@ class TypeSchema:
 @cache
 def schema_of(model: str) -> TypeSchema:
     """The schema of a model of `kubernetes.client`, such as "V1Pod". Raises KeyError for a name it does not have."""
-    own = gofacts.OWN_TYPES.get(model)
-    if own is not None:
-        return _own_schema(model, own)
     cls = getattr(importlib.import_module("kubernetes.client"), model, None)
     if cls is None:
         raise KeyError(f"kubernetes.client has no model {model!r}")
@@ -73,13 +70,6 @@ def schema_of(model: str) -> TypeSchema:
             continue
         fields[name] = _field(model, name, types[name], info.is_required(), info.description or "")
     return TypeSchema(model, go_name(model), fields, _type_description(cls))
-
-
-def _own_schema(model: str, own: dict[str, str]) -> TypeSchema:
-    fields = {
-        name.rstrip("!"): _field(model, name.rstrip("!"), type_, name.endswith("!"), "") for name, type_ in own.items()
-    }
-    return TypeSchema(model, go_name(model), fields, "")
 
 
 def _type_description(cls: Any) -> str:

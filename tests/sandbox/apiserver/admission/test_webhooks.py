@@ -187,6 +187,25 @@ async def test_the_first_refusal_in_their_order_is_told(api: Served, hook: TestW
     assert len(hook.seen) == 2
 
 
+async def test_a_rule_for_one_version_of_a_custom_kind_sees_the_others(api: Served, hook: TestWebhook) -> None:
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    versions = [{"name": name, "served": True, "storage": name == "v1", "schema": schema} for name in ("v1", "v1beta1")]
+    names = {"kind": "Thing", "plural": "things"}
+    spec = {"group": "example.com", "scope": "Cluster", "names": names, "versions": versions}
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    await api.post(crds, {"metadata": {"name": "things.example.com"}, "spec": spec})
+    rule = {"apiGroups": ["example.com"], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["things"]}
+    await register(api, webhook(hook, rules=[rule]), name="equivalent")
+    await register(api, webhook(hook, rules=[rule], matchPolicy="Exact"), name="exact")
+    code, _ = await api.post("/apis/example.com/v1beta1/things", {"metadata": {"name": "t"}})
+    assert code == 201
+    (seen,) = hook.seen
+    request = seen.review["request"]
+    assert (request["kind"]["version"], request["resource"]["version"]) == ("v1", "v1")
+    assert (request["requestKind"]["version"], request["requestResource"]["version"]) == ("v1beta1", "v1beta1")
+    assert request["object"]["apiVersion"] == "example.com/v1"
+
+
 async def test_no_webhook_is_asked_about_registrations(api: Served, hook: TestWebhook) -> None:
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
     hook.answer = lambda _path, _request: {"allowed": False}

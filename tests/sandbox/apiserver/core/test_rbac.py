@@ -118,6 +118,17 @@ async def test_a_list_of_one_name_is_allowed_by_that_name(inside):
     assert (await inside.get("/api/v1/namespaces/ml/pods", user="ann"))[0] == 403
 
 
+async def test_an_apply_that_creates_takes_the_permission_to_create_too(inside):
+    await role(inside, "patcher", [{"verbs": ["patch"], "apiGroups": [""], "resources": ["configmaps"]}])
+    await bind(inside, "patcher", USER)
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    target = "/api/v1/namespaces/ml/configmaps/a?fieldManager=m"
+    status, body = await inside.patch(target, config, "apply", user="ann")
+    assert (status, "cannot create resource" in body["message"]) == (403, True)
+    await inside.patch(target, config, "apply")
+    assert (await inside.patch(target, config, "apply", user="ann"))[0] == 200
+
+
 @pytest.mark.parametrize(
     ("rule", "access", "allowed"),
     [
