@@ -16,7 +16,7 @@ from fairlead.sandbox.apiserver import managed, meta, namespaces, rendering, sta
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import IGNORE, STRICT, Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, DecodeError, Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Access, Attributes, Context, DecodeError, Json, Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.store import Moved, Stored
@@ -158,6 +158,7 @@ async def modify(call: Call, transform: Transform, options: Json, *, track: bool
         stored = call.state.store.get(call.kind.storage, call.key)
         new = transform(stored)
         if stored is None:
+            _check_may_create(call)
             create_options = {**options, "kind": "CreateOptions"}
             return await create_object(call, new, create_options, track=track), True
         given = new["metadata"].get("resourceVersion", "")
@@ -170,6 +171,16 @@ async def modify(call: Call, transform: Transform, options: Json, *, track: bool
             if (given and call.target.verb == "update") or attempt == ATTEMPTS - 1:
                 raise statuses.modified(call.kind, call.target.name) from error
     raise AssertionError("unreachable")
+
+
+def _check_may_create(call: Call) -> None:
+    """A PUT or an apply that creates takes the permission to create besides its own."""
+    target = call.target
+    access = Access("create", target.group, target.resource, target.subresource, target.namespace, target.name)
+    if not call.state.allows(call.user, access):
+        raise statuses.forbidden_access(
+            call.user, "create", target.group, target.resource, target.subresource, target.namespace, target.name
+        )
 
 
 async def _replace(call: Call, stored: Stored, new: Json, options: Json, *, track: bool) -> Stored:
