@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 Charge = dict[str, "Amount"]
 
 
+HELD_MAX = 200_000  # charges of allocated claims remembered
+
+
 def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
     for flavor, value in charge.items():
         total[flavor] = total.get(flavor, 0) + times * value
@@ -44,6 +47,7 @@ class Charges:
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
         self._least: dict[Filter, Charge] = {}
+        self._held: dict[str, tuple[HeldClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge]] = {}  # as of which building of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
@@ -114,6 +118,18 @@ class Charges:
 
     def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""
+        if not self.flavors:
+            return {}
+        known = self._held.get(claim.uid)
+        if known is not None and known[0] is claim:
+            return known[1]
+        if len(self._held) >= HELD_MAX:
+            self._held.clear()
+        charge = self._charge_held(claim, inventory)
+        self._held[claim.uid] = (claim, charge)
+        return charge
+
+    def _charge_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)

@@ -177,6 +177,10 @@ class Inventory:
         """Every pool, in order."""
         return sorted(self._pools.values(), key=lambda pool: pool.sort_key)
 
+    def any_order(self) -> Iterable[Pool]:
+        """Every pool, for sums."""
+        return self._pools.values()
+
     def device(self, ref: DeviceRef) -> Device | None:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None

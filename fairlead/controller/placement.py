@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.placement_shapes import Shape, Shapes, Unit
 
-SPOTS_MAX = 128  # heaps kept; each is as long as there are nodes
+SPOTS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
+SPOT_ENTRIES_MAX = 4_000_000  # of all heaps together: the oldest goes first
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
 
 
@@ -102,8 +103,8 @@ class Placer:
         key = (shape, spread, avoid, among)
         found = self._spots.get(key)
         if found is None:
-            if len(self._spots) >= SPOTS_MAX:
-                self._spots.clear()
+            while len(self._spots) >= SPOTS_MIN and len(self._spots) * len(self.sites.all) > SPOT_ENTRIES_MAX:
+                del self._spots[next(iter(self._spots))]
             scope = None if among is None else frozenset(among.sites)
             found = self._spots[key] = Spots(shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid)
         return found

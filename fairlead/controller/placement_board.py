@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_requests import Compiler
-from fairlead.controller.charges import Charges
+from fairlead.controller.charges import Charge, Charges
 from fairlead.controller.inventory_ledger import Ledger
 from fairlead.controller.placement import Placer
 from fairlead.controller.placement_shapes import Shapes
@@ -47,6 +47,7 @@ class Board:
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
+        self._totals: tuple[Charges, int, Charge, int] | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Board:
@@ -93,6 +94,14 @@ class Board:
         if by_devices is None or by_pods is None:
             return None
         return dict.fromkeys([*by_devices, *by_pods])
+
+    def totals(self) -> tuple[Charge, int]:
+        """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
+        if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
+            charge = self.charges.total(self.inventory.any_order()) if self.charges.flavors else {}
+            devices = sum(len(pool.devices) for pool in self.inventory.any_order())
+            self._totals = (self.charges, self.inventory.structure, charge, devices)
+        return self._totals[2], self._totals[3]
 
     @property
     def empty(self) -> tuple[Placer, Domains]:

@@ -97,9 +97,7 @@ class _Decision:
         """The cluster in every flavor, partitions of a whole not counted beside it, and its devices."""
         if self.tree.implicit:
             return {}, 0
-        pools = self.snapshot.inventory.pools()
-        devices = sum(len(pool.devices) for pool in pools)
-        return self.charges.total(pools) if self.charges.flavors else {}, devices
+        return self.board.totals()
 
     def _charge_running(self) -> dict[str, tuple[str, str]]:
         """Charge the queues for what runs; returns each claim's gang and queue."""

@@ -6,6 +6,7 @@ Changes nothing. Counts are as of the end of the decision: the gangs admitted in
 
 from __future__ import annotations
 
+import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator import Verdict
@@ -29,7 +30,7 @@ _ORDER = {why: place for place, why in enumerate(Filter)}
 class Census:
     """How the cluster's devices fall away for one ask of one shape."""
 
-    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed")
+    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
 
     def __init__(self) -> None:
         self.devices = 0
@@ -40,6 +41,7 @@ class Census:
         self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
         self.detail = ""
         self.incomplete = False
+        self.shown: tuple[Holder, ...] | None = None  # the largest holders, once asked for
 
 
 class Explainer:
@@ -56,8 +58,9 @@ class Explainer:
         self._ledger = ledger
         self._owners = owners  # claim UID: (gang, queue)
         self._taken_by = taken_by  # devices of this decision: (gang, queue)
-        self._census: dict[tuple[Shape, Ask], Census] = {}
-        self._refusals: dict[Shape, tuple[dict[str, list[str]], set[Site]]] = {}
+        # By what they depend on: many shapes differ in counts only.
+        self._census: dict[object, Census] = {}
+        self._refusals: dict[object, tuple[dict[str, list[str]], set[Site]]] = {}
 
     def explain(self, gang: GangRequest, units: Sequence[Unit], outcome: Outcome, ever: bool | None) -> Reason:
         unit = outcome.stuck or units[0]
@@ -81,7 +84,7 @@ class Explainer:
 
     def _nodes(self, shape: Shape) -> tuple[dict[str, list[str]], set[Site]]:
         """Nodes refused for what is not a device, by need; and the nodes that are left."""
-        found = self._refusals.get(shape)
+        found = self._refusals.get(shape.needs)
         if found is not None:
             return found
         refused: dict[str, list[str]] = {}
@@ -101,7 +104,7 @@ class Explainer:
                 willing.add(site)
             else:
                 refused.setdefault(why, []).append(example)
-        self._refusals[shape] = (refused, willing)
+        self._refusals[shape.needs] = (refused, willing)
         return refused, willing
 
     # ----------------------------------------------------------------------------------------------------- devices
@@ -137,7 +140,7 @@ class Explainer:
         return tuple(shortages), worst
 
     def _count(self, shape: Shape, ask: Ask, willing: set[Site]) -> Census:
-        key = (shape, ask)
+        key = (shape.needs, ask.filter, ask.admin, ask.all)
         census = self._census.get(key)
         if census is None:
             census = self._census[key] = Census()
@@ -261,15 +264,19 @@ class Explainer:
     def _holders(self, unit: Unit, worst: Census | None) -> tuple[Holder, ...]:
         if worst is None:
             return ()
-        gangs: dict[tuple[str, str], int] = {}
-        queues = dict(self._taken_by.values())
-        for holder, devices in worst.holders.items():
-            owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
-            gangs[owner] = gangs.get(owner, 0) + devices
-        ordered = sorted(gangs.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(
-            Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in ordered[:HOLDERS_MAX]
-        )
+        if worst.shown is None:
+            gangs: dict[tuple[str, str], int] = {}
+            queues = dict(self._taken_by.values())
+            for holder, devices in worst.holders.items():
+                owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
+                gangs[owner] = gangs.get(owner, 0) + devices
+            most = heapq.nsmallest(HOLDERS_MAX, gangs.items(), key=_largest)
+            worst.shown = tuple(Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in most)
+        return worst.shown
+
+
+def _largest(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
+    return (-item[1], item[0])
 
 
 def _plural(count: int, noun: str) -> str:
