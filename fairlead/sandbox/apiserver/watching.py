@@ -151,6 +151,10 @@ class _Watch:
     def _on_change(self, change: Change) -> None:
         if self._namespace and change.key[0] != self._namespace:
             return
+        if not self._queue and not self._tells(change):
+            # With one watch of pods per node, waking each for every pod would be most of the work.
+            self._revision = max(self._revision, change.revision)
+            return
         if len(self._queue) >= self._state.watch_queue_limit:
             self._overflow = True
         else:
@@ -159,6 +163,12 @@ class _Watch:
 
     def _concerns(self, stored: Stored) -> bool:
         return not self._name or stored.key[1] == self._name
+
+    def _tells(self, change: Change) -> bool:
+        """Whether this watcher sees the change at all."""
+        if self._name and change.key[1] != self._name:
+            return False
+        return any(stored is not None and self._selects(stored.obj) for stored in (change.new, change.old))
 
     def _event(self, change: Change) -> bytes | None:
         """The event that this watcher sees of a change, if any."""
