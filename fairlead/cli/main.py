@@ -87,6 +87,9 @@ def driver(
         bool,
         typer.Option("--shared-gpus", help="Let a whole GPU be in several claims, each with a part of its memory."),
     ] = False,
+    dcgm_metrics: Annotated[
+        bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
+    ] = False,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -106,6 +109,7 @@ def driver(
         pod_uid=pod_uid,
         dynamic_mig=dynamic_mig,
         shared_gpus=shared_gpus,
+        dcgm_metrics=dcgm_metrics,
         metrics_bind=metrics_bind,
     )
     programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)

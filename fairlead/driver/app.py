@@ -24,6 +24,7 @@ from fairlead.api import names
 from fairlead.driver import backends, cdi, files, ledger, libraries, protocol, sockets
 from fairlead.driver.backend import Backend
 from fairlead.driver.checkpoint import Checkpoint
+from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.health import HealthBoard
 from fairlead.driver.ledger import Ledger
@@ -53,7 +54,7 @@ class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
     `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand. `shared_gpus` lets
-    a whole GPU be in several claims at once, each with a part of its memory.
+    a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds DCGM's names.
     """
 
     node_name: str
@@ -67,6 +68,7 @@ class DriverOptions:
     driver_root: Path = Path("/")
     dynamic_mig: bool = False
     shared_gpus: bool = False
+    dcgm_metrics: bool = False
     hardware_interval_s: float = 5.0
     sweep_interval_s: float = 120.0
     settle_s: float = 2.0
@@ -172,6 +174,15 @@ async def _run(
     if options.dynamic_mig:
         await hardware.look()  # now that it is known which MIG devices are ours
     metrics.watch_held(lambda: Counter(record.state for record in preparer.records()))
+    metrics.registry.register(
+        GpuCollector(
+            inventory=lambda: hardware.inventory,
+            telemetry=lambda: hardware.telemetry,
+            records=preparer.records,
+            node=options.node_name,
+            dcgm=options.dcgm_metrics,
+        )
+    )
     publish(hardware.built)
 
     async with (

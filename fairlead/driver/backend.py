@@ -154,6 +154,17 @@ class Xid:
     code: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """How busy a GPU is now; None where the hardware does not tell (utilisation in MIG mode, for one)."""
+
+    uuid: str
+    utilization_percent: float | None = None
+    memory_used_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+
+
 class Backend(Protocol):
     """The hardware of one node. Calls block, and may hang: callers run them in threads, with deadlines.
 
@@ -201,6 +212,10 @@ class Backend(Protocol):
 
     def watch(self) -> tuple[Watched, ...]:
         """How each GPU is that was ever in the inventory, sorted by UUID."""
+        ...
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        """How busy each GPU is that was ever in the inventory and answers, sorted by UUID."""
         ...
 
     def xids(self) -> tuple[Xid, ...]:

@@ -203,6 +203,18 @@ class FakeNvml:
             values[at].value.uiVal = self.recovery.get(gpu.minor, 0)
         return values
 
+    def nvmlDeviceGetUtilizationRates(self, device: _Device) -> Any:  # noqa: N802
+        self._check(device)
+        return types.SimpleNamespace(gpu=0, memory=0)
+
+    def nvmlDeviceGetPowerUsage(self, device: _Device) -> int:  # noqa: N802
+        self._check(device)
+        return 60_000
+
+    def nvmlDeviceGetTemperature(self, device: _Device, sensor: int) -> int:  # noqa: N802
+        self._check(device)
+        return 30
+
     def nvmlEventSetCreate(self) -> object:  # noqa: N802
         return object()
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from fairlead.driver import health, ledger, slices, xids
-from fairlead.driver.backend import Backend, BackendError, Gpu, Inventory, NvLink, Watched, Xid
+from fairlead.driver.backend import Backend, BackendError, Gpu, Inventory, NvLink, Telemetry, Watched, Xid
 from fairlead.driver.ledger import Ledger
 from fairlead.driver.slices import Built, Layout
 from fairlead.driver.threads import Threads
@@ -33,6 +33,7 @@ class _Seen:
     inventory: Inventory | None
     watched: tuple[Watched, ...]
     xids: tuple[Xid, ...]
+    telemetry: tuple[Telemetry, ...]
     own: frozenset[tuple[str, int, int]]
 
 
@@ -58,6 +59,7 @@ class Hardware:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.inventory = Inventory()
+        self.telemetry: tuple[Telemetry, ...] = ()
         self.ledger: Ledger = {}
         self.remember: Callable[[Ledger], None] | None = None
         self.built = Built(slices=())
@@ -98,6 +100,7 @@ class Hardware:
         """
         seen = await self._finished(whole)
         self._fold(seen.watched, seen.xids)
+        self.telemetry = seen.telemetry
         gone = frozenset(one.uuid for one in seen.watched if one.answers is False)
         if seen.inventory is not None:
             self._take(seen.inventory, gone, seen.own)
@@ -169,6 +172,7 @@ class Hardware:
             inventory=inventory,
             watched=self._backend.watch(),
             xids=self._backend.xids(),
+            telemetry=self._backend.telemetry(),
             # What was ours before and after: a MIG device that came or went meanwhile is not somebody else's.
             own=own | self.own(),
         )

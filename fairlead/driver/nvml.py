@@ -25,6 +25,7 @@ from fairlead.driver.backend import (
     MigDevice,
     NvLink,
     Recovery,
+    Telemetry,
     Watched,
     Xid,
 )
@@ -287,6 +288,28 @@ class NvmlBackend:
             lost = isinstance(error, DeviceGone) or error.permanent
             return Watched(uuid=uuid, answers=False if lost else None, message=str(error))
         return Watched(uuid=uuid, answers=True, recovery=None if action is None else _RECOVERY.get(action, "reset"))
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        with self._mutex:
+            seen = sorted(self._seen)
+        return tuple(found for uuid in seen if (found := self._telemetry(uuid)) is not None)
+
+    def _telemetry(self, uuid: str) -> Telemetry | None:
+        try:
+            device = self._calls.must("DeviceGetHandleByUUID", uuid)
+            utilization = self._calls.ask("DeviceGetUtilizationRates", device)
+            memory = self._calls.ask("DeviceGetMemoryInfo", device)
+            power = self._calls.ask("DeviceGetPowerUsage", device)
+            temperature = self._calls.ask("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
+        except BackendError:
+            return None  # watch() says why
+        return Telemetry(
+            uuid=uuid,
+            utilization_percent=None if utilization is None else float(utilization.gpu),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            power_w=None if power is None else power / 1000,
+            temperature_c=None if temperature is None else float(temperature),
+        )
 
     def xids(self) -> tuple[Xid, ...]:
         """Drained, not waited for: the caller looks often enough, and a wait would hold a thread for ever."""

@@ -28,12 +28,14 @@ from fairlead.driver.backend import (
     MigProfile,
     PlacementTaken,
     Recovery,
+    Telemetry,
     Watched,
     Xid,
 )
 
 _UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
 _NULL_MAJOR, _NULL_MINOR = 1, 3
+_IDLE_W, _IDLE_C = 60.0, 30.0
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
@@ -159,6 +161,16 @@ class SimulatedBackend:
     def watch(self) -> tuple[Watched, ...]:
         self._read_faults()
         return tuple(self._watch(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        """Idle, always: nothing runs on hardware that is not there."""
+        return tuple(
+            Telemetry(
+                uuid=gpu.uuid, utilization_percent=0.0, memory_used_bytes=0, power_w=_IDLE_W, temperature_c=_IDLE_C
+            )
+            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid)
+            if gpu.minor not in self.faults.lost
+        )
 
     def xids(self) -> tuple[Xid, ...]:
         self._read_faults()

@@ -419,7 +419,7 @@ class TestStart:
     async def test_metrics_count_claims_and_devices(self, cluster: Cluster) -> None:
         wanted, bind = await cluster.allocate("gpu-0"), free_port()
         async with (
-            cluster.driver(metrics_bind=bind),
+            cluster.driver(metrics_bind=bind, dcgm_metrics=True),
             Kubelet.connect(cluster.registration) as kubelet,
             aiohttp.ClientSession() as http,
         ):
@@ -430,6 +430,16 @@ class TestStart:
         assert 'fairlead_driver_claims_held{state="prepared"} 1.0' in text
         assert 'fairlead_driver_devices{type="mig"} 10.0' in text
         assert 'fairlead_driver_resourceslice_writes_total{result="ok",verb="create"} 1.0' in text
+        [uuid] = [
+            device["attributes"]["uuid"]["string"]
+            for stored in await cluster.slices()
+            for device in stored["spec"]["devices"]
+            if device["name"] == "gpu-0"
+        ]
+        assert f'fairlead_driver_gpu_power_watts{{device="gpu-0",uuid="{uuid}"}} 60.0' in text
+        held = f'device="gpu-0",namespace="default",share="",uuid="{uuid}"'
+        assert f'fairlead_driver_device_claim{{claim="train",{held}}} 1.0' in text
+        assert "DCGM_FI_DEV_POWER_USAGE{" in text
 
 
 class TestSlices:

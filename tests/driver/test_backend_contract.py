@@ -119,6 +119,16 @@ class TestHealth:
         assert case.backend.xids() == (Xid(uuid=uuids[3], code=79), Xid(uuid=uuids[5], code=31))
         assert case.backend.xids() == ()
 
+    def test_every_gpu_that_answers_tells_how_busy_it_is(self, make: Callable[[str], Case]) -> None:
+        case = make("hgx-h100")
+        uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
+        case.lose(3)
+        readings = case.backend.telemetry()
+        assert [reading.uuid for reading in readings] == sorted(set(uuids) - {uuids[3]})
+        assert {(r.utilization_percent, r.memory_used_bytes, r.power_w, r.temperature_c) for r in readings} == {
+            (0.0, 0, 60.0, 30.0)
+        }
+
     def test_what_a_gpu_needs_is_told(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuid = case.backend.inventory().gpus[2].uuid

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from fairlead.driver import profile, slices
+from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.metrics import Metrics
 from fairlead.driver.simulated import SimulatedBackend
 
@@ -39,8 +40,13 @@ def test_every_attribute_and_capacity_is_documented_and_every_documented_attribu
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
-    families = [family.name + ("_total" if family.type == "counter" else "") for family in Metrics().registry.collect()]
-    assert set(re.findall(r"`(fairlead_driver_\w+)`", TEXT)) == set(families)
+    metrics = Metrics()
+    backend = SimulatedBackend(profile.load("l40s"), node="n1")
+    metrics.registry.register(
+        GpuCollector(inventory=backend.inventory, telemetry=backend.telemetry, records=list, node="n1", dcgm=True)
+    )
+    families = [family.name + ("_total" if family.type == "counter" else "") for family in metrics.registry.collect()]
+    assert set(re.findall(r"`((?:fairlead_driver|DCGM)_\w+)`", TEXT)) == set(families)
 
 
 def test_every_profile_is_documented() -> None:

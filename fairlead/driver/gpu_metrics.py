@@ -1,0 +1,85 @@
+"""Metrics of the GPUs themselves, and which claim holds which device.
+
+Exists so that "who uses what, and is it used" is one join in PromQL: load by device, and `fairlead_driver_device_claim` from
+device to claim. Claims are a metric of their own, so that a claim that ends does not end the series of its GPU. Reads
+what the last look saw: a scrape never waits for hardware. `dcgm` adds the names that DCGM's exporter uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from fairlead.driver.backend import Inventory, Telemetry
+from fairlead.driver.records import ClaimRecord
+
+# Ours, DCGM's, help, and the reading with the factor from our unit to DCGM's.
+_READINGS = (
+    ("fairlead_driver_gpu_utilization_percent", "DCGM_FI_DEV_GPU_UTIL", "How busy.", "utilization_percent", 1.0),
+    ("fairlead_driver_gpu_memory_used_bytes", "DCGM_FI_DEV_FB_USED", "Memory in use.", "memory_used_bytes", 1 / 2**20),
+    ("fairlead_driver_gpu_power_watts", "DCGM_FI_DEV_POWER_USAGE", "Power drawn.", "power_w", 1.0),
+    ("fairlead_driver_gpu_temperature_celsius", "DCGM_FI_DEV_GPU_TEMP", "Temperature.", "temperature_c", 1.0),
+)
+
+
+class GpuCollector(Collector):
+    """Each argument is called at each scrape and must not block."""
+
+    def __init__(
+        self,
+        *,
+        inventory: Callable[[], Inventory],
+        telemetry: Callable[[], Sequence[Telemetry]],
+        records: Callable[[], Iterable[ClaimRecord]],
+        node: str,
+        dcgm: bool = False,
+    ) -> None:
+        self._inventory = inventory
+        self._telemetry = telemetry
+        self._records = records
+        self._node = node
+        self._dcgm = dcgm
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """Nothing to promise before the hardware was looked at."""
+        yield from ()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        gpus = {gpu.uuid: gpu for gpu in self._inventory().gpus}
+        total = GaugeMetricFamily("fairlead_driver_gpu_memory_bytes", "Memory there is.", labels=("device", "uuid"))
+        for gpu in gpus.values():
+            if gpu.memory_bytes is not None:
+                total.add_metric((f"gpu-{gpu.minor}", gpu.uuid), gpu.memory_bytes)
+        yield total
+        read = [reading for reading in self._telemetry() if reading.uuid in gpus]
+        for name, alias, text, field, factor in _READINGS:
+            family = GaugeMetricFamily(name, text, labels=("device", "uuid"))
+            other = GaugeMetricFamily(alias, text, labels=("gpu", "UUID", "device", "modelName", "Hostname"))
+            for reading in read:
+                value = getattr(reading, field)
+                if value is None:
+                    continue
+                gpu = gpus[reading.uuid]
+                family.add_metric((f"gpu-{gpu.minor}", gpu.uuid), value)
+                labels = (str(gpu.minor), gpu.uuid, f"nvidia{gpu.minor}", gpu.product_name or "", self._node)
+                other.add_metric(labels, value * factor)
+            yield family
+            if self._dcgm:
+                yield other
+        yield self._claims()
+
+    def _claims(self) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(
+            "fairlead_driver_device_claim",
+            "1 for each device that a claim holds on this node.",
+            labels=("device", "uuid", "namespace", "claim", "share"),
+        )
+        for record in self._records():
+            for device in record.devices:
+                if device.admin:
+                    continue
+                uuid = device.mig.uuid if device.mig and device.mig.uuid else device.gpu_uuid
+                family.add_metric((device.device, uuid, record.namespace, record.name, device.share_id or ""), 1)
+        return family
