@@ -1,0 +1,114 @@
+"""The three programs as an operator starts them: the `fairlead` command, flags, a kubeconfig, SIGTERM."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from fairlead.cli.demo import cases
+from fairlead.cli.demo.observe import Observer
+from fairlead.sandbox import files
+from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+
+READY_TIMEOUT_S = 30.0
+NODE = "worker"
+
+
+@contextlib.asynccontextmanager
+async def running(*arguments, log: Path):
+    """`fairlead ARGUMENTS` as a process of its own; at the end SIGTERM, and it must end well."""
+    with log.open("wb") as stream:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "fairlead", *map(str, arguments), stdout=stream, stderr=stream
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            code = await asyncio.wait_for(process.wait(), 20)
+        assert code == 0, f"fairlead {arguments[0]} ended with {code}: {log.read_text()[-2000:]}"
+
+
+async def ready(url):
+    async with aiohttp.ClientSession() as session, asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(url) as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.1)
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_sigterm(tmp_path):
+    nodes = (NodeSpec(NODE),)  # a kubelet without a driver: ours is started below
+    async with (
+        Cluster(ClusterOptions(workdir=tmp_path / "c", nodes=nodes, run_programs=False)) as cluster,
+        cluster.client() as client,
+        Observer(client).running() as observer,
+    ):
+        config, node = cluster.kubeconfig(), cluster.nodes[NODE]
+        hook, metrics = free_port(), [free_port() for _ in range(3)]
+        probes = [("--metrics-bind", f"127.0.0.1:{port}") for port in metrics]
+        driver = ["driver", "--node-name", NODE, "--kubeconfig", config, "--backend", "simulated:hgx-h100"]
+        driver += ["--plugins-dir", node.plugins_dir, "--registry-dir", node.registry_dir, "--cdi-dir", node.cdi_dir]
+        webhook = [
+            "webhook",
+            "--kubeconfig",
+            config,
+            "--bind",
+            f"127.0.0.1:{hook}",
+            "--url",
+            f"https://127.0.0.1:{hook}",
+        ]
+        async with (
+            running(*driver, *probes[0], log=tmp_path / "driver.log"),
+            running(*webhook, *probes[1], log=tmp_path / "webhook.log"),
+            running("controller", "--kubeconfig", config, *probes[2], log=tmp_path / "controller.log"),
+        ):
+            await asyncio.gather(*(ready(f"http://127.0.0.1:{port}/readyz") for port in metrics))
+            await cluster.apply(files.find("examples/00-queues"))
+            await cluster.apply(files.find("examples/01-one-gpu"))
+            finished = await observer.until(lambda: cases.ONE_GPU.finished(observer.history), timeout_s=40)
+            assert finished, (tmp_path / "controller.log").read_text()[-2000:]
+            assert cases.ONE_GPU.failures(observer.history, observer.attributes) == []
+        assert not list(node.registry_dir.glob("*.sock")), "the driver takes its sockets with it"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["driver", "--node-name", "n", "--backend", "simulated:hgx-h10"], "did you mean"),
+        (["controller", "--kubeconfig", "/nowhere.yaml"], "/nowhere.yaml"),
+        (["webhook", "--url", "http://127.0.0.1:1"], "https"),
+    ],
+)
+async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments, complaint, tmp_path, monkeypatch):
+    config = tmp_path / "config"
+    config.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\nusers: [{name: u, user: {token: t}}]\n"
+    )
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    places = ["--plugins-dir", tmp_path / "p", "--registry-dir", tmp_path / "r", "--cdi-dir", tmp_path / "c"]
+    more = places if arguments[0] == "driver" else []
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "fairlead", *arguments, *map(str, more),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+    )  # fmt: skip
+    output, _ = await asyncio.wait_for(process.communicate(), 30)
+    text = output.decode()
+    assert process.returncode not in {0, None}
+    assert complaint in " ".join(text.split())
+    assert "Traceback" not in text
