@@ -6,7 +6,7 @@ objects such as a device, lazy mappings that a caller passes in) and words the e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from fairlead.cel.errors import EvaluationError
@@ -39,14 +39,22 @@ def select(value: Any, name: str) -> Any:
         except KeyError:
             raise no_such_key(name) from None
     if type(value) is Optional:
-        return optional_select(value, name)
+        return _within(value, optional_select, name)
     if hasattr(value, "cel_fields"):
         return object_field(value, name)
     raise EvaluationError(f"no such overload: {type_name(value)}.{name}")
 
 
+def _within(held: Optional, look: Callable[[Any, Any], Optional], key: Any) -> Optional:
+    """`.name` or `[key]` of an optional is optional itself; but what holds something without parts fails, unlike `.?name`."""
+    content = held.content
+    if held.present and not (isinstance(content, (Mapping, list, tuple)) or hasattr(content, "cel_fields")):
+        raise no_such_key(key)
+    return look(held, key)
+
+
 def _find(value: Any, name: str) -> Any:
-    """The field, or _MISSING. Raises EvaluationError where there are no fields at all."""
+    """The field, or _MISSING: a scalar has none, and to ask it is no error. Raises EvaluationError for a list."""
     if isinstance(value, Mapping):
         try:
             return value[name]  # not .get: a device's domain map has a default
@@ -55,7 +63,9 @@ def _find(value: Any, name: str) -> Any:
     if hasattr(value, "cel_fields"):
         attribute = value.cel_fields.get(name)
         return _MISSING if attribute is None else getattr(value, attribute)
-    raise EvaluationError(f"no such overload: {type_name(value)}.{name}")
+    if isinstance(value, (list, tuple)):
+        raise EvaluationError("unsupported index type 'string' in list")
+    return _MISSING
 
 
 def has_field(value: Any, name: str) -> bool:
@@ -98,7 +108,7 @@ def index(value: Any, key: Any) -> Any:
         except KeyError:
             raise no_such_key(key) from None
     if type(value) is Optional:
-        return optional_index(value, key)
+        return _within(value, optional_index, key)
     raise EvaluationError(f"no such overload: {type_name(value)}[{type_name(key)}]")
 
 
@@ -118,7 +128,7 @@ def optional_index(value: Any, key: Any) -> Optional:
             return Optional(value[lookup_key(key)])
         except KeyError:
             return NONE
-    raise EvaluationError(f"no such overload: {type_name(value)}[?{type_name(key)}]")
+    return NONE
 
 
 def traversal(*args: object) -> int:

@@ -41,7 +41,8 @@ def value_of(text: str, **bindings: Any) -> Any:
         # fields
         ("x.a", 1), ("x['a']", 1), ("x.b[1]", 2), ("x.c.d", "deep"), ("has(x.a)", True), ("has(x.z)", False), ("has(x.c.d)", True),
         ("x.?a.orValue(9)", 1), ("x.?z.orValue(9)", 9), ("x.?c.?d.hasValue()", True), ("x.?z.?d.?e.orValue('no')", "no"),
-        ("x.?c.d.orValue('no')", "deep"), ("x[?'b'][?1].orValue(0)", 2), ("x.b[?7].orValue(0)", 0), ("x.?n.hasValue()", True),
+        ("x.?c.d.orValue('no')", "deep"), ("x[?'b'][?1].orValue(0)", 2), ("x.b[?7].orValue(0)", 0), ("x.?n.hasValue()", True), ("has(x.a.b)", False), ("has(x.n.b)", False),
+        ("x.a.?b.hasValue()", False), ("x.n.?b.hasValue()", False), ("x.a[?'b'].hasValue()", False),
         # optionals
         ("optional.of(1).value()", 1), ("optional.none().or(optional.of(2)).value()", 2), ("optional.of(1).or(bad.missing).value()", 1),
         ("optional.of(1).orValue(bad.missing)", 1), ("optional.ofNonZeroValue(0).hasValue()", False), ("[?optional.of(1), ?optional.none()]", [1]),
@@ -78,7 +79,7 @@ def test_an_expression_evaluates(text: str, want: Any) -> None:
         ("-(-9223372036854775808)", "overflow"), ("0u - 1u", "overflow"), ("-9223372036854775808 / -1", "overflow"),
         ("1 / 0", "division by zero"), ("1 % 0", "modulus by zero"), ("x.z", "no such key: z"), ("x.c.z", "no such key: z"),
         ("x.b[3]", "out of bounds: 3"), ("x.b['a']", "index"), ("x.a.b", "no such overload"), ("x.a + 'b'", "no such overload"),
-        ("x.a && true", "no such overload"), ("x.a ? 1 : 2", "no such overload"), ("x.a.all(i, true)", "iterable"),
+        ("has(x.b.c)", "unsupported index type"), ("has(x.z.a)", "no such key: z"), ("x.a && true", "no such overload"), ("x.a ? 1 : 2", "no such overload"), ("x.a.all(i, true)", "iterable"),
         ("true && bad.missing", "no such key"), ("bad.missing || false", "no such key"), ("[0, 1].all(i, 1 / i == 1)", "division"),
         ("[0, 1].map(i, 1 / i)", "division"), ("optional.none().value()", "none"), ("{'a': 1, 'a': 2}", "repeated key"),
         ("[1, 1].transformMapEntry(i, v, {v: i})", "already exists"), ("timestamp(x.a + 253402300800)", "timestamp"), ("int(x.f * 1e300)", "overflow"),
