@@ -198,6 +198,8 @@ def _delete(call: Call, stored: Stored, options: DeleteOptions) -> tuple[Stored,
     marked = bool(metadata.get("deletionTimestamp"))
     if options.propagation or not set(_GC_FINALIZERS.values()) & set(metadata.get("finalizers", [])):
         _set_finalizers(metadata, options.propagation or kind.strategy.default_propagation(stored.obj))
+    if not marked:
+        kind.strategy.prepare_delete(new, call.context)
     namespace = kind.plural == "namespaces" and not kind.group
     held = bool(metadata.get("finalizers")) or (namespace and bool(new.get("spec", {}).get("finalizers")))
     grace = kind.strategy.grace_period_s(stored.obj, options.grace_period_s)

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from fairlead.sandbox.apiserver import tables
-from fairlead.sandbox.apiserver.crds import jsonpath, rules, structural, values
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Json, Kind, Strategy, Subresource
+from fairlead.sandbox.apiserver.crds import jsonpath, removal, rules, structural, values
+from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Json, Kind, Rejected, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
@@ -26,8 +26,8 @@ class CustomStrategy(Strategy):
     status_resets_metadata = True
     allow_unconditional_update = False
 
-    def __init__(self, version: Json) -> None:
-        self.version = version
+    def __init__(self, group: str, plural: str, version: Json) -> None:
+        self.group, self.plural, self.version = group, plural, version
         self.root: Json = (version.get("schema") or {}).get("openAPIV3Schema") or _OPEN
         self.schema = {
             **self.root,
@@ -45,7 +45,14 @@ class CustomStrategy(Strategy):
     def default(self, obj: Json) -> None:
         structural.default(obj, self.root)
 
+    def committed(self, old: Json | None, new: Json | None, context: Context) -> None:
+        if new is None and removal.terminating(self.group, self.plural, context):
+            removal.clean(self.group, self.plural, context)
+
     def prepare_create(self, obj: Json, context: Context) -> None:
+        if removal.terminating(self.group, self.plural, context):
+            told = "create not allowed while custom resource definition is terminating"
+            raise Rejected(405, "MethodNotAllowed", told, {"group": self.group, "kind": self.plural})
         if self._has_status:
             obj.pop("status", None)
 
@@ -141,7 +148,7 @@ def kinds_of(definition: Json) -> list[Kind]:
                 names["plural"],
                 names["kind"],
                 spec["scope"] == "Namespaced",
-                CustomStrategy(version),
+                CustomStrategy(spec["group"], names["plural"], version),
                 singular=names.get("singular", ""),
                 list_kind=names.get("listKind", ""),
                 short_names=tuple(names.get("shortNames") or ()),

@@ -1,35 +1,25 @@
 """CustomResourceDefinition itself: checked when written, served as soon as it is stored, taken down when it goes.
 
 The real apiserver leaves the conditions to controllers that come a moment later; here `committed` writes them in the
-same turn, as a second revision, so that a client that watches sees the same two steps. A deleted definition takes its
-objects with it at once, without waiting for their finalizers. Source: apiextensions-apiserver/pkg/registry and
-pkg/controller/{status,establish,finalizer} (1.36).
+same turn, as a second revision, so that a client that watches sees the same two steps. How one ends is in `removal`.
+Source: apiextensions-apiserver/pkg/registry and pkg/controller/{status,establish} (1.36).
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, Protocol, cast
+from typing import Any
 
+from fairlead.sandbox.apiserver.crds import removal
 from fairlead.sandbox.apiserver.crds.custom import kinds_of
 from fairlead.sandbox.apiserver.crds.definition import definition
+from fairlead.sandbox.apiserver.crds.removal import STORAGE, Storing
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Context, DecodeError, Json, Registry
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.decode import decode
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
-from fairlead.sandbox.apiserver.store import Store
-
-GROUP = "apiextensions.k8s.io"
-STORAGE = f"{GROUP}/customresourcedefinitions"
-
-
-class _Storing(Protocol):
-    """The services of a real server: a definition's commit writes its conditions and removes its objects."""
-
-    registry: Registry
-    store: Store
 
 
 class CrdStrategy(BuiltIn):
@@ -75,15 +65,21 @@ class CrdStrategy(BuiltIn):
             after, before = (one["spec"]["names"].get(key) for one in (new, old))
             yield from checks.unchanged(after, before, f"spec.names.{key}")
 
+    def prepare_delete(self, obj: Json, context: Context) -> None:
+        removal.hold(obj, context)
+
     def committed(self, old: Json | None, new: Json | None, context: Context) -> None:
-        services = cast("_Storing", context.services)
+        services = removal.storing(context)
         if new is None:
             if old is not None:
-                _take_down(services, old, objects=True)
+                _take_down(services.registry, old)
+            return
+        if new["metadata"].get("deletionTimestamp"):
+            removal.clean(new["spec"]["group"], new["spec"]["names"]["plural"], context)
             return
         if old is None or old["spec"] != new["spec"]:
             if old is not None:
-                _take_down(services, old, objects=False)
+                _take_down(services.registry, old)
             for kind in kinds_of(new):
                 services.registry.add(kind)
             _establish(services, new, context)
@@ -109,7 +105,7 @@ def _decode_loose(schema: Any, path: str, unknown: list[str]) -> None:
     _decode_loose(schema.get("not"), f"{path}.not", unknown)
 
 
-def _establish(services: _Storing, new: Json, context: Context) -> None:
+def _establish(services: Storing, new: Json, context: Context) -> None:
     """Write NamesAccepted and Established as their controllers would."""
     spec = new["spec"]
     conditions = (new.get("status") or {}).get("conditions") or []
@@ -135,9 +131,6 @@ def _condition(type_: str, reason: str, message: str, stamp: str) -> Json:
     return {"type": type_, "status": "True", "lastTransitionTime": stamp, "reason": reason, "message": message}
 
 
-def _take_down(services: _Storing, old: Json, *, objects: bool) -> None:
-    for kind in kinds_of(old):
-        if objects:
-            for stored in list(services.store.entries(kind.storage, "")):
-                services.store.remove(kind.storage, stored.key, expect=stored.revision)
-        services.registry.remove(kind.group, kind.version, kind.plural)
+def _take_down(registry: Registry, old: Json) -> None:
+    for version in old["spec"]["versions"]:
+        registry.remove(old["spec"]["group"], version["name"], old["spec"]["names"]["plural"])

@@ -215,6 +215,9 @@ class Strategy:
         """Seconds of grace (pods), or None where the kind has no graceful deletion. 0 deletes at once."""
         return None
 
+    def prepare_delete(self, obj: Json, context: Context) -> None:
+        """At the first DELETE, before the object is marked: add what shall hold it (CRDs), in place."""
+
     def default_propagation(self, obj: Json) -> str:
         """What DELETE without propagationPolicy means: Background, or Orphan for a few old kinds (jobs)."""
         return "Background"

@@ -246,6 +246,24 @@ async def test_objects_go_with_their_definition(api: Served) -> None:
     assert (await api.get(THINGS))[1]["items"] == []
 
 
+async def test_a_definition_waits_for_objects_that_something_holds(api: Served) -> None:
+    await define(api, {})
+    held = thing("held")
+    held["metadata"]["finalizers"] = ["example.com/hold"]
+    await api.post(THINGS, held)
+    await api.post(THINGS, thing("free"))
+    code, going = await api.delete(f"{CRDS}/things.example.com")
+    assert (code, going["metadata"]["finalizers"]) == (200, ["customresourcecleanup.apiextensions.k8s.io"])
+    assert going["status"]["conditions"][-1]["type"] == "Terminating"
+    code, answer = await api.post(THINGS, thing("late"))
+    assert (code, answer["reason"]) == (405, "MethodNotAllowed")
+    _, left = await api.get(THINGS)
+    assert [one["metadata"]["name"] for one in left["items"]] == ["held"]
+    assert (await api.patch(f"{THINGS}/held", {"metadata": {"finalizers": None}}))[0] == 200
+    assert (await api.get(f"{CRDS}/things.example.com"))[0] == 404
+    assert (await api.get(THINGS))[0] == 404
+
+
 async def test_a_changed_schema_counts_at_once(api: Served) -> None:
     await define(api, {"properties": {"x": {"type": "integer"}}})
     patch = definition({"properties": {"x": {"type": "integer", "minimum": 5}}})["spec"]
