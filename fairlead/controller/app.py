@@ -33,6 +33,8 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 COMPONENT = "fairlead-controller"
+BLIND_AFTER = 5  # failures in a row of one watch
+STUCK_S = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,11 +58,21 @@ class Standing:
     """For the probes: what this replica is doing."""
 
     state: State | None = None
-    leading: bool = False
+    controller: Controller | None = None
 
     def ready(self) -> str | None:
-        if self.leading and (self.state is None or not self.state.synced):
+        """A standby is ready; a leader is once it sees the cluster, and while it does."""
+        if self.state is None:
+            return None
+        if not self.state.synced:
             return "leading, but the caches are not filled"
+        blind = [str(watch.resource) for watch in self.state.watches() if watch.failures >= BLIND_AFTER]
+        return f"cannot watch {', '.join(blind)}" if blind else None
+
+    def healthy(self) -> str | None:
+        """The loop turns at least every half minute, whatever happens."""
+        if self.controller is not None and (idle_s := time.monotonic() - self.controller.cycled_at) > STUCK_S:
+            return f"the loop has not turned for {idle_s:.0f} s"
         return None
 
 
@@ -71,11 +83,13 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
     metrics = Metrics()
     async with (
         Client.connect(options.kubeconfig, user_agent=COMPONENT, qps=options.qps, burst=200) as client,
-        probes.serve(options.metrics_bind, ready=standing.ready, registry=metrics.registry),
+        # Renewals have their own connection: they must not wait behind a thousand writes.
+        Client.connect(options.kubeconfig, user_agent=f"{COMPONENT}-lease") as leasing,
+        probes.serve(options.metrics_bind, health=standing.healthy, ready=standing.ready, registry=metrics.registry),
     ):
         while True:
             lease = LeaderLease(
-                client,
+                leasing,
                 namespace=options.namespace,
                 name=COMPONENT,
                 identity=identity,
@@ -135,7 +149,7 @@ async def lead(
         sleep=asyncio.sleep,
         random=random,
     )
-    standing.state, standing.leading = state, True
+    standing.state, standing.controller = state, controller
     metrics.leader.set(1)
     try:
         async with _background(*(watch.run() for watch in state.watches()), recorder.run(), reporter.run()) as failed:
@@ -156,7 +170,7 @@ async def lead(
                     log.warning("writes are still under way; the lease is left to expire")
                     lease.abandon()
     finally:
-        standing.state, standing.leading = None, False
+        standing.state = standing.controller = None
         metrics.leader.set(0)
 
 

@@ -59,6 +59,7 @@ class Controller:
         random: Random,
         decide: Decide = plan.decide,
     ) -> None:
+        self.cycled_at = clock()  # it wakes at least every SWEEP_S; health looks at this
         self._state = state
         self._work = Work(metrics, clock)
         self._tidy = Tidy(client, state, writer, self._work, metrics)
@@ -102,6 +103,7 @@ class Controller:
 
     def cycle(self) -> None:
         """Looks at what changed; decides if that may change a decision. Starts tasks, waits for none."""
+        self.cycled_at = self._clock()
         self._state.wake.clear()
         now = self._wall()
         self._expire(now)
@@ -276,6 +278,7 @@ class Controller:
         gang_id = (admission.namespace, admission.name)
         gang = self._state.gangs[gang_id]
         pods = {member.uid: member.pod for member in gang.members}
+        self._assumed[gang_id] = admission
         for planned in admission.claims:
             if not planned.already_allocated:
                 self._state.assume_claim(
@@ -283,7 +286,6 @@ class Controller:
                 )
         for assigned in admission.assignments:
             self._state.assume_pod(pods[assigned.pod.uid], assigned.node)
-        self._assumed[gang_id] = admission
         self._queues[gang_id] = admission.queue
         self._requests.pop(gang_id, None)
         self._begin(gang_id, self._carry_out(gang, admission), admission)

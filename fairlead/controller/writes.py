@@ -205,7 +205,9 @@ class Writer:
         failures = 0
         while True:
             try:
-                if await self._take_back_once(claim, frozenset(pods), keep_allocation=keep_allocation):
+                async with self._slots:
+                    certain = await self._take_back_once(claim, frozenset(pods), keep_allocation=keep_allocation)
+                if certain:
                     return
                 failures = 0  # the claim changed under our hands: look again
                 await self._sleep(0)

@@ -6,6 +6,8 @@ import socket
 import aiohttp
 import pytest
 
+from fairlead.controller.app import STUCK_S, Standing
+from fairlead.controller.state import State
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw
@@ -110,3 +112,22 @@ async def test_a_pod_with_several_claims_gets_them_all_on_one_node(bench: Bench)
         assert bench.watchdog.held == 8
         pods = await bench.client.list(resources.PODS, NAMESPACE)
         assert len(pods.items[0].status.resource_claim_statuses) == 2
+
+
+async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_is_not_healthy(bench: Bench):
+
+    standing = Standing()
+    assert standing.ready() is None
+    standing.state = state = State(bench.client, ("gpu.fairlead.dev",))
+    assert standing.ready() == "leading, but the caches are not filled"
+    for watch in state.watches():
+        watch.synced.set()
+    assert standing.ready() is None
+    state.pods.failures = 5
+    assert standing.ready() == "cannot watch pods"
+
+    class Hanging:
+        cycled_at = -STUCK_S
+
+    standing.controller = Hanging()  # type: ignore[assignment]
+    assert "has not turned" in (standing.healthy() or "")
