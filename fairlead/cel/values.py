@@ -216,7 +216,7 @@ def equal(left: object, right: object) -> bool:
     if isinstance(left, dict):
         return isinstance(right, dict) and _equal_maps(left, right)
     if isinstance(left, (list, tuple)):
-        return isinstance(right, (list, tuple)) and len(left) == len(right) and all(map(equal_or_unlike, left, right))
+        return isinstance(right, (list, tuple)) and len(left) == len(right) and all(map(_members_equal, left, right))
     if kind is Optional:
         return _equal_optionals(left, right)
     if kind in _STRICT:
@@ -227,11 +227,19 @@ def equal(left: object, right: object) -> bool:
 
 
 def equal_or_unlike(left: object, right: object) -> bool:
-    """As `equal`, where two things that cannot be compared are merely not equal: list and map members, `in`."""
+    """As `equal`, where two things that cannot be compared are merely not equal: for `in` and its like."""
     try:
         return equal(left, right)
     except EvaluationError:
         return False
+
+
+def _members_equal(left: object, right: object) -> bool:
+    """Two members of lists or maps: cel-go takes those that cannot be compared for equal, and so must we."""
+    try:
+        return equal(left, right)
+    except EvaluationError:
+        return True
 
 
 def _equal_optionals(left: object, right: object) -> bool:
@@ -245,7 +253,7 @@ def _equal_optionals(left: object, right: object) -> bool:
 def _equal_maps(left: dict[object, object], right: dict[object, object]) -> bool:
     if len(left) != len(right):
         return False
-    return all(key in right and equal_or_unlike(value, right[key]) for key, value in left.items())
+    return all(key in right and _members_equal(value, right[key]) for key, value in left.items())
 
 
 def contains(values: Iterable[object], wanted: object) -> bool:

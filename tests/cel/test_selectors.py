@@ -60,6 +60,14 @@ def test_only_a_boolean_selects(h100: DeviceView) -> None:
     assert "string could not be converted to bool" in (verdict.reason or "")
 
 
+def test_what_cannot_be_compared_fails_alone_but_not_within_lists(h100: DeviceView) -> None:
+    version = 'device.attributes["gpu.example.com"].cudaComputeCapability'
+    assert compile_selector(f'{version} == "9.0.0"').verdict(h100).outcome is ERROR
+    assert not compile_selector(f'"9.0.0" == {version}').matches(h100)
+    assert not compile_selector(f'{version} in ["9.0.0"]').matches(h100)
+    assert compile_selector(f'[{version}] == ["9.0.0"]').matches(h100)  # a bug of cel-go that Kubernetes has
+
+
 def test_lists_are_searched_with_includes(device: MakeDevice) -> None:
     selector = compile_selector('device.attributes["gpu.example.com"].islands.includes(2)')
     assert selector.matches(device({"islands": [1, 2]}))
