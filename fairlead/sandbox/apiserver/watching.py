@@ -23,6 +23,7 @@ from fairlead.sandbox.apiserver.store import Change, Compacted, Stored
 
 _DEFAULT_TIMEOUT_S = 1800  # to twice that, by chance, as the real one spreads reconnects
 _LAST_BOOKMARK_S = 2.0  # before the end
+_BATCH = 256  # events in one write
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
@@ -79,10 +80,11 @@ class _Watch:
         ended = _Served(self._state.registry.find, self._kind)
         deadline = asyncio.get_running_loop().time() + self._timeout_s
         try:
-            for frame in self._initial():
-                yield frame
-            async for frame in self._live(deadline, ended):
-                yield frame
+            frames = self._initial()
+            for start in range(0, len(frames), _BATCH):
+                yield b"".join(frames[start : start + _BATCH])
+            async for batch in self._live(deadline, ended):
+                yield batch
         except Compacted as error:
             gone = statuses.expired(f"too old resource version: {error.wanted} ({error.oldest})")
             yield _frame("ERROR", encode(statuses.status_of(gone)))
@@ -118,13 +120,9 @@ class _Watch:
         last_bookmark_due = self._bookmarks and self._timeout_s > 2 * _LAST_BOOKMARK_S
         while not self._state.stopping and served():
             while self._queue:
-                change = self._queue.popleft()
-                if change.revision <= self._revision:
-                    continue
-                self._revision = change.revision
-                frame = self._event(change)
-                if frame is not None:
-                    yield frame
+                batch = self._next_batch()
+                if batch:
+                    yield b"".join(batch)
             now = loop.time()
             if now >= deadline or self._overflow:
                 return
@@ -147,6 +145,19 @@ class _Watch:
                     await self._wake.wait()
             except TimeoutError:
                 pass
+
+    def _next_batch(self) -> list[bytes]:
+        """The frames of the changes that wait, as many as go in one write."""
+        frames: list[bytes] = []
+        while self._queue and len(frames) < _BATCH:
+            change = self._queue.popleft()
+            if change.revision <= self._revision:
+                continue
+            self._revision = change.revision
+            frame = self._event(change)
+            if frame is not None:
+                frames.append(frame)
+        return frames
 
     def _on_change(self, change: Change) -> None:
         if self._namespace and change.key[0] != self._namespace:

@@ -28,17 +28,20 @@ async def follow(steps, selector):
         if what == "read":
             query_now = f"watch=true&allowWatchBookmarks=true&resourceVersion={revision}&{query}"
             stream = await inside.watch(f"{CM}?{query_now}")
-            async for chunk in stream.chunks:
-                event = json.loads(chunk)
-                metadata = event["object"]["metadata"]
-                revision = metadata["resourceVersion"]
-                if event["type"] == "BOOKMARK":  # all that has happened is told
-                    break
-                if event["type"] == "DELETED":
-                    assert known.pop(metadata["name"])
-                else:
-                    assert (metadata["name"] in known) == (event["type"] == "MODIFIED")
-                    known[metadata["name"]] = revision
+            told = False
+            while not told:
+                for line in (await anext(stream.chunks)).splitlines():
+                    event = json.loads(line)
+                    metadata = event["object"]["metadata"]
+                    revision = metadata["resourceVersion"]
+                    if event["type"] == "BOOKMARK":
+                        told = True  # all that has happened
+                        break
+                    if event["type"] == "DELETED":
+                        assert known.pop(metadata["name"])
+                    else:
+                        assert (metadata["name"] in known) == (event["type"] == "MODIFIED")
+                        known[metadata["name"]] = revision
             await stream.chunks.aclose()
         elif what == "delete":
             await inside.delete(f"{CM}/{name}")

@@ -16,19 +16,23 @@ class Watcher:
 
     def __init__(self, stream: Stream) -> None:
         self._chunks = stream.chunks
+        self._lines: list[bytes] = []
 
     async def next(self):
         async with asyncio.timeout(5):
-            return json.loads(await self._chunks.__anext__())
+            while not self._lines:
+                self._lines = (await anext(self._chunks)).splitlines()
+        return json.loads(self._lines.pop(0))
 
     async def take(self, count):
         found = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"].get("metadata", {}).get("name")) for event in found]
 
     async def ends(self):
+        assert not self._lines
         async with asyncio.timeout(5):
             with pytest.raises(StopAsyncIteration):
-                await self._chunks.__anext__()
+                await anext(self._chunks)
 
     async def close(self):
         await self._chunks.aclose()
