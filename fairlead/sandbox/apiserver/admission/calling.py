@@ -26,6 +26,7 @@ Resolver = Callable[[str, str, int], tuple[str, int]]
 """(namespace, service, port) → where it listens. Raises CallError where nothing does."""
 
 CONNECTIONS = 64
+CONTEXTS = 64
 RESPONSE_LIMIT_BYTES = 4 * 1024 * 1024
 _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 
@@ -86,7 +87,10 @@ class Caller:
             headers["Host"] = host
         try:
             async with asyncio.timeout(timeout_s):
-                status, text = await self._exchange(target, review, headers, client, server_name)
+                try:
+                    status, text = await self._exchange(target, review, headers, client, server_name)
+                except aiohttp.ServerDisconnectedError:  # an idle connection that the other side had closed: once more
+                    status, text = await self._exchange(target, review, headers, client, server_name)
         except TimeoutError as error:
             raise CallError(f"Post {quote(shown)}: context deadline exceeded") from error
         except aiohttp.ClientConnectorCertificateError as error:
@@ -130,6 +134,8 @@ class Caller:
     def _context(self, bundle: str) -> ssl.SSLContext:
         """TLS that trusts the configuration's CA only (or the system's, where it has none)."""
         if bundle not in self._contexts:
+            if len(self._contexts) >= CONTEXTS:
+                self._contexts.clear()  # authorities that were rotated away
             try:
                 pem = base64.b64decode(bundle).decode() if bundle else None
                 self._contexts[bundle] = ssl.create_default_context(cadata=pem)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,12 +45,20 @@ class TestWebhook:
     async def __aenter__(self) -> Self:
         self._authority = tls.make_authority(utc_now())
         self._released = asyncio.Event()
+        await self._listen(0)
+        return self
+
+    async def _listen(self, port: int) -> None:
         self._runner = web.ServerRunner(web.Server(self._serve, handler_cancellation=True), shutdown_timeout=0.1)
         await self._runner.setup()
-        context = self._context()
-        await web.TCPSite(self._runner, self.host, 0, ssl_context=context).start()
+        context = tls.server_context(self._authority, self.host, self.workdir, utc_now())
+        await web.TCPSite(self._runner, self.host, port, ssl_context=context).start()
         self.port: int = self._runner.addresses[0][1]
-        return self
+
+    async def restart(self) -> None:
+        """Close all connections and listen again in the same place."""
+        await self._runner.cleanup()
+        await self._listen(self.port)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -67,9 +74,6 @@ class TestWebhook:
     def ca_bundle(self) -> str:
         """For `clientConfig.caBundle`."""
         return base64.b64encode(self._authority.pem).decode()
-
-    def _context(self) -> ssl.SSLContext:
-        return tls.server_context(self._authority, self.host, self.workdir, utc_now())
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
         review = json.loads(await request.read())

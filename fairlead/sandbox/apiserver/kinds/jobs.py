@@ -15,6 +15,7 @@ from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod_spec
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
+from fairlead.sandbox.apiserver.kinds.podwarnings import name_warning, template_warnings
 from fairlead.sandbox.apiserver.names import label_complaints
 from fairlead.sandbox.apiserver.tables.workloads import CRON_JOBS, JOBS
 
@@ -85,6 +86,14 @@ class JobStrategy(BuiltIn):
                 for one in label_complaints(shown)
             ]
         return [*errors, *job_spec(spec)]
+
+    def warnings(self, new: Json, old: Json | None, context: Context) -> list[str]:
+        if old is not None:
+            return []
+        return [
+            *name_warning(new["metadata"].get("name", ""), "Pod names and hostnames"),
+            *template_warnings(new["spec"]["template"].get("spec", {}), "spec.template.spec"),
+        ]
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         yield from job_spec(obj["spec"])

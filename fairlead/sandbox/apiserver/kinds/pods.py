@@ -14,6 +14,7 @@ from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, inval
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod, qos_class
 from fairlead.sandbox.apiserver.kinds.podupdates import pod_update
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
+from fairlead.sandbox.apiserver.kinds.podwarnings import pod_warnings
 from fairlead.sandbox.apiserver.tables.pods import PODS
 
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"
@@ -56,6 +57,9 @@ class PodStrategy(BuiltIn):
                 meta.pop(key, None)
         status = new.setdefault("status", {})
         status["qosClass"] = old.get("status", {}).get("qosClass") or qos_class(new.get("spec", {}))
+
+    def warnings(self, new: Json, old: Json | None, context: Context) -> list[str]:
+        return [] if old is not None else list(pod_warnings(new))
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         errors = list(pod_spec(obj.get("spec", {})))

@@ -120,6 +120,14 @@ async def test_a_webhook_that_is_down_blocks_only_where_it_may(api: Served, hook
     )
 
 
+async def test_a_webhook_that_was_restarted_is_called_on_a_new_connection(api: Served, hook: TestWebhook) -> None:
+    await register(api, webhook(hook))
+    assert (await create(api, "before"))[0] == 201
+    await hook.restart()
+    assert (await create(api, "after"))[0] == 201
+    assert len(hook.seen) == 2
+
+
 async def test_a_certificate_of_another_authority_is_not_trusted(api: Served, hook: TestWebhook) -> None:
     other = base64.b64encode(tls.make_authority(utc_now()).pem).decode()
     client = {"url": f"{hook.url}/x", "caBundle": other}

@@ -112,6 +112,21 @@ async def test_a_bad_pod_is_named_by_its_field(api: Served, spec: dict[str, Any]
     assert (await api.refused(PODS, pod(**spec)))[0].startswith(complaint)
 
 
+async def test_what_is_odd_but_allowed_is_warned_of(api: Served) -> None:
+    env = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    selector = {"beta.kubernetes.io/os": "linux"}
+    code, _ = await api.post(
+        PODS, pod("a.b", containers=[{"name": "c", "image": "x", "env": env}], nodeSelector=selector)
+    )
+    assert code == 201
+    assert api.last is not None
+    assert [one.split(": ")[0] for one in api.last.warnings] == [
+        "metadata.name",
+        "spec.nodeSelector[beta.kubernetes.io/os]",
+        "spec.containers[0].env[1]",
+    ]
+
+
 async def test_limits_are_requests_unless_told_otherwise(api: Served) -> None:
     resources = {"limits": {"cpu": "2", "nvidia.com/gpu": "1"}, "requests": {"cpu": "1"}}
     _, made = await api.post(PODS, pod(containers=[{"name": "c", "image": "x:1", "resources": resources}]))
