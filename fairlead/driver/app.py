@@ -164,7 +164,6 @@ async def _run(
     plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
-
     check = SelfCheck(places)
 
     async with turns.hold(timeout_s=60.0):

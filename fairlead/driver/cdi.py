@@ -20,7 +20,7 @@ from fairlead.api import names
 from fairlead.driver import files
 from fairlead.driver.backend import DeviceNode
 from fairlead.driver.libraries import Mount
-from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.records import ClaimRecord, DeviceRecord, valid_uid
 
 VERSION: Final = "0.6.0"
 KIND: Final = f"k8s.{names.DRIVER}/claim"
@@ -133,4 +133,4 @@ class Store:
             record = msgspec.json.decode(annotations[RECORD], type=ClaimRecord)
         except (OSError, ValueError, KeyError, TypeError):
             return None
-        return record if record.uid == uid else None
+        return record if record.uid == uid and valid_uid(uid) else None

@@ -116,19 +116,7 @@ class Preparer:
         loaded = self._checkpoint.load()
         with self._mutex:
             self._records = dict(loaded.records)
-        rebuilt: list[str] = []
-        for uid in self._store.uids():
-            if uid in loaded.records:
-                continue
-            # Neither order of steps leaves a CDI file without a record: the record was lost, not never written.
-            record = self._store.record(uid, boot_id=self._checkpoint.boot_id)
-            if record is not None and records.valid_uid(uid):
-                record = msgspec.structs.replace(record, state="prepared")
-                self._note(record)
-                self._checkpoint.write(record)
-                rebuilt.append(uid)
-            else:
-                self._store.remove(uid)
+        rebuilt = [uid for uid in self._store.uids() if uid not in loaded.records and self._rebuild(uid)]
         undone: list[str] = []
         stuck: list[tuple[str, str]] = []
         for record in self.records():
@@ -148,6 +136,22 @@ class Preparer:
             unreadable=loaded.unreadable,
             stuck=tuple(stuck),
         )
+
+    def _rebuild(self, uid: str) -> bool:
+        """Whether a CDI file without a record gave one. Neither order of steps leaves such a file: a record was lost."""
+        record = self._store.record(uid, boot_id=self._checkpoint.boot_id)
+        if record is not None:
+            record = msgspec.structs.replace(record, state="prepared")
+            self._note(record)
+        try:
+            if record is None:
+                self._store.remove(uid)
+            else:
+                self._checkpoint.write(record)
+        except OSError as error:
+            # Known in memory all the same: a full disk at the start must not become a crash loop.
+            log.error("claim %s: %s", uid, _plainly(error))
+        return record is not None
 
     # -- prepare -----------------------------------------------------------------------------------------------------
 

@@ -164,6 +164,15 @@ class TestFullDisk:
         driver.unprepare("u1")
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
+    def test_the_driver_starts_all_the_same_and_knows_what_is_held(self, node: Node, full: Callable[[], None]) -> None:
+        node.start().prepare(claim("u1", "gpu-0"))
+        (node.path / "claims" / "u1.json").write_bytes(b"{")
+        full()
+        driver = node.start()
+        assert node.recovery.rebuilt == ("u1",)
+        with pytest.raises(PrepareError, match="held by ResourceClaim ml/claim-u1"):
+            driver.prepare(claim("u2", "gpu-0"))
+
     def test_a_mig_device_that_cannot_be_recorded_is_not_kept(
         self, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
