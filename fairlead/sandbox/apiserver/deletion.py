@@ -205,7 +205,7 @@ def _delete(call: Call, stored: Stored, options: DeleteOptions) -> tuple[Stored,
     grace = kind.strategy.grace_period_s(stored.obj, options.grace_period_s)
     if marked:
         _shorten(metadata, options.grace_period_s)
-    elif grace is not None or held:
+    elif not metadata.get("deletionTimestamp") and (grace is not None or held):
         _mark(metadata, call.state.now(), grace or 0)
         if namespace:
             metadata.pop("deletionGracePeriodSeconds", None)

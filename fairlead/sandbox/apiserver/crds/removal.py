@@ -29,7 +29,8 @@ def storing(context: Context) -> Storing:
 
 
 def hold(obj: Json, context: Context) -> None:
-    """At the first DELETE: add the finalizer, and say what is going on."""
+    """At the first DELETE: mark the object, add the finalizer, and say what is going on."""
+    obj["metadata"]["deletionTimestamp"] = context.timestamp()
     finalizers = obj["metadata"].setdefault("finalizers", [])
     if FINALIZER not in finalizers:
         finalizers.append(FINALIZER)

@@ -216,7 +216,7 @@ class Strategy:
         return None
 
     def prepare_delete(self, obj: Json, context: Context) -> None:
-        """At the first DELETE, before the object is marked: add what shall hold it (CRDs), in place."""
+        """At the first DELETE, in place: add what shall hold the object; it is not marked again if it is here (CRDs)."""
 
     def default_propagation(self, obj: Json) -> str:
         """What DELETE without propagationPolicy means: Background, or Orphan for a few old kinds (jobs)."""

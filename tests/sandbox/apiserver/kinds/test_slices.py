@@ -27,7 +27,7 @@ def slice_of(*devices: dict[str, Any], **spec: Any) -> dict[str, Any]:
     [
         ({"attributes": {"a-b": {"int": 1}}}, 'attributes[a-b]: Invalid value: "a-b": a valid C identifier must'),
         ({"attributes": {"a": {"int": 1, "bool": True}}}, "attributes[a]: Invalid value: {"),
-        ({"attributes": {"x/y/z": {"int": 1}}}, 'attributes[x/y/z]: Invalid value: "x/y": a lowercase RFC 1123'),
+        ({"attributes": {"X Y/z": {"int": 1}}}, 'attributes[X Y/z]: Invalid value: "X Y": a lowercase RFC 1123'),
         ({"capacity": {"m" * 33: {"value": "1"}}}, f"capacity[{'m' * 33}]: Too long: may not be more than 32 bytes"),
         ({"taints": [{"key": "k"}]}, "taints[0].effect: Required value"),
         ({"taints": [{"key": "", "effect": "None"}]}, 'taints[0].key: Invalid value: "": name part must be non-empty'),

@@ -96,6 +96,8 @@ def qualified_name(value: str, path: str) -> Iterator[FieldError]:
     if not value:
         yield required(path, "name required")
         return
+    if value.count("/") > 1:
+        return  # 1.36 takes these as they are (fixed in 1.38)
     domain, slash, name = value.rpartition("/")
     if slash:
         if not domain:
