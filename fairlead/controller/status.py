@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,18 @@ from fairlead.kube import timestamps
 
 MESSAGE_MAX = 4096
 NODES_MAX = 1000
+
+
+class Progress(StrEnum):
+    """Reasons beside `reasons.Code`: how far a gang has come, rather than what stands in its way."""
+
+    QUEUED = "Queued"
+    ADMITTING = "Admitting"
+    STARTING = "Starting"
+    RUN = "MembersRun"
+    SUCCEEDED = "PodsSucceeded"
+    FAILED = "PodsFailed"
+    ROLLED_BACK = "RolledBack"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +58,17 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
         failed = gang.at(Stage.FAILED)
         if failed:
             return Verdict(
-                phase="Failed", reason="PodsFailed", message=f"{len(failed)} of {len(gang.members)} pods failed"
+                phase="Failed",
+                reason=Progress.FAILED.value,
+                message=f"{len(failed)} of {len(gang.members)} pods failed",
             )
-        return Verdict(phase="Finished", reason="PodsSucceeded", message="all pods have ended well")
+        return Verdict(phase="Finished", reason=Progress.SUCCEEDED.value, message="all pods have ended well")
     if released and gang.placed >= gang.size:
         return _under_way(gang, gated, standing)
     if standing.admitting:
-        return Verdict(phase="Admitted", reason="Admitting", message="devices are chosen; claims are being written")
+        return Verdict(
+            phase="Admitted", reason=Progress.ADMITTING.value, message="devices are chosen; claims are being written"
+        )
     problem = blocked(gang)
     if problem is not None:
         phase = "Gathering" if problem.code == "Gathering" else "Waiting"
@@ -62,8 +79,8 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
             message = f"{message} Before that: {standing.setback}."
         return Verdict(phase="Waiting", reason=standing.waiting.reason.code.value, message=message)
     if standing.setback:
-        return Verdict(phase="Waiting", reason="RolledBack", message=standing.setback)
-    return Verdict(phase="Waiting", reason="Queued", message="not considered yet")
+        return Verdict(phase="Waiting", reason=Progress.ROLLED_BACK.value, message=standing.setback)
+    return Verdict(phase="Waiting", reason=Progress.QUEUED.value, message="not considered yet")
 
 
 def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Verdict:
@@ -73,9 +90,11 @@ def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Ver
         why = f": {standing.waiting.reason}" if standing.waiting else ""
         more = f"; {len(gated)} more wait{why}"
     if ready >= gang.size:
-        return Verdict(phase="Running", reason="MembersRun", message=f"{ready} of {gang.size} members run{more}")
+        return Verdict(phase="Running", reason=Progress.RUN.value, message=f"{ready} of {gang.size} members run{more}")
     return Verdict(
-        phase="Admitted", reason="Starting", message=f"devices are given; {ready} of {gang.size} members run{more}"
+        phase="Admitted",
+        reason=Progress.STARTING.value,
+        message=f"devices are given; {ready} of {gang.size} members run{more}",
     )
 
 
