@@ -49,8 +49,8 @@ class ClusterOptions:
     """What the cluster is made of.
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
-    `install` False leaves manifests/base out too. `programs` says how programs run (see programs.py); `task` is for
-    many nodes. `webhook` and `controller` are fields of their options to set, for tests.
+    `install` False leaves manifests/base out too. `programs` says how drivers run (see programs.py): `task` is for many
+    nodes. Webhook and controller are always processes: what they compute may not hold up the cluster. `webhook` and `controller` are fields of their options to set, for tests.
     """
 
     workdir: Path
@@ -77,6 +77,7 @@ class Cluster:
         self.webhook: Program | None = None
         self.controller: Program | None = None
         self._programs: Programs | None = None
+        self._drivers: Programs | None = None
         self._stack = contextlib.AsyncExitStack()
         self._configs: dict[str, Path] = {}
         self._admin: Client | None = None
@@ -130,9 +131,10 @@ class Cluster:
     async def _start(self) -> None:
         stack, options = self._stack, self.options
         options.workdir.mkdir(parents=True, exist_ok=True)
-        self._programs = await stack.enter_async_context(
-            programs.running(options.programs, log_dir=options.workdir / "logs", log_level=options.log_level)
-        )
+        self._programs = await self._run_programs("process" if options.run_programs else options.programs)
+        self._drivers = self._programs
+        if options.programs == "task" and options.run_programs:
+            self._drivers = await self._run_programs("task")
         await self.server.start()
         stack.push_async_callback(self.server.stop)
         self._admin = await stack.enter_async_context(self.client())
@@ -147,6 +149,11 @@ class Cluster:
         for program in (self.webhook, self.controller):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
+
+    async def _run_programs(self, mode: Mode) -> Programs:
+        log_dir = self.options.workdir / "logs"
+        running = programs.running(mode, log_dir=log_dir, log_level=self.options.log_level)
+        return await self._stack.enter_async_context(running)
 
     async def _start_loops(self) -> None:
         options, stack = self.options, self._stack
@@ -176,7 +183,7 @@ class Cluster:
             await ready.wait()
 
     async def _start_nodes(self) -> None:
-        assert self._programs is not None
+        assert self._drivers is not None
         root = self._node_root()
         for number, spec in enumerate(self.options.nodes):
             node = Node(
@@ -184,7 +191,7 @@ class Cluster:
                 root=root / spec.name,
                 number=number,
                 kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
-                programs=self._programs,
+                programs=self._drivers,
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
             )

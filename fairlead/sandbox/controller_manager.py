@@ -34,7 +34,7 @@ class ManagerOptions:
     qps: float | None = None
     burst: int = 30
     job_backoff_s: float = 1.0
-    node_grace_s: float = 8.0
+    node_grace_s: float = 15.0
     node_eviction_s: float = 3.0
 
 
