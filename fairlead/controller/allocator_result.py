@@ -17,7 +17,7 @@ from fairlead.controller.nodes_selector import NODE_NAME
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from fairlead.controller.allocator import Pick
+    from fairlead.controller.allocator_model import Pick
     from fairlead.controller.allocator_requests import ClaimAsk
     from fairlead.controller.model import DeviceRef
     from fairlead.kube import resource

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_ledger import Consumption
     from fairlead.controller.inventory_pool import Pool
     from fairlead.controller.model import Amount, FlavorSpec
-    from fairlead.controller.placement import Placed
+    from fairlead.controller.placement_model import Placed
     from fairlead.controller.placement_shapes import Unit
     from fairlead.controller.placement_spots import Sites
     from fairlead.controller.selectors import Selectors

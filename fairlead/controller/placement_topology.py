@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fairlead.api import names
-from fairlead.controller.allocator import Budget, Verdict
+from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.allocator_requests import InvalidClaimError
-from fairlead.controller.placement import Domain, Outcome
+from fairlead.controller.placement_model import Domain, Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from fairlead.controller.placement import Placer
     from fairlead.controller.placement_shapes import Shape, Unit
     from fairlead.controller.placement_spots import Site, Spots
+
+
+STEPS_MIN = 2_000  # for a domain, of those that the gang has
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,9 @@ class Domains:
         ordered = self._ordered(gang, topology, domains, units, spread=spread, avoid=avoid)
         best = Outcome(Verdict.IMPOSSIBLE)
         for domain in ordered:
-            outcome = self._placer.place(units, budget, spread=spread, avoid=avoid, among=domain)
+            # A domain where the search is long must not use up what the next one needs.
+            part = Budget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
+            outcome = self._placer.place(units, part, spread=spread, avoid=avoid, among=domain)
             if outcome.verdict is Verdict.FOUND:
                 return outcome
             best = _better(best, outcome)

@@ -1,7 +1,7 @@
 """The one decision: which waiting gangs get which devices on which nodes now, and why the others wait.
 
-Exists as the core's only door for the controller's loop: snapshot, decide, commit, report. Does no I/O, reads no clock,
-keeps nothing between calls.
+Exists as the core's only door for the controller's loop: snapshot, decide, commit, report. Does no I/O and reads no clock.
+What it remembers between calls (`placement_board`) saves time and changes no answer.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fairlead.controller.allocator import Budget, Verdict
+from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.allocator_requests import InvalidClaimError
 from fairlead.controller.charges import Charge, add
 from fairlead.controller.fairshare_tree import divide_tree
 from fairlead.controller.model import DeviceRef, GangRequest, Plan, Snapshot, Waiting
 from fairlead.controller.order import Entry, Order
 from fairlead.controller.order_tree import Queue, Tree, limit_reason
-from fairlead.controller.placement import Outcome, Placed
 from fairlead.controller.placement_board import Board
+from fairlead.controller.placement_model import Outcome, Placed
 from fairlead.controller.placement_shapes import Unit
 from fairlead.controller.plan_answers import admission, queue_uses
 from fairlead.controller.reasons import Code, Reason

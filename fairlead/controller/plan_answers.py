@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.model import ClaimRequest, GangRequest, PodRef
     from fairlead.controller.order_tree import Tree
-    from fairlead.controller.placement import Placed
+    from fairlead.controller.placement_model import Placed
     from fairlead.kube import resource
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.controller.allocator import Verdict
+from fairlead.controller.allocator_model import Verdict
 from fairlead.controller.reasons import Code, Filter, Holder, NearMiss, NodeShortage, Reason, RequestShortage
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.model import GangRequest
-    from fairlead.controller.placement import Outcome
+    from fairlead.controller.placement_model import Outcome
     from fairlead.controller.placement_shapes import Shape, Unit
     from fairlead.controller.placement_spots import Site, Sites
 

@@ -1,0 +1,61 @@
+"""What a search is given and what it answers: the allocator's own few words.
+
+Exists so that search, placement and results share them without importing one another. Holds no logic.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairlead.controller.allocator_candidates import Candidates
+    from fairlead.controller.allocator_requests import Ask, ClaimAsk
+    from fairlead.controller.inventory_device import Device
+    from fairlead.controller.inventory_ledger import Consumption
+
+
+class Verdict(enum.Enum):
+    FOUND = "found"
+    IMPOSSIBLE = "impossible"
+    BUDGET_ENDED = "budget ended"
+
+
+@dataclass(slots=True)
+class Budget:
+    """Steps left, shared by all searches for one gang. One step is one device tried."""
+
+    steps: int
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """One device for one request."""
+
+    ask: Ask
+    device: Device
+    consumption: Consumption
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A claim and where it may look: for each of its asks, the candidates of its node in order of preference."""
+
+    claim: ClaimAsk
+    candidates: Callable[[Ask], Candidates]
+    prefer: Callable[[Ask, Candidates], Sequence[Device]]
+
+
+@dataclass(slots=True)
+class Answer:
+    """`picks` has one list per offer, in order. When not found, `short` names the ask that got furthest and fell short."""
+
+    verdict: Verdict
+    picks: list[list[Pick]] = field(default_factory=list)
+    short: Ask | None = None
+    got: int = 0  # devices that the short ask had found
+    detail: str = ""
