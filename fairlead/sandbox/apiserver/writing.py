@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fairlead.sandbox.apiserver import managed, meta, namespaces, rendering, statuses
+from fairlead.sandbox.apiserver import escalation, managed, meta, namespaces, rendering, statuses
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import IGNORE, STRICT, Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
@@ -98,6 +98,7 @@ async def create_object(call: Call, obj: Json, options: Json, *, track: bool = T
     errors = meta.validate_create(call.kind, obj) + strategy.validate_create(obj, context)
     if errors:
         raise statuses.invalid(call.kind, name, errors)
+    escalation.check(call, obj, None)
     context.warnings += strategy.warnings(obj, None, context)
     attributes.object, attributes.name = obj, name
     await call.state.admission.validate(attributes)
@@ -199,6 +200,7 @@ async def _replace(call: Call, stored: Stored, new: Json, options: Json, *, trac
     errors = meta.validate_update(kind, new, old) + _prepare_and_validate(kind, subresource, new, old, context)
     if errors:
         raise statuses.invalid(kind, call.target.name, errors)
+    escalation.check(call, new, old)
     context.warnings += kind.strategy.warnings(new, old, context)
     attributes.object = new
     await state.admission.validate(attributes)

@@ -118,6 +118,34 @@ async def test_a_list_of_one_name_is_allowed_by_that_name(inside):
     assert (await inside.get("/api/v1/namespaces/ml/pods", user="ann"))[0] == 403
 
 
+WRITE_RBAC = {"verbs": ["*"], "apiGroups": [GROUP], "resources": ["clusterroles", "clusterrolebindings"]}
+
+
+async def test_nobody_grants_what_they_do_not_have(inside):
+    await role(inside, "installer", [{**WRITE_RBAC, "verbs": ["create", "update", "patch", "get"]}, READ_PODS])
+    await bind(inside, "installer", USER)
+    more = {"verbs": ["delete"], "apiGroups": [""], "resources": ["pods"]}
+    status, body = await inside.post(f"{ROLES}/clusterroles", {"metadata": {"name": "x"}, "rules": [more]}, user="ann")
+    assert (status, body["reason"]) == (403, "Forbidden")
+    assert body["message"].endswith('not currently held:\n{APIGroups:[""], Resources:["pods"], Verbs:["delete"]}')
+    less = {"metadata": {"name": "x"}, "rules": [{**READ_PODS, "resourceNames": ["p"]}]}
+    assert (await inside.post(f"{ROLES}/clusterroles", less, user="ann"))[0] == 201
+    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "x"}, "subjects": [USER]}
+    assert (await inside.post(f"{ROLES}/clusterrolebindings", binding, user="ann"))[0] == 201
+    await role(inside, "strong", [more])
+    binding = {**binding, "metadata": {"name": "c"}, "roleRef": {"kind": "ClusterRole", "name": "strong"}}
+    assert (await inside.post(f"{ROLES}/clusterrolebindings", binding, user="ann"))[0] == 403
+
+
+async def test_the_verbs_escalate_and_bind_lift_it(inside):
+    await role(inside, "installer", [WRITE_RBAC])
+    await bind(inside, "installer", USER)
+    strong = {"metadata": {"name": "x"}, "rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]}
+    assert (await inside.post(f"{ROLES}/clusterroles", strong, user="ann"))[0] == 201
+    binding = {"metadata": {"name": "b"}, "roleRef": {"kind": "ClusterRole", "name": "x"}, "subjects": [USER]}
+    assert (await inside.post(f"{ROLES}/clusterrolebindings", binding, user="ann"))[0] == 201
+
+
 async def test_an_apply_that_creates_takes_the_permission_to_create_too(inside):
     await role(inside, "patcher", [{"verbs": ["patch"], "apiGroups": [""], "resources": ["configmaps"]}])
     await bind(inside, "patcher", USER)
