@@ -29,6 +29,7 @@ async def bind(call: Call) -> Response:
     errors = _validate(given)
     if errors:
         raise statuses.invalid_kind("", "Binding", call.target.name, errors)
+    given.setdefault("metadata", {})["namespace"] = call.namespace
     attributes = attributes_of(call, "CREATE", given, None, options_of(call, "CreateOptions"))
     attributes.body_kind = _BODY
     await call.state.admission.mutate(attributes)
