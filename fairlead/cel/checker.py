@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Final
 
 from fairlead.cel import ast
 from fairlead.cel import types as t
@@ -38,6 +39,9 @@ class Checked:
     def type_of(self, node: ast.Node) -> Type:
         return self.types[node.id]
 
+
+# A map of maps doubles its type with each level.
+TYPE_WEIGHT_MAX: Final = 256
 
 _LITERALS: dict[type, Type] = {
     type(None): t.NULL,
@@ -76,6 +80,10 @@ class _Checker:
         return t.param(f"_var{self.free}")
 
     def set(self, node: ast.Node, type_: Type) -> Type:
+        if type_.weight > TYPE_WEIGHT_MAX:
+            type_ = self.report(
+                node.pos, f"type is too complex: {type_.weight} parts, at most {TYPE_WEIGHT_MAX} are allowed"
+            )
         self.checked.types[node.id] = type_
         return type_
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.cel import access, ast
 from fairlead.cel.errors import BudgetError, EvaluationError
-from fairlead.cel.values import NONE, Optional, equal, no_overload
+from fairlead.cel.values import NONE, Optional, equal, no_overload, weight
 
 if TYPE_CHECKING:
     from fairlead.cel.compile import Compiler, Frame, Step
@@ -163,11 +163,30 @@ def _equality(negated: bool) -> Callable[[Compiler, ast.Call], Step]:
                 return (value == wanted if type(value) is str else equal(value, wanted)) is not negated
 
             return same_text
+        if compiler.loops and any(compiler.checked.type_of(arg).kind in _LARGE for arg in node.args):
+            return _paid_equality(left, right, negated=negated)
         if negated:
             return lambda frame: not equal(left(frame), right(frame))
         return lambda frame: equal(left(frame), right(frame))
 
     return make
+
+
+_LARGE: Final = frozenset({"list", "map", "dyn", "any"})
+
+
+def _paid_equality(left: Step, right: Step, *, negated: bool) -> Step:
+    """Within a loop, what may be large is paid for before it is compared."""
+
+    def evaluate(frame: Frame) -> bool:
+        value, other = left(frame), right(frame)
+        if isinstance(value, (list, tuple, dict)):
+            frame[0] -= weight(value, 10_000_000) // 10
+            if frame[0] < 0:
+                raise BudgetError(1_000_000)
+        return equal(value, other) is not negated
+
+    return evaluate
 
 
 def _order(test: Callable[[Any, Any], bool]) -> Callable[[Compiler, ast.Call], Step | None]:

@@ -46,7 +46,10 @@ class Program:
 
     def evaluate(self, bindings: Mapping[str, object], budget: int | None = None) -> Any:
         """The result as plain Python (JSON in, JSON out). Raises EvaluationError."""
-        return to_python(self.evaluate_raw(bindings, budget))
+        try:
+            return to_python(self.evaluate_raw(bindings, budget))
+        except RecursionError:
+            raise EvaluationError(_TOO_DEEP) from None
 
     def evaluate_raw(self, bindings: Mapping[str, object], budget: int | None = None) -> Any:
         """The result as a CEL value. Raises EvaluationError."""

@@ -8,7 +8,7 @@ Nothing here decides assignability; see unify.py.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -19,6 +19,11 @@ class Type:
     kind: str
     name: str
     params: tuple[Type, ...] = ()
+    weight: int = field(init=False, repr=False, compare=False, default=1)  # of all its parts
+
+    def __post_init__(self) -> None:
+        if self.params:
+            object.__setattr__(self, "weight", 1 + sum(inner.weight for inner in self.params))
 
     def __str__(self) -> str:
         if self.params and self.kind != "type":

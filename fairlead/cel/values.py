@@ -213,10 +213,8 @@ def equal(left: object, right: object) -> bool:
         return left is right
     if kind in _NUMBERS:
         return other in _NUMBERS and compare_numbers(left, right) == 0
-    if isinstance(left, dict):
-        return isinstance(right, dict) and _equal_maps(left, right)
-    if isinstance(left, (list, tuple)):
-        return isinstance(right, (list, tuple)) and len(left) == len(right) and all(map(_members_equal, left, right))
+    if isinstance(left, (list, tuple, dict)):
+        return _equal_containers(left, right, {})
     if kind is Optional:
         return _equal_optionals(left, right)
     if kind in _STRICT:
@@ -234,8 +232,36 @@ def equal_or_unlike(left: object, right: object) -> bool:
         return False
 
 
-def _members_equal(left: object, right: object) -> bool:
+# Pairs that were compared, by id: `[a, a]` of `[b, b]` of … is small, but has 2**n leaves.
+_Seen = dict[tuple[int, int], bool]
+
+
+def _equal_containers(left: object, right: object, seen: _Seen) -> bool:
+    pair = (id(left), id(right))
+    known = seen.get(pair)
+    if known is None:
+        known = seen[pair] = (
+            _equal_lists(left, right, seen) if isinstance(left, (list, tuple)) else _equal_maps(left, right, seen)
+        )
+    return known
+
+
+def _equal_lists(left: Any, right: Any, seen: _Seen) -> bool:
+    if not isinstance(right, (list, tuple)) or len(left) != len(right):
+        return False
+    return all(_members_equal(a, b, seen) for a, b in zip(left, right, strict=True))
+
+
+def _equal_maps(left: Any, right: Any, seen: _Seen) -> bool:
+    if not isinstance(right, dict) or len(left) != len(right):
+        return False
+    return all(key in right and _members_equal(value, right[key], seen) for key, value in left.items())
+
+
+def _members_equal(left: object, right: object, seen: _Seen) -> bool:
     """Two members of lists or maps: cel-go takes those that cannot be compared for equal, and so must we."""
+    if isinstance(left, (list, tuple, dict)):
+        return right is not None and _equal_containers(left, right, seen)
     try:
         return equal(left, right)
     except EvaluationError:
@@ -248,12 +274,6 @@ def _equal_optionals(left: object, right: object) -> bool:
     if left.present != right.present:
         return False
     return not left.present or equal(left.content, right.content)
-
-
-def _equal_maps(left: dict[object, object], right: dict[object, object]) -> bool:
-    if len(left) != len(right):
-        return False
-    return all(key in right and _members_equal(value, right[key]) for key, value in left.items())
 
 
 def contains(values: Iterable[object], wanted: object) -> bool:
@@ -296,12 +316,39 @@ def compare(left: object, right: object) -> int | None:
 
 def to_python(value: object) -> object:
     """A result as JSON-like Python: tuples become lists, wrapped keys plain, uint int; the rest stays what it is."""
-    if isinstance(value, (list, tuple)):
-        return [to_python(item) for item in value]
-    if isinstance(value, dict):
-        return {key: to_python(item) for key, item in items_of(value)}
+    return _to_python(value, {})
+
+
+def _to_python(value: object, done: dict[int, object]) -> object:
+    """What occurs twice is converted once, and shared as it was."""
+    if isinstance(value, (list, tuple, dict)):
+        known = done.get(id(value))
+        if known is None:
+            if isinstance(value, dict):
+                known = {key: _to_python(item, done) for key, item in items_of(value)}
+            else:
+                known = [_to_python(item, done) for item in value]
+            done[id(value)] = known
+        return known
     if type(value) is UInt:
         return int(value)
     if type(value) is Optional:
-        return to_python(value.content) if value.present else None
+        return _to_python(value.content, done) if value.present else None
     return value
+
+
+def weight(value: object, limit: int) -> int:
+    """How much there is in the value, characters and members alike; `limit` if it is that or more."""
+    total, stack = 0, [value]
+    while stack and total < limit:
+        item = stack.pop()
+        if isinstance(item, (str, bytes)):
+            total += len(item)
+        elif isinstance(item, (list, tuple)):
+            total += len(item)
+            stack += item
+        elif isinstance(item, dict):
+            total += len(item)
+            stack += item.values()
+        total += 1
+    return min(total, limit)

@@ -73,6 +73,63 @@ def test_doubling_by_bind_is_paid_for() -> None:
         compile(f"cel.bind(a, '0123456789', {nested})", ENVIRONMENT).evaluate({})
 
 
+def nested_pairs(levels: int, use: str) -> str:
+    """A list of two lists of two lists…: as many objects as levels, but 2**levels leaves."""
+    text = use
+    for level in range(levels, 0, -1):
+        text = f"cel.bind(v{level}, [v{level - 1}, v{level - 1}], {text})"
+    return f"cel.bind(v0, [1], {text})"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "v40 == v40",
+        "v40 != [v39, v39]",
+        "v40 in [v40]",
+        "[v40].indexOf(v40) == 0",
+        "sets.contains([v40], [v40])",
+        "[v40, v40].distinct().size() == 1",
+    ],
+)
+def test_shared_parts_are_compared_once(use: str) -> None:
+    begin = time.process_time()
+    compile(nested_pairs(40, use), ENVIRONMENT).evaluate({})
+    assert time.process_time() - begin < 1
+
+
+def test_shared_parts_of_a_result_stay_shared() -> None:
+    result = compile(nested_pairs(40, "v40"), ENVIRONMENT).evaluate({})
+    assert result[0] is result[1]
+
+
+@pytest.mark.parametrize(
+    "use", ["v40.flatten(40).size() > 0", "'%s'.format([v40]).size() > 0", "[1, 2].all(i, v40 == v40)"]
+)
+def test_shared_parts_are_not_written_out(use: str) -> None:
+    with pytest.raises(BudgetError):
+        compile(nested_pairs(40, use), ENVIRONMENT).evaluate({})
+
+
+def test_a_type_does_not_grow_without_bound() -> None:
+    text = "v40"
+    for level in range(40, 0, -1):
+        text = f"cel.bind(v{level}, {{v{level - 1}: v{level - 1}}}, {text})"
+    begin = time.process_time()
+    with pytest.raises(CompileError, match="too complex"):
+        compile(f"cel.bind(v0, [1], {text})", ENVIRONMENT)
+    assert time.process_time() - begin < 2
+
+
+def test_documents_nested_beyond_reason_fail_alone() -> None:
+    deep: list[object] = []
+    for _ in range(100_000):
+        deep = [deep]
+    for text in ("x", "x == x", "[x] == [x]", "'%s'.format([x])"):
+        with pytest.raises(EvaluationError):
+            compile(text, ENVIRONMENT).evaluate({"x": deep})
+
+
 def test_the_budget_is_not_absorbed_by_logic() -> None:
     with pytest.raises(BudgetError):
         compile("lists.range(100000).all(a, lists.range(100000).all(b, true)) || true", ENVIRONMENT).evaluate({})

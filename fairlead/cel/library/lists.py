@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Final
 
 from fairlead.cel.declare import Library
-from fairlead.cel.errors import EvaluationError
+from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.library.standard import check_int, check_uint
 from fairlead.cel.values import Duration, UInt, compare, contains, equal_or_unlike, no_overload
 
@@ -22,6 +22,7 @@ KUBERNETES_LISTS: Final = Library("kubernetes.lists")
 
 _COMPARABLE: Final = ("int", "uint", "double", "bool", "duration", "timestamp", "string", "bytes")
 _RANGE_MAX: Final = 10_000_000
+_FLAT_MAX: Final = 1_000_000
 Values = Sequence[object]
 
 
@@ -61,6 +62,8 @@ def _flatten(values: Values, depth: int = 1) -> list[object]:
     flat: list[object] = list(values)
     while depth > 0 and any(isinstance(value, (list, tuple)) for value in flat):
         flat = [inner for value in flat for inner in (value if isinstance(value, (list, tuple)) else (value,))]
+        if len(flat) > _FLAT_MAX:
+            raise BudgetError(_FLAT_MAX)
         depth -= 1
     return flat
 

@@ -174,7 +174,7 @@ def _special_forms() -> None:
     lib.function("_?_:_", "bool, T, T", "T", "conditional", _lazy)
     lib.function("_[_]", "list(T), int", "T", "index_list", _lazy)
     lib.function("_[_]", "map(K, V), K", "V", "index_map", _lazy)
-    lib.function("@in", "T, list(T)", "bool", "in_list", in_list)
+    lib.function("@in", "T, list(T)", "bool", "in_list", in_list, charge=lambda _, values: len(values))
     lib.function("@in", "K, map(K, V)", "bool", "in_map", in_map)
 
 

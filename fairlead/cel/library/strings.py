@@ -12,7 +12,7 @@ from fairlead.cel.declare import Library
 from fairlead.cel.errors import EvaluationError
 from fairlead.cel.library.formatting import format_string, quote
 from fairlead.cel.library.formatting_v1 import format_v1
-from fairlead.cel.values import no_overload
+from fairlead.cel.values import no_overload, weight
 
 STRINGS: Final = Library("strings")
 FORMAT_V1: Final = Library("strings.format")
@@ -103,6 +103,10 @@ def _joined_size(parts: Sequence[object], separator: str = "") -> int:
     return sum(len(part) for part in parts if type(part) is str) + len(separator) * len(parts)
 
 
+def _formatted_size(text: str, args: Sequence[object]) -> int:
+    return len(text) + weight(args, 2_000_000)
+
+
 def _text_size(text: str, *_: object) -> int:
     return len(text)
 
@@ -132,7 +136,7 @@ STRINGS.member("substring", "string, int", "string", "string_substring_int", _su
 STRINGS.member("substring", "string, int, int", "string", "string_substring_int_int", _substring)
 STRINGS.member("join", "list(string)", "string", "list_join", _join, charge=_joined_size)
 STRINGS.member("join", "list(string), string", "string", "list_join_string", _join, charge=_joined_size)
-FORMAT_V1.member("format", "string, list(dyn)", "string", "string_format", format_v1, charge=_text_size)
-FORMAT_V4.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=_text_size)
+FORMAT_V1.member("format", "string, list(dyn)", "string", "string_format", format_v1, charge=_formatted_size)
+FORMAT_V4.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=_formatted_size)
 STRINGS.function("strings.quote", "string", "string", "strings_quote", quote, charge=_text_size)
 STRINGS_REVERSE.member("reverse", "string", "string", "string_reverse", lambda text: text[::-1])
