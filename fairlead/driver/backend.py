@@ -132,6 +132,8 @@ class DeviceNode:
     mode: int | None = None
 
 
+TimeSlice = Literal["Default", "Short", "Medium", "Long"]
+
 # What the hardware says it needs; "imex": its multi-node domain, not the GPU.
 Recovery = Literal["none", "reset", "drain", "reboot", "imex"]
 
@@ -207,6 +209,13 @@ class Backend(Protocol):
 
         Named by placement, not by instance IDs or UUID: those are known only after the creation that an intent
         record precedes, and IDs are used again.
+        """
+        ...
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        """How long each process holds the GPU in turn, until it is set again.
+
+        Raises DeviceGone or BackendError; then it is what it was.
         """
         ...
 

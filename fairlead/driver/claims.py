@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from fairlead.api import config as opaque
 from fairlead.api.base import ManifestError
 from fairlead.driver import devicenames, records
-from fairlead.driver.backend import Gpu, Inventory, MigDevice, MigProfile
+from fairlead.driver.backend import Gpu, Inventory, MigDevice, MigProfile, TimeSlice
 from fairlead.driver.records import DeviceRecord, MigRecord
 from fairlead.kube.resource import (
     DeviceAllocationConfiguration,
@@ -58,8 +60,7 @@ def plan(
         for other in devices:
             if records.overlap(device, other):
                 raise ClaimError(f"{field}.device: {device.device!r} overlaps {other.device!r} of the same claim")
-        _check_configs(claim, device, driver=driver)
-        devices.append(device)
+        devices.append(msgspec.structs.replace(device, time_slice=_time_slice(claim, device, driver=driver)))
     return tuple(devices)
 
 
@@ -120,8 +121,8 @@ def _record(profile: MigProfile, start: int, there: MigDevice | None) -> MigReco
     )
 
 
-def _check_configs(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> None:
-    """Refuse what this version cannot apply: a claim that asks for time slices must not silently get none.
+def _time_slice(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> TimeSlice | None:
+    """The interval that the claim's configs ask for, if any. Refuses what cannot be applied rather than ignore it.
 
     Class before claim, later wins; a config that names its requests must suit their devices, one for all requests is
     skipped by devices of the other kind.
@@ -147,13 +148,22 @@ def _check_configs(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -
                 )
             continue
         chosen = field, decoded
-    if chosen is not None and chosen[1].sharing is not None:
-        if device.admin:
-            raise ClaimError(f"{chosen[0]}.sharing: a request with adminAccess only looks on; remove the config")
+    if chosen is None or chosen[1].sharing is None:
+        return None
+    field, sharing = f"{chosen[0]}.sharing", chosen[1].sharing
+    if device.admin:
+        raise ClaimError(f"{field}: a request with adminAccess only looks on; remove the config")
+    if sharing.strategy != "TimeSlicing" or not isinstance(sharing, opaque.GpuSharing):
         raise ClaimError(
-            f"{chosen[0]}.sharing.strategy: {chosen[1].sharing.strategy!r} is not supported by this version of the "
-            "driver; remove sharing (the containers of a claim share its devices without it)"
+            f"{field}.strategy: {sharing.strategy!r} is not supported by this version of the driver; use TimeSlicing, or "
+            "remove sharing (the containers of a claim share its devices without it)"
         )
+    if device.share_id:
+        raise ClaimError(
+            f"{field}.strategy: {sharing.strategy!r} would change {device.device} for the other claims that have a "
+            "share of it; remove sharing"
+        )
+    return sharing.time_slicing_config.interval if sharing.time_slicing_config else "Default"
 
 
 def _for_request(

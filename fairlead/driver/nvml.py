@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead.driver import smi
 from fairlead.driver.backend import (
     Backend,
     BackendError,
@@ -26,6 +27,7 @@ from fairlead.driver.backend import (
     NvLink,
     Recovery,
     Telemetry,
+    TimeSlice,
     Watched,
     Xid,
 )
@@ -86,11 +88,12 @@ _LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux
 class NvmlBackend:
     """Backend over an NVML session that lasts as long as the process: opening one can take seconds."""
 
-    def __init__(self, nv: Any, *, kernel: Kernel | None = None) -> None:
+    def __init__(self, nv: Any, *, kernel: Kernel | None = None, smi_runner: smi.Runner | None = None) -> None:
         """Raises BackendError when the library or the kernel driver is missing."""
         self._calls = Calls(nv)
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
+        self._smi = smi_runner or smi.runner(Path("/"))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         self._seen: dict[str, int] = {}  # minor by UUID of every GPU that ever answered
@@ -117,7 +120,7 @@ class NvmlBackend:
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
-        return cls(pynvml)
+        return cls(pynvml, smi_runner=smi.runner(driver_root))
 
     def close(self) -> None:
         with self._mutex:
@@ -241,6 +244,10 @@ class NvmlBackend:
         with self._locks.hold([gpu_uuid]):
             device, _minor = self._find(gpu_uuid)
             return self._mig.destroy(device, profile_id, start)
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        self._find(gpu_uuid)
+        smi.set_time_slice(self._smi, gpu_uuid, interval)
 
     def _find(self, gpu_uuid: str) -> tuple[Any, int]:
         """NVML's handle and the minor of a GPU. Raises DeviceGone."""

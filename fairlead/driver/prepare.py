@@ -3,9 +3,9 @@
 Exists so that a kill at any point leaks nothing. What is about to change is on disk before it changes; each later step
 can find out what the one before did. Talks to no apiserver and no kubelet; blocks, so it runs in threads.
 
-    prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), CDI file,
-               record "prepared"
-    unprepare  record "unpreparing" (only with MIG devices of its own), destroy each, CDI file, record
+    prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), time slices,
+               CDI file, record "prepared"
+    unprepare  record "unpreparing" (only where hardware changes), time slices, MIG devices, CDI file, record
 
 Keeps: two claims never hold what overlaps (admin access aside), finished or not; a claim prepared twice gets the same
 answer; a record goes last, so what is left can always be undone; GPUs are worked on one claim at a time, different GPUs
@@ -22,8 +22,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.driver import cdi, claims, migs, records
-from fairlead.driver.backend import Backend, BackendError, DeviceNode, Inventory
+from fairlead.driver import cdi, claims, effects, records
+from fairlead.driver.backend import Backend, BackendError, DeviceNode, Inventory, TimeSlice
 from fairlead.driver.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.libraries import Mount
@@ -170,7 +170,7 @@ class Preparer:
                 if existing is not None and existing.state == "prepared":
                     if [device.allocated for device in existing.devices] != wanted:
                         log.warning("%s is allocated anew; its old devices are given back first", existing)
-                    elif migs.intact(self._backend, existing):
+                    elif effects.intact(self._backend, existing):
                         return self._again(existing)
                     else:
                         log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
@@ -218,13 +218,15 @@ class Preparer:
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
         self._at("reserved")
-        if not any(migs.own(device) for device in record.devices):
+        if not any(effects.own(device) or device.time_slice for device in record.devices):
             # No hardware changes: this intent only has to outlive the process, so it need not wait for the disk.
             self._checkpoint.write(record, durable=False)
             self._at("intent written")
         for index, device in enumerate(record.devices):
-            if migs.own(device):
+            if effects.own(device):
                 record = self._create(record, index)
+            if device.time_slice is not None:
+                record = self._slice(record, index, device.time_slice)
         self._store.write(record.uid, self._spec(record))
         self._at("CDI written")
         record = msgspec.structs.replace(record, state="prepared")
@@ -237,12 +239,12 @@ class Preparer:
         """Bring one MIG device into being; the intent is on disk before, its identity after."""
         device = record.devices[index]
         assert device.mig is not None
-        if migs.there(self._backend, device) is not None:
+        if effects.there(self._backend, device) is not None:
             raise PrepareError(
                 f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
                 "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
             )
-        record = migs.changed(record, index, made="creating")
+        record = effects.changed(record, index, made="creating")
         self._checkpoint.write(record)
         self._note(record)
         self._at(f"create {index} intended")
@@ -251,14 +253,29 @@ class Preparer:
         except BackendError as error:
             if not error.left_behind:
                 # Nothing is there, and an undo must not take away what someone else put there meanwhile.
-                self._note(migs.changed(record, index, made="planned"))
+                self._note(effects.changed(record, index, made="planned"))
             raise
         self._at(f"create {index} done")
-        record = migs.changed(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
+        record = effects.changed(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
         self._note(record)
         # The intent above suffices to undo it; the identity is durable with the claim.
         self._checkpoint.write(record, durable=False)
         self._at(f"create {index} recorded")
+        return record
+
+    def _slice(self, record: ClaimRecord, index: int, interval: TimeSlice) -> ClaimRecord:
+        """Set a GPU's time slice; the intent is on disk before."""
+        before = record
+        record = effects.sliced(record, index)
+        self._checkpoint.write(record)
+        self._note(record)
+        self._at(f"time slice {index} intended")
+        try:
+            self._backend.set_time_slice(record.devices[index].gpu_uuid, interval)
+        except BackendError:
+            self._note(before)  # nothing was set, and nothing has to be set back
+            raise
+        self._at(f"time slice {index} set")
         return record
 
     def _again(self, record: ClaimRecord) -> ClaimRecord:
@@ -307,16 +324,19 @@ class Preparer:
 
     def _undo(self, record: ClaimRecord) -> None:
         """Back to nothing, from any state. Raises BackendError or OSError; then the record says what is left."""
-        if any(device.mig and device.mig.made in {"creating", "live"} for device in record.devices):
+        if any(device.sliced or effects.may_exist(device) for device in record.devices):
             if record.state == "prepared":
                 record = msgspec.structs.replace(record, state="unpreparing")
                 self._checkpoint.write(record)
                 self._note(record)
                 self._at("unprepare intended")
             for index, device in reversed(list(enumerate(record.devices))):
-                if device.mig is not None and device.mig.made in {"creating", "live"}:
-                    migs.destroy(self._backend, record, device)
-                    record = migs.changed(record, index, made="planned")
+                if device.sliced:
+                    effects.reset_time_slice(self._backend, record, device)
+                    self._at(f"time slice {index} reset")
+                if effects.may_exist(device):
+                    effects.destroy(self._backend, record, device)
+                    record = effects.changed(record, index, made="planned")
                     self._note(record)
                     self._at(f"destroyed {index}")
         # The CDI file goes before the record, whose spare copy it holds.

@@ -14,6 +14,8 @@ from typing import Literal
 
 import msgspec
 
+from fairlead.driver.backend import TimeSlice
+
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     pass
@@ -36,7 +38,10 @@ class MigRecord(_Record, frozen=True, kw_only=True):
 
 
 class DeviceRecord(_Record, frozen=True, kw_only=True):
-    """One allocation result of the claim. `request` is as the allocation names it, "main" or "main/sub"."""
+    """One allocation result of the claim. `request` is as the allocation names it, "main" or "main/sub".
+
+    `time_slice` is set on the GPU while the claim has it, and set back afterwards; `sliced` from before it is set on.
+    """
 
     request: str
     pool: str
@@ -46,6 +51,8 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
     share_id: str | None = None
     admin: bool = False
     mig: MigRecord | None = None
+    time_slice: TimeSlice | None = None
+    sliced: bool = False
 
     @property
     def request_name(self) -> str:

@@ -29,6 +29,7 @@ from fairlead.driver.backend import (
     PlacementTaken,
     Recovery,
     Telemetry,
+    TimeSlice,
     Watched,
     Xid,
 )
@@ -85,6 +86,7 @@ class SimulatedBackend:
         self._wanted: faultfile.Wanted | None = None
         self._lock = threading.Lock()
         self._made = 0
+        self.time_slices: dict[int, TimeSlice] = {}
         self._gpus: dict[str, Gpu] = {}
         self._instances: dict[str, list[_Instance]] = {}
         for gpu, placed in profile.gpus(node_profile, node=node):
@@ -157,6 +159,12 @@ class SimulatedBackend:
                     self._persist()
                     return True
         return False
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        gpu = self._reach("set_time_slice", gpu_uuid)
+        with self._lock:
+            self.time_slices[gpu.minor] = interval
+            self._persist()
 
     def watch(self) -> tuple[Watched, ...]:
         self._read_faults()
@@ -234,6 +242,7 @@ class SimulatedBackend:
             return
         state = {
             "made": self._made,
+            "time_slices": self.time_slices,
             "instances": {gpu: [dataclasses.asdict(i) for i in held] for gpu, held in self._instances.items()},
         }
         temporary = self._state_file.with_name(self._state_file.name + ".tmp")
@@ -248,10 +257,11 @@ class SimulatedBackend:
             state: dict[str, Any] = json.loads(self._state_file.read_text())
             held = {gpu: [_Instance(**instance) for instance in found] for gpu, found in state["instances"].items()}
             made = int(state["made"])
+            time_slices = {int(minor): interval for minor, interval in state.get("time_slices", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         if held.keys() == self._instances.keys():
-            self._instances, self._made = held, made
+            self._instances, self._made, self.time_slices = held, made, time_slices
 
 
 def _node(path: str) -> DeviceNode:

@@ -61,6 +61,16 @@ def raw_claim(
     }
 
 
+def gpu_config(kind: str = "GpuConfig", **fields: object) -> dict[str, Any]:
+    """An allocation's config for our driver, from the claim, for all requests."""
+    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, **fields}
+    return {"source": "FromClaim", "opaque": {"driver": names.DRIVER, "parameters": parameters}}
+
+
+def time_slicing(interval: str) -> dict[str, Any]:
+    return gpu_config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}})
+
+
 @dataclasses.dataclass
 class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them."""
@@ -115,7 +125,8 @@ class Node:
 
     def leftovers(self) -> dict[str, list[str]]:
         """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand."""
-        return {
+        slices = getattr(self.backend, "time_slices", {})
+        found = {
             "claims": sorted(path.name for path in (self.path / "claims").glob("*")),
             "cdi": sorted(path.name for path in (self.path / "cdi").glob("*")),
             "migs": sorted(
@@ -124,6 +135,9 @@ class Node:
             if self.dynamic
             else [],
         }
+        if set_ := sorted(f"gpu-{minor}: {interval}" for minor, interval in slices.items() if interval != "Default"):
+            found["time slices"] = set_
+        return found
 
 
 class Kubelet:

@@ -32,7 +32,7 @@ def nvml(name: str, path: Path) -> Case:
     fake = FakeNvml(profile.load(name), node="n1", root=path)
     kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
     return Case(
-        NvmlBackend(fake, kernel=kernel),
+        NvmlBackend(fake, kernel=kernel, smi_runner=lambda arguments: None),
         lose=fake.lost.add,
         keep_busy=lambda busy: setattr(fake, "busy", busy),
         report=lambda minor, code: fake.xids.append((minor, code)),
@@ -242,6 +242,17 @@ def test_claims_are_prepared_alike_on_both(make: Callable[[str], Case], tmp_path
     driver.prepare(claim("u1", "gpu-0", "gpu-1-mig-3g40gb-9-4", "gpu-1-mig-1g10gb-19-0"))
     driver.unprepare("u1")
     assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+
+def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[str], Case]) -> None:
+    case = make("hgx-h100")
+    gpus = case.backend.inventory().gpus
+    case.backend.set_time_slice(gpus[1].uuid, "Long")
+    case.backend.set_time_slice(gpus[1].uuid, "Default")
+    case.lose(0)
+    for uuid in (gpus[0].uuid, "GPU-nowhere"):
+        with pytest.raises(DeviceGone):
+            case.backend.set_time_slice(uuid, "Long")
 
 
 def test_closing_twice_is_no_error(make: Callable[[str], Case]) -> None:

@@ -12,11 +12,18 @@ import pytest
 
 from fairlead.driver import profile
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim
+from fairlead.driver.testing import Node, claim, time_slicing
+from fairlead.kube.resource import ResourceClaim
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = ("gpu-0", "gpu-3")
 MIGS = ("gpu-0-mig-3g40gb-9-4", "gpu-1", "gpu-2-mig-1g10gb-19-0")
+SLICED = ("gpu-4", "gpu-5-mig-1g10gb-19-0")
+
+
+def wanted(uid: str, devices: tuple[str, ...]) -> ResourceClaim:
+    """A claim for these devices; those of SLICED also set a time slice on their whole GPU."""
+    return claim(uid, *devices, config=[time_slicing("Long")] if devices is SLICED else ())
 
 
 def new_node(path: Path) -> Node:
@@ -28,7 +35,7 @@ def steps(devices: tuple[str, ...], verb: str) -> list[str]:
     with tempfile.TemporaryDirectory() as path:
         node = new_node(Path(path))
         driver = node.start()
-        driver.prepare(claim("u1", *devices))
+        driver.prepare(wanted("u1", devices))
         if verb == "prepare":
             return node.steps
         node.steps.clear()
@@ -38,7 +45,7 @@ def steps(devices: tuple[str, ...], verb: str) -> list[str]:
 
 CASES = [
     pytest.param(devices, verb, step, id=f"{name}-{verb}-{step.replace(' ', '_')}")
-    for name, devices in (("whole", WHOLE), ("mig", MIGS))
+    for name, devices in (("whole", WHOLE), ("mig", MIGS), ("sliced", SLICED))
     for verb in ("prepare", "unprepare")
     for step in steps(devices, verb)
 ]
@@ -47,10 +54,10 @@ CASES = [
 def crash(node: Node, devices: tuple[str, ...], verb: str, step: str) -> None:
     driver = node.start()
     if verb == "unprepare":
-        driver.prepare(claim("u1", *devices))
+        driver.prepare(wanted("u1", devices))
     with node.killed_at(step):
         if verb == "prepare":
-            driver.prepare(claim("u1", *devices))
+            driver.prepare(wanted("u1", devices))
         else:
             driver.unprepare("u1")
 
@@ -67,6 +74,9 @@ def test_every_kind_of_step_is_among_those_killed_at() -> None:
         "prepared",
         "unprepare intended",
         "destroyed 0",
+        "time slice 0 intended",
+        "time slice 0 set",
+        "time slice 0 reset",
         "CDI removed",
         "record removed",
     } <= covered
@@ -78,7 +88,7 @@ def test_a_retry_after_the_restart_ends_right(tmp_path: Path, devices: tuple[str
     crash(node, devices, verb, step)
     driver = node.start()
     if verb == "prepare":
-        record = driver.prepare(claim("u1", *devices))
+        record = driver.prepare(wanted("u1", devices))
         assert [device.device for device in record.devices] == list(devices)
         assert node.store.exists("u1")
     driver.unprepare("u1")
@@ -100,7 +110,7 @@ def test_without_a_retry_a_second_claim_gets_the_devices_once_nobody_was_told_of
         assert kept == ("u1",)
         assert step in {"prepared", "CDI removed"}
         driver.unprepare("u1")
-    driver.prepare(claim("u2", *devices))
+    driver.prepare(wanted("u2", devices))
     driver.unprepare("u2")
     assert node.leftovers() == EMPTY
 
@@ -111,7 +121,7 @@ def test_a_second_crash_while_recovering_changes_nothing(
 ) -> None:
     node = new_node(tmp_path)
     crash(node, devices, verb, step)
-    for again in ("destroyed 0", "CDI removed"):
+    for again in ("time slice 0 reset", "destroyed 0", "CDI removed"):
         node.steps.clear()
         try:
             with node.killed_at(again):

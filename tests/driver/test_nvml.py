@@ -7,7 +7,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from fairlead.driver import profile, slices
+from fairlead.driver import profile, slices, smi
 from fairlead.driver.backend import Backend, BackendError, Gpu
 from fairlead.driver.backends import open_backend
 from fairlead.driver.fakenvml import FakeNvml
@@ -223,6 +223,29 @@ class TestHealth:
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
         assert all(look.answers for look in backend.watch())
+
+
+class TestTimeSlices:
+    def smi(self, path: Path, script: str) -> smi.Runner:
+        binary = path / "usr/bin/nvidia-smi"
+        binary.parent.mkdir(parents=True)
+        binary.write_text(f"#!/bin/sh\n{script}\n")
+        binary.chmod(0o755)
+        return smi.runner(path)
+
+    def test_nvidia_smi_under_the_drivers_root_is_asked(self, tmp_path: Path) -> None:
+        said = tmp_path / "said"
+        smi.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
+        assert said.read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
+
+    def test_what_it_says_when_it_fails_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(BackendError, match="exit status 3: not supported"):
+            smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
+
+    def test_a_host_without_it_says_so(self, tmp_path: Path) -> None:
+        with pytest.raises(BackendError, match="time slices need nvidia-smi") as raised:
+            smi.set_time_slice(smi.runner(tmp_path), "GPU-1", "Long")
+        assert raised.value.permanent
 
 
 def test_without_the_library_the_error_says_what_to_look_at(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fairlead.driver.backend import BackendError
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.prepare import PrepareError
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim
+from fairlead.driver.testing import Node, claim, gpu_config, time_slicing
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 
@@ -133,10 +133,9 @@ class TestRefusals:
             node.start().prepare(claim("../../etc/passwd", "gpu-0"))
         assert node.start().unprepare("../../etc/passwd") is False
 
-    @pytest.mark.parametrize("strategy", ["TimeSlicing", "MPS"])
-    def test_sharing_that_this_version_cannot_apply_is_refused_not_ignored(self, node: Node, strategy: str) -> None:
-        with pytest.raises(ClaimError, match=f"'{strategy}' is not supported by this version"):
-            node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(sharing={"strategy": strategy})]))
+    def test_sharing_that_this_version_cannot_apply_is_refused_not_ignored(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match=r"sharing\.strategy: 'MPS' is not supported by this version"):
+            node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(sharing={"strategy": "MPS"})]))
         assert node.leftovers() == EMPTY
 
     def test_a_config_without_sharing_is_accepted(self, node: Node) -> None:
@@ -167,9 +166,48 @@ class TestRefusals:
             node.start().prepare(claim("u1", "gpu-0", config=[gpu_config(kind="Nonsense")]))
 
 
-def gpu_config(kind: str = "GpuConfig", **fields: object) -> dict[str, object]:
-    parameters = {"apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": kind, **fields}
-    return {"source": "FromClaim", "opaque": {"driver": "gpu.fairlead.dev", "parameters": parameters}}
+class TestTimeSlices:
+    def test_a_gpu_has_the_claims_time_slice_while_the_claim_has_the_gpu(
+        self, node: Node, hgx: SimulatedBackend
+    ) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", "gpu-2", config=[time_slicing("Long")]))
+        assert hgx.time_slices == {0: "Long", 2: "Long"}
+        driver.unprepare("u1")
+        assert hgx.time_slices == {0: "Default", 2: "Default"}
+        assert node.leftovers() == EMPTY
+
+    def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
+        config = time_slicing("Short") | {"requests": ["a"]}
+        devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
+        node.start().prepare(claim("u1", *devices, config=[config]))
+        assert hgx.time_slices == {0: "Short"}
+
+    def test_one_that_cannot_be_set_leaves_nothing_and_holds_nothing(self, node: Node, hgx: SimulatedBackend) -> None:
+        def fail(operation: str, minor: int) -> None:
+            if operation == "set_time_slice":
+                raise BackendError("time slices need nvidia-smi")
+
+        hgx.faults.before = fail
+        driver = node.start()
+        with pytest.raises(PrepareError, match="time slices need nvidia-smi"):
+            driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
+        assert driver.records() == ()
+        assert node.leftovers() == EMPTY
+
+    def test_it_would_reach_other_claims_of_a_shared_gpu_and_is_refused(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match="would change gpu-0 for the other claims"):
+            node.start().prepare(claim("u1", {"device": "gpu-0", "shareID": "a"}, config=[time_slicing("Long")]))
+
+    def test_one_who_only_looks_on_sets_nothing(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match="adminAccess only looks on"):
+            node.start().prepare(claim("u1", {"device": "gpu-0", "adminAccess": True}, config=[time_slicing("Long")]))
+
+    def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[time_slicing("Long")]))
+        hgx.faults.lost.add(0)
+        assert driver.unprepare("u1") is True
 
 
 class TestStaticMig:

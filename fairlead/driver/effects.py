@@ -1,7 +1,7 @@
-"""A claim's MIG devices against those that are there.
+"""What a claim changes of the hardware, against what is there: MIG devices and time slices.
 
 Exists because between a record and the hardware an administrator can do anything: what stands where ours was is not
-ours. Each function asks the backend once; the order of steps is prepare.py's.
+ours. The order of steps is prepare.py's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 
 import msgspec
 
-from fairlead.driver.backend import Backend, DeviceGone, MigDevice
+from fairlead.driver.backend import Backend, BackendError, DeviceGone, MigDevice
 from fairlead.driver.records import ClaimRecord, DeviceRecord
 
 log = logging.getLogger(__name__)
@@ -19,6 +19,11 @@ log = logging.getLogger(__name__)
 def own(device: DeviceRecord) -> bool:
     """Whether preparing the claim has to make the device first."""
     return device.mig is not None and device.mig.made != "no"
+
+
+def may_exist(device: DeviceRecord) -> bool:
+    """Whether a MIG device that the claim made may be there, and has to go."""
+    return device.mig is not None and device.mig.made in {"creating", "live"}
 
 
 def there(backend: Backend, device: DeviceRecord) -> MigDevice | None:
@@ -52,6 +57,26 @@ def destroy(backend: Backend, record: ClaimRecord, device: DeviceRecord) -> None
         log.warning("%s: %s is another MIG device by now (%s); it is left alone", record, device.device, found.uuid)
         return
     backend.destroy_mig(device.gpu_uuid, mig.profile_id, mig.start)
+
+
+def reset_time_slice(backend: Backend, record: ClaimRecord, device: DeviceRecord) -> None:
+    """Back to the driver's own time slice; harmless where it was never set. Raises BackendError."""
+    try:
+        backend.set_time_slice(device.gpu_uuid, "Default")
+    except DeviceGone:
+        log.warning("%s: %s: its GPU is gone, and its time slice with it", record, device.device)
+    except BackendError as error:
+        if not error.permanent:
+            raise
+        # What can never be set was not set either.
+        log.warning("%s: %s: %s", record, device.device, error)
+
+
+def sliced(record: ClaimRecord, index: int) -> ClaimRecord:
+    """The record with the time slice of its device at `index` taken as set."""
+    devices = list(record.devices)
+    devices[index] = msgspec.structs.replace(devices[index], sliced=True)
+    return msgspec.structs.replace(record, devices=tuple(devices))
 
 
 def changed(record: ClaimRecord, index: int, **changes: object) -> ClaimRecord:
