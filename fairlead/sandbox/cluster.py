@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import logging
 import tempfile
@@ -149,6 +150,9 @@ class Cluster:
         for program in (self.webhook, self.controller):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
+        # All that is here now stays: walking it again and again would stop the whole cluster for half a second each time.
+        gc.freeze()
+        stack.callback(gc.unfreeze)
 
     async def _run_programs(self, mode: Mode) -> Programs:
         log_dir = self.options.workdir / "logs"
