@@ -20,7 +20,7 @@ from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
 from fairlead.cel.types import Type
-from fairlead.cel.unify import Mapping, assignable, most_general, substitute
+from fairlead.cel.unify import Mapping, TooComplexError, assignable, most_general, substitute
 from fairlead.cel.values import UInt
 
 
@@ -54,22 +54,25 @@ _LITERALS: dict[type, Type] = {
 }
 
 
-def check(root: ast.Node, environment: Environment) -> tuple[Checked, list[Issue]]:
-    """The checked tree and every mistake; the tree is usable only when there are none."""
-    checker = _Checker(root, environment)
-    checker.visit(root)
+def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Checked, list[Issue]]:
+    """The checked tree (of so many nodes) and every mistake; the tree is usable only when there are none."""
+    checker = _Checker(root, environment, nodes)
     checked = checker.checked
-    mapping = checker.mapping
-    checked.types = {node: substitute(mapping, type_, free_to_dyn=True) for node, type_ in checked.types.items()}
+    try:
+        checker.visit(root)
+        mapping = checker.mapping
+        checked.types = {node: substitute(mapping, type_, free_to_dyn=True) for node, type_ in checked.types.items()}
+    except TooComplexError:
+        checker.issues.append(Issue("types are too complex", root.pos, "nest fewer lists and maps in one another"))
     return checked, checker.issues
 
 
 class _Checker:
-    def __init__(self, root: ast.Node, environment: Environment) -> None:
+    def __init__(self, root: ast.Node, environment: Environment, nodes: int) -> None:
         self.environment = environment
         self.checked = Checked(root)
         self.issues: list[Issue] = []
-        self.mapping: Mapping = {}
+        self.mapping = Mapping(nodes=nodes)
         self.free = 0
         self.scopes: list[dict[str, Type]] = []
 
@@ -296,7 +299,9 @@ class _Checker:
         names = overload.type_params
         if not names:
             return overload.params, overload.result
-        fresh = {name: self.fresh() for name in sorted(names)}
+        fresh = Mapping(self.mapping)
+        fresh.clear()
+        fresh.update({name: self.fresh() for name in sorted(names)})
         params = tuple(substitute(fresh, parameter, free_to_dyn=False) for parameter in overload.params)
         return params, substitute(fresh, overload.result, free_to_dyn=False)
 

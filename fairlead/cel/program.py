@@ -74,11 +74,11 @@ def compile(  # noqa: A001
 
     `result`: what it must evaluate to; an expression whose type is unknown passes as well, unless `exact`, as in the API.
     """
-    tree, _ = parse(
+    tree, nodes = parse(
         text, environment.macros, optional_syntax=environment.optional_syntax, quoted_fields=environment.quoted_fields
     )
     try:
-        checked, issues = check(tree, environment)
+        checked, issues = check(tree, environment, nodes)
         issues = issues or validate(checked, environment)
         if issues:
             raise CompileError(text, tuple(sorted(issues, key=lambda issue: issue.offset)))

@@ -7,22 +7,44 @@ kept only if the trial succeeds. Source: cel-go checker/types.go, mapping.go.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from fairlead.cel.types import DYN, Type
 
-Mapping = dict[str, Type]
+FUEL: Final = 100_000
+FUEL_PER_NODE: Final = 200
+
+
+class TooComplexError(Exception):
+    """Types that refer to one another so much that comparing them would not end in reasonable time."""
+
+
+class Mapping(dict[str, Type]):
+    """Parameter names to types; all copies burn one supply of fuel."""
+
+    __slots__ = ("fuel",)
+
+    def __init__(self, bound: Mapping | None = None, *, nodes: int = 0) -> None:
+        super().__init__(bound or {})
+        self.fuel: list[int] = [FUEL + FUEL_PER_NODE * nodes] if bound is None else bound.fuel
+
+    def burn(self) -> None:
+        self.fuel[0] -= 1
+        if self.fuel[0] < 0:
+            raise TooComplexError
 
 
 def assignable(mapping: Mapping, left: Sequence[Type], right: Sequence[Type]) -> Mapping | None:
     """The extended mapping under which every left type fits its right one; None if there is none."""
-    trial = dict(mapping)
+    trial = Mapping(mapping)
     if len(left) == len(right) and all(_fits(trial, a, b) for a, b in zip(left, right, strict=True)):
         return trial
     return None
 
 
 def _fits(mapping: Mapping, left: Type, right: Type) -> bool:
-    if left == right:
+    mapping.burn()
+    if left is right or left == right:
         return True
     if right.kind == "param":
         valid, bound = _substitutes(mapping, left, right)
@@ -63,6 +85,7 @@ def _substitutes(mapping: Mapping, given: Type, parameter: Type) -> tuple[bool, 
 
 
 def _occurs(mapping: Mapping, parameter: Type, within: Type) -> bool:
+    mapping.burn()
     if parameter == within:
         return True
     if within.kind == "param":
@@ -94,6 +117,7 @@ def _less_specific(left: Type, right: Type) -> bool:
 
 def substitute(mapping: Mapping, type_: Type, *, free_to_dyn: bool) -> Type:
     """The type with its parameters replaced by what they are bound to; free ones by dyn, if asked."""
+    mapping.burn()
     if type_.kind == "param":
         bound = mapping.get(type_.name)
         if bound is not None:

@@ -121,6 +121,16 @@ def test_a_type_does_not_grow_without_bound() -> None:
     assert time.process_time() - begin < 2
 
 
+def test_types_that_are_found_out_late_do_not_grow_either() -> None:
+    text = "true"
+    for level in range(60, 0, -1):
+        text = f"cel.bind(m{level}, {{}}, (m{level - 1} == {{m{level}: m{level}}}) || {text})"
+    begin = time.process_time()
+    with pytest.raises(CompileError, match="too complex"):
+        compile(f"cel.bind(m0, {{}}, {text})", ENVIRONMENT)
+    assert time.process_time() - begin < 8
+
+
 def test_documents_nested_beyond_reason_fail_alone() -> None:
     deep: list[object] = []
     for _ in range(100_000):
