@@ -91,8 +91,11 @@ def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
     return None if node.empty else node
 
 
-def complaints(schema: Json, path: str, *, root: bool, places: int = 1) -> Iterator[FieldError]:
-    """What is wrong with the rules of this very schema (not of those below), which may stand in so many places."""
+def complaints(schema: Json, path: str, *, root: bool, places: int, bill: list[int]) -> Iterator[FieldError]:
+    """What is wrong with the rules of this very schema (not of those below), which may stand in so many places.
+
+    Each rule's worst case is put on the `bill`.
+    """
     given = schema.get("x-kubernetes-validations") or []
     env = environment(schema, root=root) if given else None
     for index, raw in enumerate(given):
@@ -111,7 +114,9 @@ def complaints(schema: Json, path: str, *, root: bool, places: int = 1) -> Itera
             except CompileError as error:
                 yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
                 continue
-            complaint = too_dear(what, cost_of(program, schema, places), RULE_LIMIT)
+            cost = cost_of(program, schema, places)
+            bill.append(cost)
+            complaint = too_dear(what, cost, RULE_LIMIT)
             if complaint:
                 yield forbidden(f"{here}.{key}", complaint)
 

@@ -19,7 +19,6 @@ from fairlead.sandbox.apiserver.kinds.schema import schema_of
 Cells = Callable[[Json, datetime], list[Any]]
 NONE = "<none>"
 UNKNOWN = "<unknown>"
-UNSET = "<unset>"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ DEVICES: Final = 128
 ADVANCED_DEVICES: Final = 64  # when any device has taints or consumes counters
 ATTRIBUTES_AND_CAPACITIES: Final = 32
 ATTRIBUTE_VALUE_BYTES: Final = 64
-DOMAIN_BYTES: Final = 63
 ID_BYTES: Final = 32
 POOL_NAME_BYTES: Final = 253
 DRIVER_NAME_BYTES: Final = 63
