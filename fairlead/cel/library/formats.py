@@ -29,7 +29,7 @@ Validator = Callable[[str], list[object]]
 def _pattern(pattern: re.Pattern[str], limit: int, what: str, *, prefix: bool = False) -> Validator:
     def validate(text: str) -> list[object]:
         if prefix and len(text) > 1 and text.endswith("-"):
-            text = text[:-1] + "a"
+            text = text[:-2] + "a"  # both, as Kubernetes does
         complaints: list[object] = []
         if len(text) > limit:
             complaints.append(f"must be no more than {limit} bytes")
