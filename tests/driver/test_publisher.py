@@ -1,0 +1,183 @@
+"""The publisher over time: retries, other people's edits, and an apiserver that drops what it does not know."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import pytest
+
+from fairlead.driver.publisher import SLICES, Publisher
+from fairlead.driver.slices import SliceBody
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.core import Node
+from fairlead.kube.listing import Listing
+from fairlead.kube.objects import ObjectMeta
+from fairlead.kube.resource import Device, DeviceTaint
+from fairlead.kube.testing import VirtualTime, settle
+from fairlead.kube.watching import WatchEvent
+
+TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
+
+
+class Api:
+    """An apiserver that knows slices and one Node; `fail` are the errors of the next writes, `drops` what it drops."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, dict[str, Any]] = {}
+        self.writes: list[str] = []
+        self.fail: list[errors.ApiError] = []
+        self.drops: set[str] = set()
+        self._version = 0
+        self._watches: list[asyncio.Queue[tuple[str, dict[str, Any]]]] = []
+
+    def tell(self, kind: str, obj: dict[str, Any]) -> None:
+        for watch in self._watches:
+            watch.put_nowait((kind, copy.deepcopy(obj)))
+
+    def put(self, obj: dict[str, Any], kind: str) -> dict[str, Any]:
+        self._version += 1
+        stored = copy.deepcopy(obj)
+        metadata = stored["metadata"]
+        metadata.setdefault("name", f"{metadata.get('generateName', '')}{self._version}")
+        metadata["resourceVersion"] = str(self._version)
+        metadata.setdefault("uid", f"uid-{self._version}")
+        for device in stored["spec"].get("devices", []):
+            for field in self.drops:
+                device.pop(field, None)
+        self.stored[metadata["name"]] = stored
+        self.tell(kind, stored)
+        return copy.deepcopy(stored)
+
+    def _write(self, verb: str) -> None:
+        self.writes.append(verb)
+        if self.fail:
+            raise self.fail.pop(0)
+
+    async def get(self, resource: Any, name: str, namespace: str | None = None) -> Node:
+        return Node(metadata=ObjectMeta(name=name, uid="node-uid"))
+
+    async def list(self, resource: Any, namespace: str | None = None, **_: Any) -> Listing[dict[str, Any]]:
+        return Listing(items=copy.deepcopy(list(self.stored.values())), resource_version=str(self._version))
+
+    async def watch(self, resource: Any, namespace: str | None = None, **_: Any) -> AsyncIterator[WatchEvent[Any]]:
+        queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue()
+        self._watches.append(queue)
+        while True:
+            kind, obj = await queue.get()
+            yield WatchEvent(kind, obj)
+
+    async def create(self, resource: Any, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self._write("create")
+        return self.put(obj, "ADDED")
+
+    async def replace(self, resource: Any, obj: dict[str, Any], **_: Any) -> dict[str, Any]:
+        self._write("update")
+        return self.put(obj, "MODIFIED")
+
+    async def delete(self, resource: Any, name: str, **_: Any) -> None:
+        self._write("delete")
+        self._version += 1
+        gone = self.stored.pop(name)
+        gone["metadata"]["resourceVersion"] = str(self._version)
+        self.tell("DELETED", gone)
+
+
+class Running:
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.time = VirtualTime()
+        self.publisher = Publisher(
+            cast("Client", api), driver="gpu.fairlead.dev", node_name="n1", settle_s=2.0, sleep=self.time.sleep
+        )
+
+    async def publish(self, *bodies: SliceBody) -> list[str]:
+        """The writes that this leads to at once."""
+        self.api.writes.clear()
+        self.publisher.publish(bodies)
+        await settle()
+        return list(self.api.writes)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    found = Running(Api())
+    task = asyncio.create_task(found.publisher.run())
+    await settle()
+    yield found
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def body(*names: str, taints: tuple[DeviceTaint, ...] = ()) -> SliceBody:
+    return SliceBody(devices=tuple(Device(name=name, taints=taints) for name in names))
+
+
+async def test_nothing_is_written_before_something_is_wanted(running: Running) -> None:
+    assert running.api.writes == []
+    assert running.publisher.problem == "not published yet"
+
+
+async def test_what_is_wanted_is_written_once(running: Running) -> None:
+    assert await running.publish(body("gpu-0")) == ["create"]
+    assert running.publisher.problem is None
+    assert running.publisher.published.is_set()
+    assert await running.publish(body("gpu-0")) == []
+    await running.time.advance(60)
+    assert running.api.writes == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.Conflict("the object has been modified", status=409),
+        errors.ServerError("etcd is gone", status=500),
+        errors.Forbidden("no", status=403),
+        errors.Invalid("devices[0].name: too long", status=422),
+        errors.Unreachable("connection refused"),
+    ],
+)
+async def test_an_error_is_shown_and_tried_again(running: Running, error: errors.ApiError) -> None:
+    running.api.fail = [error, error]
+    assert await running.publish(body("gpu-0")) == ["create"]
+    assert str(running.publisher.problem).startswith("ResourceSlices of node n1: ")
+    await running.time.advance(120)
+    assert running.api.writes == ["create", "create", "create"]
+    assert running.publisher.problem is None
+
+
+async def test_a_wiped_slice_comes_back_after_a_while(running: Running) -> None:
+    await running.publish(body("gpu-0"))
+    await running.time.advance(10)
+    [name] = running.api.stored
+    gone = running.api.stored.pop(name)
+    gone["metadata"]["resourceVersion"] = "1000"
+    running.api.tell("DELETED", gone)
+    running.api.writes.clear()
+    await running.time.advance(1)
+    assert running.api.writes == []
+    await running.time.advance(2)
+    assert running.api.writes == ["create"]
+
+
+async def test_what_the_apiserver_drops_is_reported_once_and_not_written_for_ever(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.api.drops = {"taints"}
+    assert await running.publish(body("gpu-0", taints=(TAINT,))) == ["create"]
+    assert running.publisher.dropped == ("devices[].taints (feature gate DRADeviceTaints)",)
+    await running.time.advance(600)
+    assert running.api.writes == ["create"]
+    assert caplog.text.count("did not keep all of the slices") == 1
+    assert await running.publish(body("gpu-0", "gpu-1", taints=(TAINT,))) == ["update"]
+    await running.time.advance(600)
+    assert running.api.writes == ["update"]
+
+
+def test_slices_are_written_raw() -> None:
+    assert SLICES.type is dict
