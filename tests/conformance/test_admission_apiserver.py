@@ -24,20 +24,11 @@ import pytest
 from fairlead.sandbox.apiserver.admission.testing import TestWebhook
 from fairlead.sandbox.apiserver.server import ApiServer
 
-_GENERATED = re.compile(r"(kube-api-access-|(?:p1|p4|g|j-[01]|gpu)-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")
+_GENERATED = re.compile(r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")  # what generateName appends
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid>")
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _PORT = re.compile(r"127\.0\.0\.1:\d+")
-_SENT = {
-    "pods",
-    "pods/status",
-    "pods/eviction",
-    "resourceclaims",
-    "resourceclaims/status",
-    "resourceclaimtemplates",
-    "jobs",
-    "namespaces",
-}
+_NOT_SENT = ("managedFields", "resourceVersion", "generation", "uid", "creationTimestamp")
 
 
 @dataclass
@@ -87,8 +78,14 @@ async def _replay(scenarios: list[dict[str, Any]]) -> list[Result]:
             aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=False)) as session,
         ):
             replay = Replay(server, hook, session)
-            await replay.prepare()
+            await replay.prepare(_registered(scenarios))
             return [await replay.run(scenario) for scenario in scenarios]
+
+
+def _registered(scenarios: list[dict[str, Any]]) -> list[str]:
+    """The resources that the recorded webhook was registered for: those that it was asked about."""
+    requests = [one["review"]["request"] for scenario in scenarios for one in scenario["reviews"]]
+    return sorted({"/".join(filter(None, (r["resource"]["resource"], r.get("subResource", "")))) for r in requests})
 
 
 class Replay:
@@ -97,9 +94,17 @@ class Replay:
         self.names: dict[str, str] = {}
 
     async def send(
-        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", user: str = "admin"
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        user: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        token = self.server.state.tokens.issue(user, ["system:masters"], uid=f"uid-{user}")
+        name, groups = (user["username"], user.get("groups", [])) if user else ("admin", ["system:masters"])
+        extra = user.get("extra") if user else None
+        token = self.server.state.tokens.issue(name, groups, extra, uid=f"uid-{name}")
         headers = {"Authorization": f"Bearer {token}"}
         data = None
         if body is not None:
@@ -118,11 +123,11 @@ class Replay:
             text = text.replace(recorded, ours)
         return text.replace("<uid>", "6f3c1a52-9f0b-4a8e-8d5b-3f8f0f4c2e11").replace("<time>", "2026-11-20T10:00:00Z")
 
-    async def prepare(self) -> None:
+    async def prepare(self, resources: list[str]) -> None:
         namespace = {"metadata": {"name": "adm", "labels": {"adm": "y", "tenant": "a"}}}
         assert (await self.send("POST", "/api/v1/namespaces", namespace))["status"] == 201
         for kind, path in (("Mutating", "/mutate"), ("Validating", "/validate")):
-            rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": sorted(_SENT)}
+            rule = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": resources}
             webhook = {
                 "name": "rec.example.com",
                 "admissionReviewVersions": ["v1"],
@@ -163,21 +168,25 @@ class Replay:
 
     async def manage(self, request: dict[str, Any]) -> None:
         """Make the request behind a recorded review, as the controller-manager (or the scheduler) did."""
-        user = request["userInfo"]["username"]
+        user = request["userInfo"]
         group, version, resource = (request["resource"][key] for key in ("group", "version", "resource"))
         root = f"/apis/{group}/{version}" if group else f"/api/{version}"
-        path = f"{root}/namespaces/{request['namespace']}/{resource}"
+        path = (
+            f"{root}/namespaces/{request['namespace']}/{resource}" if request.get("namespace") else f"{root}/{resource}"
+        )
+        sub = f"/{request['subResource']}" if request.get("subResource") else ""
         if request["operation"] == "CREATE":
             body = {key: value for key, value in request["object"].items() if key != "status"}
-            answer = await self.send("POST", path, body, user=user)
+            target = f"{path}/{request['name']}{sub}" if sub else path
+            answer = await self.send("POST", target, body, user=user)
         elif request["operation"] == "DELETE":
-            answer = await self.send("DELETE", f"{path}/{request['name']}", user=user)
+            options = {key: request["options"][key] for key in ("gracePeriodSeconds",) if key in request["options"]}
+            answer = await self.send("DELETE", f"{path}/{request['name']}", options, user=user)
         else:
-            status = {"status": request["object"]["status"]}
             answer = await self.send(
                 "PATCH",
-                f"{path}/{request['name']}/{request['subResource']}{_manager(request)}",
-                status,
+                f"{path}/{request['name']}{sub}{_manager(request)}",
+                _change(request["oldObject"], request["object"]),
                 content_type="application/merge-patch+json",
                 user=user,
             )
@@ -187,7 +196,9 @@ class Replay:
         """The recorded generated name of what was made last is ours by another name."""
         if request["operation"] != "CREATE" or not request.get("name") or request["name"] in self.names:
             return
-        prefix = request["object"]["metadata"]["generateName"]
+        prefix = request["object"]["metadata"].get("generateName")
+        if prefix is None:
+            return
         ours = [
             name
             for seen in self.hook.seen
@@ -195,6 +206,20 @@ class Replay:
             and name not in self.names.values()
         ]
         self.names[request["name"]] = ours[0]
+
+
+def _change(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The merge patch that leads from one recorded object to the other."""
+    patch: dict[str, Any] = {}
+    for key in [key for key in {**old, **new} if key not in _NOT_SENT]:
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            inner = _change(before, after)
+            if inner:
+                patch[key] = inner
+        elif before != after:
+            patch[key] = after
+    return patch
 
 
 def _manager(request: dict[str, Any]) -> str:
@@ -209,10 +234,8 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(one) for one in value]
     if isinstance(value, str):
-        value = _UUID.sub("<uid>", value)
-        value = _TIME.sub("<time>", _PORT.sub("127.0.0.1:<port>", value))
-        while (shorter := _GENERATED.sub(r"\1<gen>", value)) != value:
-            value = shorter
+        value = _TIME.sub("<time>", _PORT.sub("127.0.0.1:<port>", _UUID.sub("<uid>", value)))
+        return _GENERATED.sub("<gen>", value)
     return value
 
 
