@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.recording import Exchange, Outcome, Replay, load
+from fairlead.sandbox.apiserver.recording import Exchange, Outcome, load
+from fairlead.sandbox.apiserver.replaying import Replay
 from fairlead.sandbox.apiserver.server import ApiServer
 
 _VOLATILE = {"<uid>", "<rv>", "<time>"}
@@ -74,6 +75,8 @@ def test_an_exchange_is_answered_as_by_a_real_apiserver(path: Path, index: int) 
     problems = []
     if outcome.status != wanted["status"]:
         problems.append(f"status: {outcome.status}, real: {wanted['status']}")
+    if outcome.content_type != wanted.get("contentType", outcome.content_type):
+        problems.append(f"content type: {outcome.content_type}, real: {wanted['contentType']}")
     if wanted.get("warning", "") != outcome.warning:
         problems.append(f"warning: {outcome.warning!r}, real: {wanted.get('warning', '')!r}")
     if "events" in wanted:
