@@ -52,6 +52,7 @@ class _Count:
     settled: tuple[int, int]  # succeeded, failed: those already in the status' numbers
     fatal: str  # a podFailurePolicy's FailJob: its message
     last_failure_s: float
+    ignored: frozenset[str]  # failed pods that a podFailurePolicy does not count: their UIDs
 
 
 def is_finished(job: Obj) -> bool:
@@ -87,7 +88,7 @@ def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float) -
     deadline_s = spec.get("activeDeadlineSeconds")
     if deadline_s is not None and verdict is None and not suspended and again is None:
         again = max(0.0, float(deadline_s) - (now_s - _started(job, now_s)))
-    counted = set(count.uncounted["succeeded"]) | set(count.uncounted["failed"])
+    counted = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored}
     return JobWork(
         status=status if status != status_of(job) else None,
         releases=tuple(
@@ -133,6 +134,7 @@ def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
     known = {uid for uids in before.values() for uid in uids}
     fatal = ""
     last_failure_s = 0.0
+    ignored: set[str] = set()
     for pod in pods:
         failed = _has_failed(job, pod)
         if failed:
@@ -148,6 +150,7 @@ def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
             if action == "FailJob":
                 fatal = fatal or why
             if action == "Ignore":
+                ignored.add(uid_of(pod))
                 continue
             uncounted["failed"].append(uid_of(pod))
     if spec_of(job).get("completionMode") == "Indexed":
@@ -165,6 +168,7 @@ def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
         settled=(settled[0], settled[1]),
         fatal=fatal,
         last_failure_s=last_failure_s,
+        ignored=frozenset(ignored),
     )
 
 

@@ -162,6 +162,7 @@ def test_a_disruption_that_the_failure_policy_ignores_is_not_counted() -> None:
     rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     made = world(backoffLimit=0, podFailurePolicy={"rules": [rule]})
     made.end("Failed", conditions=[{"type": "DisruptionTarget", "status": "True"}])
+    assert not any(job_pods.is_tracked(pod) for pod in made.pods.values() if phase_of(pod) == "Failed")
     made.now_s += 5
     made.settle()
     assert len(made.running) == 1
