@@ -31,7 +31,7 @@ AFTER_MAX = 50_000  # remembered outcomes of cutting a parent
 class Layout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
-    __slots__ = ("_after", "_draws", "_groups", "_shares", "index", "keys", "sets", "totals")
+    __slots__ = ("_after", "_draws", "_groups", "_shares", "_sizes", "index", "keys", "sets", "totals")
 
     def __init__(self, content: NamedDraw) -> None:
         self.keys = tuple(key for key, _ in content)
@@ -47,7 +47,8 @@ class Layout:
         self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
         self._draws: dict[NamedDraw, Draw] = {}
         self._shares: dict[Draw, Amount] = {}
-        self._after: dict[tuple[Draw, tuple[Amount, ...]], tuple[Amount, ...]] = {}
+        self._sizes: dict[Draw, float] = {}
+        self._after: dict[tuple[Draw, tuple[Amount, ...]], tuple[float, ...]] = {}
 
     def draw(self, named: NamedDraw) -> Draw:
         """By place. Raises KeyError for a counter that is not here."""
@@ -69,8 +70,15 @@ class Layout:
             part = self._shares[draw] = int(exact) if exact.denominator == 1 else exact
         return part
 
-    def left_after(self, draw: Draw, free: tuple[Amount, ...]) -> tuple[Amount, ...]:
-        """The shares of what could still be had of the parent after this draw, largest first: more is better.
+    def size(self, draw: Draw) -> float:
+        """The share, for comparing."""
+        size = self._sizes.get(draw)
+        if size is None:
+            size = self._sizes[draw] = float(self.share(draw))
+        return size
+
+    def left_after(self, draw: Draw, free: tuple[Amount, ...]) -> tuple[float, ...]:
+        """The shares of what could still be had of the parent after this draw, negated, largest first: low is better.
 
         `free` is what its counter set has left, beside `sets`. Counts every draw that a pool of this layout ever had.
         """
@@ -85,12 +93,9 @@ class Layout:
                 left[place] = left.get(place, 0) - value
             found = self._after[key] = tuple(
                 sorted(
-                    (
-                        self.share(other)
-                        for other in self._draws.values()
-                        if other and all(place in left and value <= left[place] for place, value in other)
-                    ),
-                    reverse=True,
+                    -self.size(other)
+                    for other in self._draws.values()
+                    if other and all(place in left and value <= left[place] for place, value in other)
                 )
             )
         return found

@@ -28,7 +28,7 @@ Port = tuple[str, str, int]  # protocol, host IP, port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
-    """What a pod asks of a node, as a hashable value: pods of one Job have equal needs."""
+    """What a pod asks of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
 
     requests: tuple[tuple[str, int], ...] = ()  # resource, thousandths; sorted; always with one pod
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -36,6 +36,14 @@ class PodNeeds:
     preferred: tuple[core.PreferredSchedulingTerm, ...] = ()
     tolerations: tuple[core.Toleration, ...] = ()
     ports: tuple[Port, ...] = ()
+    hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        content = (self.requests, self.node_selector, self.affinity, self.preferred, self.tolerations, self.ports)
+        object.__setattr__(self, "hash", hash(content))
+
+    def __hash__(self) -> int:
+        return self.hash
 
     @classmethod
     def of(cls, pod: core.Pod) -> Self:

@@ -67,6 +67,8 @@ class Queue:
     def over_limit(self, charge: Mapping[str, Amount]) -> list[tuple[Queue, str]]:
         """(queue, flavor) of each limit on the way up that this charge would break."""
         broken: list[tuple[Queue, str]] = []
+        if not charge:
+            return broken
         for queue in self.path():
             for flavor, value in sorted(charge.items()):
                 quota = queue.quotas.get(flavor)

@@ -57,7 +57,7 @@ class Attempt:
                     outcome.closest, outcome.short = stuck
                 return outcome
             placed.append(entry)
-        return Outcome(Verdict.FOUND, placed, members_placed=members_of(placed))
+        return Outcome(Verdict.FOUND, placed)
 
     def best_node(self, unit: Unit) -> tuple[Placed | None, tuple[Site, Answer] | None]:
         spots = self.options(unit.shape)

@@ -33,7 +33,7 @@ class Outcome:
 
     verdict: Verdict
     placed: list[Placed] = field(default_factory=list)
-    members_placed: int = 0
+    members_placed: int = 0  # before it gave up
     stuck: Unit | None = None  # the unit that found no node
     closest: Site | None = None
     short: Answer | None = None

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fairlead.controller.allocator_requests import Ask
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
+    from fairlead.controller.inventory_pool import Pool
+    from fairlead.controller.model import Amount
 
 ISLAND = "nvlinkDomain"
 T = TypeVar("T")
@@ -30,7 +32,8 @@ def preferred(ask: Ask, found: Candidates, ledger: Ledger) -> Sequence[Device]:
         return found.devices
     if found.plain:
         return tightest(free_of(found, ledger), ask.count)
-    return sorted(found.devices, key=lambda device: _cost(device, ledger))
+    parents: Parents = {}
+    return sorted(found.devices, key=lambda device: _cost(device, ledger, parents))
 
 
 def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
@@ -77,23 +80,34 @@ def _home(device: Device) -> tuple[object, object]:
     return home
 
 
-def _cost(device: Device, ledger: Ledger) -> tuple[float, float, tuple[float, ...]]:
+# Of a parent: how whole it is, and what its counters have left.
+Parents = dict[tuple["Pool", str], tuple[float, tuple["Amount", ...]]]
+
+
+def _cost(device: Device, ledger: Ledger, parents: Parents) -> tuple[float, float, tuple[float, ...]]:
     """(how much of its parent it takes, how whole the parent still is, what it would leave of it): low is better."""
     if device.draws:
-        pool, layout = device.pool, device.pool.layout
-        places = layout.sets[layout.set_of(device.draws)]
-        mine = ledger.counters.get(pool)
-        free = tuple(
-            layout.totals[place] - (0 if ledger.empty else pool.used[place]) - (0 if mine is None else mine[place])
-            for place in places
-        )
-        total = sum(layout.totals[place] for place in places)
-        whole = float(sum(free) / total) if total else 1.0
-        left = tuple(-float(share) for share in layout.left_after(device.draws, free))
-        return (float(layout.share(device.draws)), whole, left)
+        layout = device.pool.layout
+        key = (device.pool, layout.set_of(device.draws))
+        parent = parents.get(key)
+        if parent is None:
+            parent = parents[key] = _parent(*key, ledger)
+        whole, free = parent
+        return (layout.size(device.draws), whole, layout.left_after(device.draws, free))
     if device.shared:
         return (0.0, _room_left(device, ledger), ())
     return (1.0, 1.0, ())
+
+
+def _parent(pool: Pool, counter_set: str, ledger: Ledger) -> tuple[float, tuple[Amount, ...]]:
+    places, totals = pool.layout.sets[counter_set], pool.layout.totals
+    mine = ledger.counters.get(pool)
+    free = tuple(
+        totals[place] - (0 if ledger.empty else pool.used[place]) - (0 if mine is None else mine[place])
+        for place in places
+    )
+    total = sum(totals[place] for place in places)
+    return (float(sum(free) / total) if total else 1.0, free)
 
 
 def _room_left(device: Device, ledger: Ledger) -> float:

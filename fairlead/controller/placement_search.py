@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller import allocator
 from fairlead.controller.allocator_model import Answer, Verdict
-from fairlead.controller.placement_attempt import Attempt, hardest_first, members_of
+from fairlead.controller.placement_attempt import Attempt, hardest_first
 from fairlead.controller.placement_model import Outcome, Placed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Backtracking:
             self.budget.ended = True
             self.placer.undo(placed)
         if found:
-            return Outcome(Verdict.FOUND, placed, members_placed=members_of(placed))
+            return Outcome(Verdict.FOUND, placed)
         return Outcome(Verdict.BUDGET_ENDED if self.budget.ended else Verdict.IMPOSSIBLE)
 
     def _descend(self, units: list[Unit], place: int, placed: list[Placed]) -> bool:

@@ -47,7 +47,8 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
     `now` is unix seconds, used for ages only. Every gang of `snapshot.gangs` is in exactly one of `Plan.admissions` and
     `Plan.waiting`. The tables of the snapshot are left as they were: the rim notes what it wrote (`inventory.set_claim`,
     `nodes.set_pod`) before it decides again, else the same devices are given twice.
-    Deciding again on the outcome admits nothing new. Raises nothing for bad user input: that is a Waiting with
+    Deciding again on the outcome admits nothing new, but for a gang that waited for a claim which another gang of this plan
+    shares with it. Raises nothing for bad user input: that is a Waiting with
     `Code.INVALID`. `share_ids` gives the UUID of a share of a shared device, by claim key, request and device.
     """
     return _Decision(snapshot, share_ids).run()
