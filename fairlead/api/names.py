@@ -33,6 +33,7 @@ QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
+ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False while its admission was taken back
 
 # On namespaces: an operator's way to keep the webhook out.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"

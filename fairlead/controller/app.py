@@ -23,7 +23,8 @@ from fairlead.controller.loop import Controller
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.reporter import Reporter
 from fairlead.controller.state import State
-from fairlead.controller.writes import LeaseLostError, Writer
+from fairlead.controller.writer import Writer
+from fairlead.controller.writes import LeaseLostError
 from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -134,7 +135,9 @@ async def lead(
     random = Random(options.seed)  # noqa: S311
     state = State(client, options.managed_drivers)
     writing = client.guarded(guard, timeout_s=options.lease_s / 3)
-    writer = Writer(writing, state, concurrent=options.concurrent_writes, clock=time.monotonic, random=random)
+    writer = Writer(
+        writing, state, concurrent=options.concurrent_writes, clock=time.monotonic, wall=time.time, random=random
+    )
     recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
     reporter = Reporter(client, state, recorder, WorkQueue(), clock=time.monotonic, wall=time.time)
     controller = Controller(

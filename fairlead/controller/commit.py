@@ -17,7 +17,8 @@ from fairlead.controller import claims
 from fairlead.controller.gangs import Entry, Gang, Member
 from fairlead.controller.model import Admission, ClaimAllocation
 from fairlead.controller.state import State
-from fairlead.controller.writes import CONFLICTS_MAX, GivenUpError, LeaseLostError, Writer
+from fairlead.controller.writer import Writer
+from fairlead.controller.writes import CONFLICTS_MAX, GivenUpError, LeaseLostError
 from fairlead.kube import core, errors, resource, timestamps
 from fairlead.kube.limits import Clock
 
@@ -56,9 +57,13 @@ class Committer:
             await self._take_back(made, admission)
             return Outcome(done=False, why=why)
         outcome = await self.release(chosen, made)
-        if not outcome.done and not outcome.released:
-            log.warning("gang %s: not released: %s; taking back what was written", admission.id, outcome.why)
-            await self._take_back(made, admission)
+        if outcome.done or outcome.released:
+            return outcome
+        # Only the first was tried. Its release may have arrived, or still be on its way.
+        if not await self._writer.hold_back(chosen[0][0].pod, outcome.why):
+            return Outcome(done=False, released=1, why=outcome.why)
+        log.warning("gang %s: not released: %s; taking back what was written", admission.id, outcome.why)
+        await self._take_back(made, admission)
         return outcome
 
     async def release(
@@ -90,8 +95,10 @@ class Committer:
                 break
         return Outcome(done=not problems, released=released, why="; ".join(problems[:4]))
 
-    async def undo(self, members: Iterable[Member]) -> None:
-        """Takes back what was written for gated members. Returns when that is certain."""
+    async def undo(self, members: Sequence[Member], why: str) -> bool:
+        """Takes back what was written for gated members. Returns when that is certain; false when one was released."""
+        if not all(await _all(self._writer.hold_back(member.pod, why) for member in members)):
+            return False
         pods: dict[str, list[str]] = {}
         written: dict[str, resource.ResourceClaim] = {}
         for member in members:
@@ -100,6 +107,7 @@ class Committer:
                     written[entry.key] = entry.claim
                     pods.setdefault(entry.key, []).append(member.uid)
         await _all(self._writer.take_back(claim, pods[key], keep_allocation=False) for key, claim in written.items())
+        return True
 
     async def roll_back(self, members: Iterable[Member]) -> bool:
         """Evicts; true when every pod is on its way out."""

@@ -26,7 +26,7 @@ from fairlead.controller.state import State
 from fairlead.controller.status import Standing
 from fairlead.controller.tidy import Tidy
 from fairlead.controller.work import Job, Work
-from fairlead.controller.writes import Writer
+from fairlead.controller.writer import Writer
 from fairlead.kube import logs, resource
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock, Sleep
@@ -193,8 +193,8 @@ class Controller:
                 self._set_back(gang.id, outcome.why)
         elif isinstance(step, recovery.Undo):
             log.warning("gang %s/%s: taking back %d pods: %s", *gang.id, len(step.members), step.why)
-            await self._committer.undo(step.members)
-            self._assume_no_more(gang.id)
+            if await self._committer.undo(step.members, step.why):
+                self._assume_no_more(gang.id)
             self._set_back(gang.id, step.why)
         else:
             log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)

@@ -15,7 +15,7 @@ from fairlead.controller.gangs import Gang, Member
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.state import State
 from fairlead.controller.work import Work
-from fairlead.controller.writes import Writer
+from fairlead.controller.writer import Writer
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 

@@ -1,26 +1,22 @@
-"""Each write of the gang protocol, made so that its outcome becomes certain.
+"""How each write of the gang protocol is made, so that its outcome becomes certain.
 
-Exists because a write whose answer is lost may still arrive: every function here either knows what is so at the end, or
-goes on asking until it does, or the lease is lost (then `LeaseLostError` ends it and the next leader finds the state in the
-cluster). All writes carry the resourceVersion that they were decided on. Decides nothing about gangs.
-Keeps: the finalizer is in before the allocation; taking back ends with dropping the finalizer, which changes the
-resourceVersion, so a late write of ours can no longer succeed.
+Exists because a write whose answer is lost may still arrive: a step either knows what is so at the end, or goes on asking
+until it does, or the lease is lost (then `LeaseLostError` ends it and the next leader finds the state in the cluster).
+What is written: to claims in `claim_writes`, to pods in `pod_writes`. All writes carry the resourceVersion that they were
+decided on, and are bounded in number. Decides nothing about gangs.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from fairlead.api import names
-from fairlead.controller import claims, release
-from fairlead.controller.model import PodRef
 from fairlead.controller.state import State
-from fairlead.kube import core, errors, resource, resources
-from fairlead.kube.client import Client, Patch
+from fairlead.kube import errors
+from fairlead.kube.client import Client
 from fairlead.kube.limits import Backoff, Clock, Sleep
 
 log = logging.getLogger(__name__)
@@ -39,7 +35,7 @@ class GivenUpError(Exception):
     """A step cannot be done; the message says why. What was written before is to be undone."""
 
 
-class Writer:
+class Steps:
     """`client` is guarded by the lease. At most `concurrent` writes are under way at once."""
 
     def __init__(
@@ -49,9 +45,11 @@ class Writer:
         *,
         concurrent: int = 64,
         clock: Clock,
+        wall: Clock,
         sleep: Sleep = asyncio.sleep,
         random: Random,
     ) -> None:
+        self._wall = wall
         self._client = client
         self._state = state
         self._slots = asyncio.Semaphore(concurrent)
@@ -59,253 +57,6 @@ class Writer:
         self._sleep = sleep
         self._random = random
         self._backoff = Backoff(base_s=0.1, max_s=5.0)
-        self._raw_templates: dict[tuple[str, str], Mapping[str, Any]] = {}
-
-    # -- making claims ---------------------------------------------------------------------------------------------
-
-    async def make_claim(
-        self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate
-    ) -> resource.ResourceClaim:
-        """A claim of ours for one template entry of one pod."""
-        spec = await self._raw_spec(template)
-        name = claims.claim_name(pod.metadata.name, entry, self._random.choice)
-        body = claims.manifest(pod, entry, template, name=name, raw_spec=spec)
-
-        async def attempt() -> resource.ResourceClaim:
-            try:
-                return await self._client.create(resources.RESOURCE_CLAIMS, body)
-            except errors.AlreadyExists:  # an answer that was lost, or somebody else's by chance
-                found = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
-                if claims.owned_by(found, pod, entry):
-                    return found
-                raise GivenUpError(f"ResourceClaim {found.metadata.key} exists and is not ours") from None
-
-        made = await self._persist(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
-        self._state.claims.note(made)
-        return made
-
-    async def _raw_spec(self, template: resource.ResourceClaimTemplate) -> Mapping[str, Any]:
-        """The template's spec with every field, also those our structs do not know. Specs are immutable."""
-        key = (template.metadata.uid, template.metadata.name)
-        if key not in self._raw_templates:
-            raw = await self._persist(
-                lambda: self._client.get(
-                    resources.raw(resources.RESOURCE_CLAIM_TEMPLATES),
-                    template.metadata.name,
-                    template.metadata.namespace,
-                ),
-                f"ResourceClaimTemplate {template.metadata.key}",
-            )
-            if len(self._raw_templates) > 4096:
-                self._raw_templates.clear()
-            self._raw_templates[key] = raw["spec"]["spec"]
-        return self._raw_templates[key]
-
-    async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str]) -> core.Pod:
-        """Says in the pod's status which claims stand behind its template entries."""
-
-        async def attempt() -> core.Pod:
-            body = {
-                "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
-                "status": {
-                    "resourceClaimStatuses": [
-                        {"name": entry, "resourceClaimName": claim} for entry, claim in sorted(chosen.items())
-                    ]
-                },
-            }
-            return await self._client.patch(
-                resources.PODS,
-                pod.metadata.name,
-                body,
-                namespace=pod.metadata.namespace,
-                kind=Patch.STRATEGIC,
-                subresource="status",
-                field_manager=names.FIELD_MANAGER,
-            )
-
-        named = await self._persist(attempt, f"status of pod {pod.metadata.key}")
-        self._state.pods.note(named)
-        return named
-
-    async def read_pod(self, pod: core.Pod) -> core.Pod | None:
-        """The pod as it is now; None when it is gone (or another has its name)."""
-        try:
-            now = await self._persist(
-                lambda: self._client.get(resources.PODS, pod.metadata.name, pod.metadata.namespace),
-                f"pod {pod.metadata.key}",
-            )
-        except errors.NotFound:
-            return None
-        self._state.pods.note(now)
-        return now if now.metadata.uid == pod.metadata.uid else None
-
-    async def drop_stray(self, claim: resource.ResourceClaim) -> None:
-        """Deletes a claim that was made twice, if it is still as it was seen."""
-        meta = claim.metadata
-        try:
-            async with self._slots:
-                if names.CLAIM_FINALIZER in meta.finalizers:
-                    claim = await self._patch_finalizers(claim, present=False)
-                await self._client.delete(
-                    resources.RESOURCE_CLAIMS,
-                    meta.name,
-                    meta.namespace,
-                    uid=meta.uid,
-                    resource_version=claim.metadata.resource_version,
-                )
-        except errors.ApiError as error:  # seen again when it changes
-            log.info("stray ResourceClaim %s not deleted: %s", meta.key, error)
-
-    # -- allocation ------------------------------------------------------------------------------------------------
-
-    async def allocate(
-        self, claim: resource.ResourceClaim, allocation: Mapping[str, Any] | None, pods: Sequence[PodRef]
-    ) -> resource.ResourceClaim:
-        """Writes finalizer, then allocation and reservations in one. `allocation` None keeps the one there is.
-
-        Raises GivenUpError when the claim is gone, is being deleted, or was allocated by somebody else.
-        """
-        expected = claim
-
-        async def attempt() -> resource.ResourceClaim:
-            nonlocal expected
-            if names.CLAIM_FINALIZER not in expected.metadata.finalizers:
-                expected = await self._patch_finalizers(expected, present=True)
-            status: dict[str, Any] = {"reservedFor": _reservations(expected, pods)}
-            if allocation is not None:
-                status["allocation"] = dict(allocation)
-            return await self._patch_claim(expected, {"status": status}, subresource="status")
-
-        for _ in range(CONFLICTS_MAX):
-            problem = _unfit(expected, claim, fresh=allocation is not None)
-            if problem:
-                raise GivenUpError(problem)
-            try:
-                written = await self._persist(attempt, f"status of ResourceClaim {claim.metadata.key}")
-            except errors.Conflict:
-                seen = await self._read_claim(claim)
-                if seen is not None and allocation is not None and _has(seen, allocation, pods):
-                    written = seen  # our own write, whose answer was lost
-                elif seen is None:
-                    raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
-                else:
-                    expected = seen
-                    continue
-            except errors.NotFound:
-                raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
-            self._state.claims.note(written)
-            return written
-        raise GivenUpError(f"ResourceClaim {claim.metadata.key} changed {CONFLICTS_MAX} times while it was written")
-
-    async def take_back(self, claim: resource.ResourceClaim, pods: Sequence[str], *, keep_allocation: bool) -> None:
-        """Removes the reservations of these pods (UIDs), and the allocation unless it is to stay or others hold it.
-
-        Returns only when that is certain. Tries without end while we lead.
-        """
-        failures = 0
-        while True:
-            try:
-                async with self._slots:
-                    certain = await self._take_back_once(claim, frozenset(pods), keep_allocation=keep_allocation)
-                if certain:
-                    return
-                failures = 0  # the claim changed under our hands: look again
-                await self._sleep(0)
-            except errors.ApiError as error:
-                delay = self._backoff.delay(failures, self._random)
-                failures += 1
-                log.log(
-                    logging.INFO if error.transient else logging.ERROR,
-                    "ResourceClaim %s: not taken back yet: %s; next try in %.1f s", claim.metadata.key, error, delay,
-                )  # fmt: skip
-                await self._sleep(delay)
-
-    async def _take_back_once(
-        self, claim: resource.ResourceClaim, pods: frozenset[str], *, keep_allocation: bool
-    ) -> bool:
-        seen = await self._read_claim(claim)
-        if seen is None:
-            return True
-        try:
-            others = [r for r in seen.status.reserved_for if r.uid not in pods]
-            mine = len(others) != len(seen.status.reserved_for)
-            clear = seen.status.allocation is not None and not others and not keep_allocation
-            if clear:
-                status: dict[str, Any] = {"allocation": None, "reservedFor": None, "devices": None}
-                seen = await self._patch_claim(seen, {"status": status}, subresource="status")
-            elif mine:
-                status = {"reservedFor": [_consumer(r) for r in others] or None}
-                seen = await self._patch_claim(seen, {"status": status}, subresource="status")
-            if seen.status.allocation is None and names.CLAIM_FINALIZER in seen.metadata.finalizers:
-                seen = await self._patch_finalizers(seen, present=False)
-        except errors.Conflict:
-            return False
-        except errors.NotFound:
-            return True
-        if not seen.metadata.deletion_timestamp:
-            self._state.claims.note(seen)
-        return True
-
-    # -- pods ------------------------------------------------------------------------------------------------------
-
-    async def release_pod(self, pod: core.Pod, node: str | None, expect: Mapping[str, str]) -> bool:
-        """Pins the pod and removes its gate; without a node only the gate. False when the pod is gone or leaving.
-
-        `expect` are the claims (by entry) that the pod must name; where it names others it is corrected first. Raises
-        GivenUpError when the apiserver refuses the patch for good.
-        """
-        current = pod
-        for _ in range(CONFLICTS_MAX):
-            if current.metadata.deletion_timestamp or current.finished:
-                return False
-            wrong = {k: v for k, v in claims.names_used(current).items() if k in expect and expect[k] != v}
-            try:
-                if wrong:
-                    current = await self.name_claims(current, {entry: expect[entry] for entry in wrong})
-                await self._release_once(current, node)
-            except release.NotGatedError:
-                return True
-            except errors.NotFound:
-                return False
-            except (errors.Conflict, errors.Invalid, errors.BadRequest) as error:
-                seen = await self.read_pod(pod)
-                if seen is None:
-                    return False
-                unchanged = seen.metadata.resource_version == current.metadata.resource_version
-                if unchanged and not isinstance(error, errors.Conflict):
-                    raise GivenUpError(f"pod {pod.metadata.key} cannot be released: {error}") from error
-                current = seen
-                continue
-            return True
-        raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while it was released")
-
-    async def _release_once(self, pod: core.Pod, node: str | None) -> None:
-        patch = release.release_patch(pod, node) if node else release.ungate_patch(pod)
-        released = await self._persist(
-            lambda: self._client.patch(
-                resources.PODS, pod.metadata.name, patch, namespace=pod.metadata.namespace, kind=Patch.JSON
-            ),
-            f"pod {pod.metadata.key}",
-        )
-        self._state.pods.note(released)
-
-    async def evict(self, pod: core.Pod) -> bool:
-        """Evicts one pod, as budgets allow; a pod that never bound is deleted. False: not now."""
-        meta = pod.metadata
-        try:
-            async with self._slots:
-                if pod.spec.node_name:
-                    await self._client.evict(meta.name, meta.namespace)
-                else:
-                    await self._client.delete(resources.PODS, meta.name, meta.namespace, uid=meta.uid)
-        except (errors.NotFound, errors.Conflict):
-            return True
-        except errors.ApiError as error:
-            log.info("pod %s not evicted: %s", meta.key, error)
-            return False
-        return True
-
-    # -- helpers ---------------------------------------------------------------------------------------------------
 
     async def _persist(self, attempt: Callable[[], Awaitable[T]], what: str) -> T:
         """Tries again after 429, 5xx and silence, for `PATIENCE_S`; other errors are the caller's."""
@@ -324,65 +75,19 @@ class Writer:
                 log.debug("%s: %s; next try in %.1f s", what, error, delay)
             await self._sleep(min(delay, PATIENCE_S))
 
-    async def _read_claim(self, claim: resource.ResourceClaim) -> resource.ResourceClaim | None:
-        try:
-            seen = await self._client.get(resources.RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
-        except errors.NotFound:
-            return None
-        return seen if seen.metadata.uid == claim.metadata.uid else None
-
-    async def _patch_finalizers(self, claim: resource.ResourceClaim, *, present: bool) -> resource.ResourceClaim:
-        others = [name for name in claim.metadata.finalizers if name != names.CLAIM_FINALIZER]
-        finalizers = [*others, names.CLAIM_FINALIZER] if present else others
-        return await self._patch_claim(claim, {"metadata": {"finalizers": finalizers or None}})
-
-    async def _patch_claim(
-        self, claim: resource.ResourceClaim, body: Mapping[str, Any], *, subresource: str | None = None
-    ) -> resource.ResourceClaim:
-        meta = claim.metadata
-        guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        return await self._client.patch(
-            resources.RESOURCE_CLAIMS,
-            meta.name,
-            {**body, "metadata": {**body.get("metadata", {}), **guarded}},
-            namespace=meta.namespace,
-            subresource=subresource,
-            field_manager=names.FIELD_MANAGER,
-        )
-
-
-def _reservations(claim: resource.ResourceClaim, pods: Sequence[PodRef]) -> list[dict[str, str]]:
-    """Who holds the claim already, and these pods."""
-    held = [_consumer(reference) for reference in claim.status.reserved_for]
-    known = {reference["uid"] for reference in held}
-    return held + [
-        {"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in sorted(pods) if pod.uid not in known
-    ]
-
-
-def _consumer(reference: resource.ResourceClaimConsumerReference) -> dict[str, str]:
-    plain = {"resource": reference.resource, "name": reference.name, "uid": reference.uid}
-    return {"apiGroup": reference.api_group, **plain} if reference.api_group else plain
-
-
-def _unfit(claim: resource.ResourceClaim, planned: resource.ResourceClaim, *, fresh: bool) -> str:
-    """Why the claim can no longer take the allocation that was planned for it."""
-    key = claim.metadata.key
-    if claim.metadata.deletion_timestamp:
-        return f"ResourceClaim {key} is being deleted"
-    if fresh and claim.status.allocation is not None:
-        return f"ResourceClaim {key} was allocated meanwhile"
-    if not fresh and claim.status.allocation != planned.status.allocation:
-        return f"ResourceClaim {key} lost or changed its allocation meanwhile"
-    return ""
-
-
-def _has(claim: resource.ResourceClaim, allocation: Mapping[str, Any], pods: Sequence[PodRef]) -> bool:
-    """Whether the claim has just this allocation and these reservations."""
-    if claim.status.allocation is None:
-        return False
-    given = {(r.request, r.driver, r.pool, r.device, r.share_id) for r in claim.status.allocation.devices.results}
-    results = allocation["devices"]["results"]
-    asked = {(r["request"], r["driver"], r["pool"], r["device"], r.get("shareID")) for r in results}
-    reserved = {reference.uid for reference in claim.status.reserved_for}
-    return given == asked and {pod.uid for pod in pods} <= reserved
+    async def _insist(self, attempt: Callable[[], Awaitable[bool]], what: str) -> None:
+        """Tries until it is certain (true), without end while we lead; false means: it changed, look again."""
+        failures = 0
+        while True:
+            delay = self._backoff.delay(failures, self._random)
+            failures += 1
+            try:
+                async with self._slots:
+                    if await attempt():
+                        return
+            except errors.ApiError as error:
+                log.log(
+                    logging.INFO if error.transient else logging.ERROR,
+                    "%s: not taken back yet: %s; next try in %.1f s", what, error, delay,
+                )  # fmt: skip
+            await self._sleep(delay)

@@ -152,7 +152,7 @@ class EventRecorder:
             else:
                 return
         self._sequence += 1
-        name = f"{key.regarding.name[:200]}.{int(self._wall() * 1e9) + self._sequence:x}"
+        name = f"{key.regarding.name[:200].rstrip('-.')}.{int(self._wall() * 1e9) + self._sequence:x}"
         await self._client.create(EVENTS, self._event(key, name, stamp), namespace)
         self._series[key] = _Series(name, 1, now)
         while len(self._series) > KNOWN_MAX:

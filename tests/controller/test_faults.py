@@ -189,3 +189,34 @@ async def test_a_waiting_gang_costs_no_decision_while_only_reports_change(bench:
         assert decisions() == before
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["it arrived", "it did not"])
+async def test_a_release_whose_answers_are_all_lost_is_found_out_before_anything_is_taken_back(
+    bench: Bench, monkeypatch, arrives
+):
+    """If the release arrived the gang is completed; if not, the pod is held back, so that it can never arrive late."""
+    from fairlead.controller import writes
+
+    monkeypatch.setattr(writes, "PATIENCE_S", 0.4)
+    await bench.template("two", 2)
+    lost = Fault(verb="patch", resource="pods", subresource="", user=names.CONTROLLER_USER, count=None)
+    lost.code, lost.after = 500, arrives
+    bench.cluster.server.faults.add(lost)
+    async with bench.controller():
+        pods = await bench.gang("silent", 3, template="two")
+        await bench.until(lambda: lost.hits >= 3, "the release is tried")
+        if arrives:
+            await bench.until(lambda: bench.bound(pods), "every release arrived, heard or not")
+        else:
+            await bench.until(lambda: held_back(bench, "silent-0"), "the pod is held back")
+            assert bench.gated(pods)
+        bench.cluster.server.faults.clear()
+        await bench.until(lambda: bench.running(pods), "the gang runs")
+    assert bench.watchdog.held == 6
+
+
+def held_back(bench: Bench, name: str) -> bool:
+    pod = bench.get(name)
+    condition = pod.condition(names.ADMITTED_CONDITION) if pod else None
+    return condition is not None and condition.status == "False" and condition.reason == "TakenBack"
