@@ -38,6 +38,7 @@ DEVICES_PER_SLICE_MAX = 64
 COUNTER_SETS_PER_SLICE_MAX = 8
 STRING_LENGTH_MAX = 64
 _MIB = 1024 * 1024
+_ONE = Counter(value="1")
 
 # "split": counter sets in slices of their own (1.35 and later); "combined": beside the devices that use them (1.34).
 Layout = Literal["split", "combined"]
@@ -96,7 +97,8 @@ def build(
         node = _Attributes(inventory, gpu, island_of.get(gpu.minor), warnings)
         own = taints.get(gpu.uuid, ())
         if gpu.uuid in partitionable and gpu.mig_profiles:
-            groups.append((_counter_set(gpu), _partitions(gpu, node, own)))
+            counter_set = _counter_set(gpu)
+            groups.append((counter_set, _partitions(gpu, counter_set, node, own)))
         elif gpu.mig_enabled:
             if not gpu.mig_devices:
                 warnings.append(f"gpu-{gpu.minor}: MIG mode is on but no MIG device exists; nothing of it is published")
@@ -243,16 +245,15 @@ def _mig_device(mig: MigDevice, node: _Attributes, taints: tuple[DeviceTaint, ..
     )
 
 
-def _partitions(gpu: Gpu, node: _Attributes, taints: tuple[DeviceTaint, ...]) -> list[Device]:
+def _partitions(gpu: Gpu, counter_set: CounterSet, node: _Attributes, taints: tuple[DeviceTaint, ...]) -> list[Device]:
     """The whole GPU and each of its possible MIG devices, over one counter set.
 
     Ampere can switch MIG mode only by a reset: with it on there are only partitions, with it off only the GPU.
+    Small before large, and from the high end: what a first-fit scheduler takes first leaves the most room.
     """
-    everything = DeviceCounterConsumption(
-        counter_set=devicenames.counter_set_name(gpu), counters=_counter_set(gpu).counters
-    )
     devices: list[Device] = []
     if gpu.mig_mutable or not gpu.mig_enabled:
+        everything = DeviceCounterConsumption(counter_set=counter_set.name, counters=counter_set.counters)
         devices.append(
             Device(
                 name=devicenames.gpu_name(gpu),
@@ -263,29 +264,33 @@ def _partitions(gpu: Gpu, node: _Attributes, taints: tuple[DeviceTaint, ...]) ->
             )
         )
     if gpu.mig_mutable or gpu.mig_enabled:
-        devices += [_partition(gpu, profile, start, node, taints) for profile, start in _placements(gpu)]
+        for profile in sorted(gpu.mig_profiles, key=lambda p: (p.memory_slices, p.compute_slices, p.name)):
+            devices += _placements(gpu, counter_set, profile, node, taints)
     return devices
 
 
-def _placements(gpu: Gpu) -> list[tuple[MigProfile, int]]:
-    """Small before large, and from the high end: what a first-fit scheduler takes first leaves the most room."""
-    placed = [(profile, start) for profile in gpu.mig_profiles for start in profile.starts]
-    return sorted(placed, key=lambda p: (p[0].memory_slices, p[0].compute_slices, p[0].name, -p[1]))
-
-
-def _partition(gpu: Gpu, profile: MigProfile, start: int, node: _Attributes, taints: tuple[DeviceTaint, ...]) -> Device:
-    capacity = _profile_capacity(profile)
-    counters = {_counter_name(name): value for name, value in capacity.items() if value is not None}
-    counters |= {f"memory-slice-{at}": 1 for at in geometry.covered(profile, start)}
-    return Device(
-        name=devicenames.mig_name(gpu.minor, profile, start),
-        attributes=node.mig(profile, None),
-        capacity=_capacity(capacity),
-        consumes_counters=(
-            DeviceCounterConsumption(counter_set=devicenames.counter_set_name(gpu), counters=_counters(counters)),
-        ),
-        taints=_tainted(taints),
-    )
+def _placements(
+    gpu: Gpu, counter_set: CounterSet, profile: MigProfile, node: _Attributes, taints: tuple[DeviceTaint, ...]
+) -> list[Device]:
+    """One device per place where the profile may be; they differ in their memory slices only."""
+    amounts = _profile_capacity(profile)
+    attributes, capacity, tainted = node.mig(profile, None), _capacity(amounts), _tainted(taints)
+    engines = _counters({_counter_name(name): value for name, value in amounts.items() if value is not None})
+    return [
+        Device(
+            name=devicenames.mig_name(gpu.minor, profile, start),
+            attributes=attributes,
+            capacity=capacity,
+            consumes_counters=(
+                DeviceCounterConsumption(
+                    counter_set=counter_set.name,
+                    counters=engines | {f"memory-slice-{at}": _ONE for at in geometry.covered(profile, start)},
+                ),
+            ),
+            taints=tainted,
+        )
+        for start in sorted(profile.starts, reverse=True)
+    ]
 
 
 def _counter_set(gpu: Gpu) -> CounterSet:
