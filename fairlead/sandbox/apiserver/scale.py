@@ -83,7 +83,11 @@ def _subresource(call: Call) -> Subresource:
 
 
 def _scale_of(call: Call, stored: Stored) -> Json:
-    obj, sub = stored.obj, _subresource(call)
+    return scale_of(stored.obj, _subresource(call))
+
+
+def scale_of(obj: Json, sub: Subresource) -> Json:
+    """An object as autoscaling/v1 Scale, which is also what admission sees of it."""
     metadata = {field: obj["metadata"][field] for field in _KEPT if field in obj["metadata"]}
     status: Json = {"replicas": _find(obj, sub.status_replicas) or 0}
     selector = _find(obj, sub.label_selector) if sub.label_selector else _rendered(_find(obj, ".spec.selector"))
@@ -96,6 +100,13 @@ def _scale_of(call: Call, stored: Stored) -> Json:
         "spec": {"replicas": _find(obj, sub.spec_replicas) or 0},
         "status": status,
     }
+
+
+def scaled(obj: Json, sub: Subresource, scale: Json) -> Json:
+    """A copy of the object with the replicas that its Scale asks for."""
+    new = clone(obj)
+    _put(new, sub.spec_replicas, (scale.get("spec") or {}).get("replicas", 0))
+    return new
 
 
 def _find(obj: Any, path: str) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.cel import ADMISSION, CompileError, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.admission.authorizer import authorizer_of
-from fairlead.sandbox.apiserver.admission.matching import in_version, namespace_object, request_fields
+from fairlead.sandbox.apiserver.admission.matching import namespace_object, request_fields, seen_as
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
 
 Bindings = dict[str, Any]
@@ -27,8 +27,8 @@ def program(text: str) -> Program:
 def bindings(attributes: Attributes, services: Services, version: str = "") -> Bindings:
     """What an expression sees of a request. `params` and `variables` are the policy's to add."""
     return {
-        "object": in_version(attributes.object, attributes, version or attributes.kind.version),
-        "oldObject": in_version(attributes.old_object, attributes, version or attributes.kind.version),
+        "object": seen_as(attributes.object, attributes, version or attributes.kind.version),
+        "oldObject": seen_as(attributes.old_object, attributes, version or attributes.kind.version),
         "request": request_fields(attributes, version),
         "namespaceObject": namespace_object(attributes, services),
         "params": None,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+from fairlead.sandbox.apiserver.scale import scale_of
 
 
 def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, services: Services) -> str | None:
@@ -28,9 +29,14 @@ def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, 
     return None
 
 
-def in_version(obj: Json | None, attributes: Attributes, version: str) -> Json | None:
-    """The object as another version of its custom kind shows it."""
-    if obj is None or version == attributes.kind.version:
+def seen_as(obj: Json | None, attributes: Attributes, version: str) -> Json | None:
+    """The object as a webhook or policy sees it: a Scale for /scale, else in the version that it asked for."""
+    if obj is None:
+        return None
+    sub = attributes.kind.subresource("scale")
+    if attributes.subresource == "scale" and sub is not None:
+        return scale_of(obj, sub)
+    if version == attributes.kind.version:
         return obj
     return {**obj, "apiVersion": f"{attributes.kind.group}/{version}"}
 
@@ -146,11 +152,12 @@ def user_info(attributes: Attributes) -> Json:
 def request_fields(attributes: Attributes, matched: str = "") -> dict[str, Any]:
     """What AdmissionReview.request and CEL's `request` have in common; `matched` is the version that the rule wants."""
     kind = attributes.kind
-    group, version, name = attributes.body_kind or (kind.group, kind.version, kind.kind)
+    body_kind = attributes.body_kind or (("autoscaling", "v1", "Scale") if attributes.subresource == "scale" else None)
+    group, version, name = body_kind or (kind.group, kind.version, kind.kind)
     gvk = {"group": group, "version": version, "kind": name}
     gvr = {"group": kind.group, "version": kind.version, "resource": kind.plural}
     fields: dict[str, Any] = {"kind": {**gvk}, "resource": {**gvr}}
-    if matched and attributes.body_kind is None:
+    if matched and body_kind is None:
         fields["kind"]["version"] = fields["resource"]["version"] = matched
     if attributes.subresource:
         fields["subResource"] = attributes.subresource

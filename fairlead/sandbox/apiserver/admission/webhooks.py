@@ -18,10 +18,11 @@ from fairlead.cel import EvaluationError
 from fairlead.sandbox.apiserver import meta
 from fairlead.sandbox.apiserver.admission.calling import Caller, CallError
 from fairlead.sandbox.apiserver.admission.expressions import bindings, conditions_hold
-from fairlead.sandbox.apiserver.admission.matching import in_version, matched_version, request_fields, selectors_match
+from fairlead.sandbox.apiserver.admission.matching import matched_version, request_fields, seen_as, selectors_match
 from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
 from fairlead.sandbox.apiserver.kinds.base import Attributes, DecodeError, Json, Rejected, Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.scale import scale_of, scaled
 
 log = logging.getLogger(__name__)
 GROUP = "admissionregistration.k8s.io"
@@ -103,8 +104,8 @@ class Webhooks:
         request = {"uid": self._caller.new_uid(), **request_fields(attributes, version)}
         options = request.pop("options")
         dry_run = request.pop("dryRun")
-        request["object"] = in_version(attributes.object, attributes, version)
-        request["oldObject"] = in_version(attributes.old_object, attributes, version)
+        request["object"] = seen_as(attributes.object, attributes, version)
+        request["oldObject"] = seen_as(attributes.old_object, attributes, version)
         request["dryRun"] = dry_run
         request["options"] = options
         review = {"kind": "AdmissionReview", "apiVersion": REVIEW_VERSION, "request": request}
@@ -134,8 +135,13 @@ class Webhooks:
                 "admission webhook attempted to modify the object, which is not supported for this operation"
             )
         before = attributes.object
+        sub = attributes.kind.subresource("scale") if attributes.subresource == "scale" else None
         try:
-            after = copy.deepcopy(apply_patch(before, decode_patch(response["patch"])))
+            operations = decode_patch(response["patch"])
+            if sub is not None:
+                after = scaled(before, sub, apply_patch(scale_of(before, sub), operations))
+            else:
+                after = copy.deepcopy(apply_patch(before, operations))
             if attributes.body_kind is None:
                 meta.decode(after, attributes.kind.kind)
                 attributes.kind.strategy.decode(after)

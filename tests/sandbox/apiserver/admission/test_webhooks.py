@@ -214,6 +214,22 @@ async def test_a_rule_for_one_version_of_a_custom_kind_sees_the_others(api: Serv
     assert request["object"]["apiVersion"] == "example.com/v1"
 
 
+async def test_a_scaling_is_shown_as_a_scale_and_may_be_limited(api: Served, hook: TestWebhook) -> None:
+    rule = {"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments/scale"]}
+    hook.answer = lambda _path, _request: patch([{"op": "replace", "path": "/spec/replicas", "value": 2}])
+    await register(api, webhook(hook, rules=[rule]))
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    deployments = "/apis/apps/v1/namespaces/ml/deployments"
+    await api.post(deployments, {"metadata": {"name": "d"}, "spec": spec})
+    code, scale = await api.patch(f"{deployments}/d/scale", {"spec": {"replicas": 9}})
+    assert (code, scale["spec"]["replicas"]) == (200, 2)
+    request = hook.seen[0].review["request"]
+    assert request["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert request["resource"]["resource"] == "deployments"
+    assert (request["object"]["spec"], request["oldObject"]["spec"]) == ({"replicas": 9}, {"replicas": 1})
+
+
 async def test_no_webhook_is_asked_about_registrations(api: Served, hook: TestWebhook) -> None:
     everything = {"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["*"], "resources": ["*"]}
     hook.answer = lambda _path, _request: {"allowed": False}
