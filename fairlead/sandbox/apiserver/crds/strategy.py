@@ -25,6 +25,7 @@ from fairlead.sandbox.apiserver.kinds.errors import FieldError
 class CrdStrategy(BuiltIn):
     model = "V1CustomResourceDefinition"
     generation = True
+    allow_unconditional_update = False
 
     def decode(self, obj: Json) -> list[str]:
         unknown = super().decode(obj)

@@ -145,11 +145,13 @@ class SecretStrategy(BuiltIn):
 
 class ServiceAccountStrategy(BuiltIn):
     model = "V1ServiceAccount"
+    allow_unconditional_update = False
     table = core.SERVICE_ACCOUNTS
 
 
 class ServiceStrategy(BuiltIn):
     model = "V1Service"
+    allow_create_on_update = True
     table = core.SERVICES
     fields = ("spec.clusterIP", "spec.type")
     name_check = staticmethod(label_1035_complaints)
@@ -198,6 +200,7 @@ class ServiceStrategy(BuiltIn):
 
 class EndpointsStrategy(BuiltIn):
     model = "V1Endpoints"
+    allow_create_on_update = True
     table = core.ENDPOINTS
 
 
@@ -227,6 +230,7 @@ _RENAMED = {
 
 class CoreEventStrategy(BuiltIn):
     model = "CoreV1Event"
+    allow_create_on_update = True
     table = core.EVENTS
 
     def selectable_fields(self, obj: Json) -> dict[str, str]:

@@ -85,6 +85,7 @@ class WebhooksStrategy(BuiltIn):
 
     table = others.WEBHOOKS
     generation = True
+    allow_unconditional_update = False
 
     def default(self, obj: Json) -> None:
         for hook in obj.get("webhooks") or []:
@@ -167,6 +168,7 @@ class PolicyStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicy"
     table = others.POLICIES
     generation = True
+    allow_unconditional_update = False
 
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {})
@@ -209,6 +211,7 @@ class PolicyBindingStrategy(BuiltIn):
     model = "V1ValidatingAdmissionPolicyBinding"
     table = others.POLICY_BINDINGS
     generation = True
+    allow_unconditional_update = False
 
     def default(self, obj: Json) -> None:
         _default_match((obj.get("spec") or {}).get("matchResources"))

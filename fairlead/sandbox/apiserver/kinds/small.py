@@ -37,6 +37,7 @@ class PodDisruptionBudgetStrategy(BuiltIn):
     model = "V1PodDisruptionBudget"
     table = workloads.POD_DISRUPTION_BUDGETS
     generation = True
+    allow_unconditional_update = False
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
         spec = obj.get("spec", {})
@@ -82,6 +83,7 @@ class PriorityClassStrategy(BuiltIn):
 
 class RoleStrategy(BuiltIn):
     model = "V1Role"
+    allow_create_on_update = True
     name_check = staticmethod(path_segment_complaints)
 
     def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
@@ -115,6 +117,7 @@ class ClusterRoleStrategy(RoleStrategy):
 
 class RoleBindingStrategy(BuiltIn):
     model = "V1RoleBinding"
+    allow_create_on_update = True
     table = others.ROLE_BINDINGS
     name_check = staticmethod(path_segment_complaints)
     role_kinds: tuple[str, ...] = ("ClusterRole", "Role")
