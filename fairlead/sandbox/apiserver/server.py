@@ -75,7 +75,14 @@ class ApiServer:
 
     # -- life
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Serve. A port of 0 takes a free one; see `url`."""
+        """Serve. A port of 0 takes a free one; see `url`.
+
+        After `stop` it may start again, with its objects and tokens but, as a real one, without the past: a watch from
+        before gets 410 and lists again.
+        """
+        if self.state.stopping:
+            self.state.stopping = False
+            self.state.store.compact()
         server = web.Server(self._serve, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_GRACE_S, keepalive_timeout=600)
         await self._runner.setup()

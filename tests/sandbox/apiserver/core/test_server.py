@@ -112,6 +112,24 @@ async def test_a_watch_ends_cleanly_when_the_server_stops(tmp_path):
         assert await reading == b""
 
 
+async def test_a_server_that_starts_again_has_its_objects_and_not_its_past(tmp_path):
+    server = ApiServer(workdir=tmp_path)
+    await server.start()
+    port, then = int(server.url.rsplit(":", 1)[1]), server.state.store.revision
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    headers = {"Authorization": f"Bearer {server.token()}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(server.url, headers=headers, connector=aiohttp.TCPConnector(ssl=context)) as http:
+        assert (await send(http, "POST", CM, {"metadata": {"name": "kept"}}))[0] == 201
+        await server.stop()
+        with pytest.raises(aiohttp.ClientError):
+            await send(http, "POST", CM, {"metadata": {"name": "lost"}})
+        await server.start(port=port)
+        assert (await send(http, "GET", f"{CM}/kept"))[0] == 200
+        async with http.get(f"{CM}?watch=true&resourceVersion={then}") as answer:
+            assert json.loads(await answer.content.readline())["object"]["code"] == 410
+    await server.stop()
+
+
 async def test_a_client_that_goes_leaves_no_watcher_behind(server, http):
     async with http.get(f"{CM}?watch=true") as answer:
         assert answer.status == 200
