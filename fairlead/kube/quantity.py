@@ -51,24 +51,33 @@ class Quantity:
     `Quantity.parse("1Gi")`, `Quantity.of(3)`; `int(q)` rounds away from zero as Go's `Value()`; `str(q)` is canonical.
     """
 
-    __slots__ = ("_key", "_small", "digits", "format", "scale")
+    __slots__ = ("_key", "_small", "_written", "digits", "format", "scale")
 
-    def __init__(self, digits: int, scale: int = 0, format: Format = "DecimalSI", *, small: bool = True) -> None:  # noqa: A002
-        """`small`: kept as an int64 (Go's int64Amount), as opposed to an arbitrary-precision decimal."""
+    def __init__(
+        self,
+        digits: int,
+        scale: int = 0,
+        format: Format = "DecimalSI",  # noqa: A002
+        *,
+        small: bool = True,
+        written: str | None = None,
+    ) -> None:
+        """`small`: kept as an int64 (Go's int64Amount), not as an arbitrary-precision decimal; `written`: how to print it."""
         self.digits = digits
         self.scale = scale
         self.format: Format = format
         self._small = small and _fits_int64(digits)
         self._key: tuple[int, int] | None = None
+        self._written = written
 
     @classmethod
     def of(cls, value: Quantity | str | int) -> Quantity:
-        """What an API field may hold: a quantity, its text, or a bare integer."""
+        """What an API field may hold: a quantity, its text (spaces around it are nothing), or a bare integer."""
         if isinstance(value, Quantity):
             return value
         if isinstance(value, int):
             return cls(value)
-        return parse(value)
+        return parse(value.strip())
 
     @classmethod
     def parse(cls, text: str) -> Quantity:
@@ -205,6 +214,8 @@ class Quantity:
     def __str__(self) -> str:
         if self.digits == 0:
             return "0"
+        if self._written is not None:
+            return self._written
         format_ = self.format
         if format_ == "BinarySI":
             if -1024 < self._clamped_int() < 1024 or not self._is_whole():
@@ -282,8 +293,17 @@ def parse(text: str) -> Quantity:
         scale, factor = exponent, 1
     if spare >= 0 and scale - len(fraction) >= _NANO and _fits_int64(digits * factor):
         small = digits * factor
-        return Quantity(-small if negative else small, scale - len(fraction), format_)  # type: ignore[arg-type]
+        scale -= len(fraction)
+        kept = text if _looks_canonical(whole + fraction, scale, exponent, binary=binary) else None
+        return Quantity(-small if negative else small, scale, format_, written=kept)  # type: ignore[arg-type]
     return _parse_big(text, digits, len(fraction), exponent, negative=negative, binary=binary, format_=format_)
+
+
+def _looks_canonical(digits: str, scale: int, exponent: int, *, binary: bool) -> bool:
+    """Where Go takes the text for canonical and keeps it: also `1E3`, `1.500` and `+5`, which are not."""
+    if binary:
+        return exponent % 10 == 0 and int(digits) & 7 != 0
+    return scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
 
 
 def _parse_big(
