@@ -11,6 +11,7 @@ import pytest
 from fairlead.sandbox.apiserver import tls
 from fairlead.sandbox.apiserver.admission.calling import CallError
 from fairlead.sandbox.apiserver.admission.testing import TestWebhook, patch
+from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, UserInfo
 from fairlead.sandbox.apiserver.kinds.testing import Served
 from fairlead.sandbox.apiserver.server import utc_now
 
@@ -228,6 +229,21 @@ async def test_a_scaling_is_shown_as_a_scale_and_may_be_limited(api: Served, hoo
     assert request["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
     assert request["resource"]["resource"] == "deployments"
     assert (request["object"]["spec"], request["oldObject"]["spec"]) == ({"replicas": 9}, {"replicas": 1})
+
+
+async def test_warnings_reach_the_client_and_audit_annotations_the_request(api: Served, hook: TestWebhook) -> None:
+    hook.answer = lambda _path, _request: {"allowed": True, "warnings": ["mind"], "auditAnnotations": {"why": "so"}}
+    await register(api, webhook(hook))
+    kind = api.state.registry.find("", "v1", "configmaps")
+    assert kind is not None
+    user = UserInfo("admin")
+    context = Context(user, api.state, "create")
+    options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
+    obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "ml"}}
+    attributes = Attributes("CREATE", kind, "ml", "m", "", user, obj, None, options, dry_run=False, context=context)
+    await api.state.admission.mutate(attributes)
+    assert attributes.audit == {"a.example.com/why": "so"}
+    assert context.warnings == ["mind"]
 
 
 async def test_no_webhook_is_asked_about_registrations(api: Served, hook: TestWebhook) -> None:
