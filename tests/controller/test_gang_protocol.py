@@ -3,7 +3,9 @@
 import asyncio
 
 from fairlead.api import legacy, names
+from fairlead.controller import tidy
 from fairlead.kube import resources
+from fairlead.kube.client import Patch
 
 from .conftest import NAMESPACE, Bench
 
@@ -157,8 +159,6 @@ async def test_other_gates_are_waited_for_and_never_touched(bench: Bench):
         await bench.until(lambda: "example.com/other" in bench.status("shy").get("message", ""), "the gate is named")
         assert bench.allocated() == []
         patch = [{"op": "remove", "path": "/spec/schedulingGates/1"}]
-        from fairlead.kube.client import Patch
-
         await bench.client.patch(resources.PODS, "shy", patch, namespace=NAMESPACE, kind=Patch.JSON)
         await bench.until(lambda: bench.running(["shy"]), "the pod runs")
 
@@ -231,9 +231,6 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
 
 
 async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypatch):
-    from fairlead.controller import tidy
-    from fairlead.kube.client import Patch
-
     monkeypatch.setattr(tidy, "SWEEP_S", 0.3)
     await bench.claim("leak")
     (slice_,) = [s for s in (await bench.client.list(resources.RESOURCE_SLICES)).items if s.spec.node_name == "h1"]
