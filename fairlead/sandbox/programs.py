@@ -50,13 +50,11 @@ class Programs(Protocol):
 async def running(mode: Mode, *, log_dir: Path, log_level: str = "INFO") -> AsyncIterator[Programs]:
     """Where programs run, for the length of the block; whatever still runs at its end is stopped."""
     if mode == "task":
-        async with asyncio.TaskGroup() as group:
-            tasks = _Tasks(group)
-            try:
-                yield tasks
-            finally:
-                for each in tasks.started:
-                    await each.stop()
+        tasks = _Tasks()
+        try:
+            yield tasks
+        finally:
+            await asyncio.gather(*(each.stop() for each in tasks.started))
         return
     host = _Host(log_dir=log_dir, log_level=log_level)
     await host.open()
@@ -79,6 +77,8 @@ class _Task:
         waiting = asyncio.ensure_future(self.is_ready.wait())
         await asyncio.wait((waiting, self.task), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         waiting.cancel()
+        if self.task.done() and not self.task.cancelled():
+            raise ProgramError(f"{self.name} ended: {self.task.exception()}")
         if not self.is_ready.is_set():
             raise ProgramError(f"{self.name}: not ready after {timeout_s:.0f} s")
 
@@ -91,15 +91,16 @@ class _Task:
 
 
 class _Tasks:
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self._group = group
+    """As with processes, one that fails takes no other with it."""
+
+    def __init__(self) -> None:
         self.started: list[_Task] = []
 
     def start(self, name: str, program: str, options: Any) -> Program:
         module, _ = program_host.PROGRAMS[program]
         is_ready = asyncio.Event()
         run = importlib.import_module(module).run(options, ready=is_ready)
-        made = _Task(name=name, task=self._group.create_task(run, name=name), is_ready=is_ready)
+        made = _Task(name=name, task=asyncio.create_task(run, name=name), is_ready=is_ready)
         self.started.append(made)
         return made
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import os
 import time
@@ -21,6 +22,7 @@ from fairlead.kube.resources import (
     SERVICE_ACCOUNTS,
     VALIDATING_POLICY_BINDINGS,
 )
+from fairlead.sandbox import programs
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
@@ -235,6 +237,17 @@ async def test_a_program_that_cannot_start_says_why_and_where_its_log_is() -> No
     with pytest.raises(ProgramError, match=r"(?s)driver n ended with status 1; its log .*no-such-profile"):
         async with cluster(NodeSpec("n", "no-such-profile"), run_programs=False):
             pass
+
+
+async def test_a_task_that_cannot_start_says_why_and_takes_no_other_with_it() -> None:
+    async with cluster(NodeSpec("n", "l40s"), run_programs=False, programs="task") as made:
+        bad = dataclasses.replace(made.nodes["n"].driver_options, backend="simulated:no-such-profile", node_name="m")
+        async with programs.running("task", log_dir=made.options.workdir) as others:
+            with pytest.raises(ProgramError, match=r"driver m ended: .*no-such-profile"):
+                await others.start(
+                    "driver m", "driver", dataclasses.replace(bad, plugins_dir=made.options.workdir)
+                ).ready(10)
+        await made.nodes["n"].driver_ready()
 
 
 async def test_the_claim_controllers_client_can_be_as_slow_as_the_real_one() -> None:
