@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.placement_attempt import Attempt
+from fairlead.controller.placement_bounds import too_many
 from fairlead.controller.placement_node import OnNode
 from fairlead.controller.placement_search import Backtracking
 from fairlead.controller.placement_spots import Spots
@@ -52,14 +53,17 @@ class Placer(OnNode):
         """All units on nodes of the domain (default: all), or none."""
         attempt = Attempt(self, budget, spread=spread, avoid=avoid, among=among)
         outcome = attempt.greedy(units)
-        if outcome.verdict is Verdict.IMPOSSIBLE and self._worth_searching(units):
+        if outcome.verdict is Verdict.IMPOSSIBLE and self._worth_searching(units, attempt):
             searched = Backtracking(attempt).search(units)
             if searched.verdict is not Verdict.IMPOSSIBLE:
                 return searched if searched.verdict is Verdict.FOUND else replace(outcome, verdict=searched.verdict)
         return outcome
 
-    def _worth_searching(self, units: Sequence[Unit]) -> bool:
-        return self.sites.roaming or len({unit.shape for unit in units}) > 1
+    def _worth_searching(self, units: Sequence[Unit], attempt: Attempt) -> bool:
+        """Not where greedy was complete, nor where there is too little of something anyway."""
+        if self.sites.roaming:
+            return True
+        return len({unit.shape for unit in units}) > 1 and not too_many(units, attempt.options)
 
     def spots(self, shape: Shape, *, spread: bool, avoid: frozenset[str], among: Domain | None) -> Spots:
         key = (shape, spread, avoid, among)

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from fairlead.controller.placement_spots import Site
 
 
+NODE_STEPS = 10  # what trying one node costs, in devices tried
+
+
 class Backtracking:
     """Continues an attempt that greedy could not finish; shares its budget."""
 
@@ -53,7 +56,7 @@ class Backtracking:
         for site in sorted(spots.among, key=_name):
             if site.name < least:
                 continue  # alike units in ascending order of nodes: any other way is the same way
-            self.budget.steps -= 1
+            self.budget.steps -= NODE_STEPS
             if self.budget.steps < 0:
                 raise _EndError
             before = [entry.picks for entry in placed]

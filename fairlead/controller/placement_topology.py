@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from fairlead.api import names
 from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.allocator_requests import InvalidClaimError
+from fairlead.controller.placement_bounds import counts, units_at_most
 from fairlead.controller.placement_model import Domain, Outcome
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.controller.model import GangRequest
     from fairlead.controller.placement import Placer
     from fairlead.controller.placement_shapes import Shape, Unit
-    from fairlead.controller.placement_spots import Site, Spots
+    from fairlead.controller.placement_spots import Site
 
 
 STEPS_MIN = 2_000  # for a domain, of those that the gang has
@@ -117,7 +118,7 @@ class Domains:
         rooms: dict[Domain, float] = {}
         for domain in domains.values():
             rooms[domain] = min(
-                self._room(shape, domain, spread=spread, avoid=avoid) / count for shape, count in _counts(units).items()
+                self._room(shape, domain, spread=spread, avoid=avoid) / count for shape, count in counts(units).items()
             )
         fitting = sorted(
             (domain for domain in domains.values() if rooms[domain] >= 1 and domain not in known),
@@ -130,9 +131,7 @@ class Domains:
         return [*known, *fitting, *others]
 
     def _room(self, shape: Shape, domain: Domain, *, spread: bool, avoid: frozenset[str]) -> int:
-        """About how many units of this shape the domain takes now: exact for plain ones, never too few."""
-        spots = self._placer.spots(shape, spread=spread, avoid=avoid, among=domain)
-        return sum(_units_on(site, shape, spots) for site in spots.ranked())
+        return units_at_most(self._placer.spots(shape, spread=spread, avoid=avoid, among=domain))
 
     def _fewest(
         self,
@@ -145,7 +144,7 @@ class Domains:
         avoid: frozenset[str],
     ) -> Outcome:
         """The roomiest domains together, two at first, then twice as many, at last every node."""
-        shapes = _counts(units)
+        shapes = counts(units)
         roomiest = sorted(
             ordered,
             key=lambda domain: (
@@ -181,38 +180,6 @@ def _by_attribute(name: str, sites: Sequence[Site]) -> dict[Site, str]:
         if len(values) == 1:
             found[site] = str(values.pop())
     return found
-
-
-def _counts(units: Sequence[Unit]) -> dict[Shape, int]:
-    counts: dict[Shape, int] = {}
-    for unit in units:
-        counts[unit.shape] = counts.get(unit.shape, 0) + 1
-    return counts
-
-
-def _units_on(site: Site, shape: Shape, spots: Spots) -> int:
-    """An upper bound of the units of one shape that a node takes, by devices and by the pods' requests."""
-    most = 1 << 30
-    for claim in shape.claims:
-        for asks in claim.alternatives:
-            here = 0
-            for ask in asks:
-                if ask.all or ask.admin:
-                    here = max(here, 1 if ask.all else most)
-                    continue
-                found = spots.sites.candidates(site, ask)
-                free = spots.free(ask, found)
-                here = max(here, most if found.consumption else free // ask.count)
-            most = min(most, here)
-    for resource, value in shape.needs[0].requests if shape.needs else ():
-        left = site.node.allocatable.get(resource, 0)
-        if not site.node.allocatable:
-            continue
-        if not spots.ledger.empty:
-            left -= site.node.used.get(resource, 0)
-        left -= spots.ledger.loads.get(site.node, {}).get(resource, 0)
-        most = min(most, max(0, left) // value)
-    return min(most, 1 << 20)
 
 
 def _better(best: Outcome, other: Outcome) -> Outcome:
