@@ -191,7 +191,7 @@ def _value(key: Key) -> Any:
         return text == "1"
     if kind == "v":
         return Version.parse(text)
-    return Quantity.parse(text) if kind == "q" else None
+    return Quantity.of(text) if kind == "q" else None
 
 
 FREE: Final = DeviceView.of("", Device())

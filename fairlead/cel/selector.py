@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlead.cel import types as t
 from fairlead.cel.device import DeviceView
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
-from fairlead.cel.kubernetes import DEVICE
+from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
@@ -121,8 +121,12 @@ def compile_selector(text: str) -> Selector:
 
 
 def admit_selector(text: str) -> Selector:
-    """As compile_selector, and refuses what costs too much in the worst case, as the API does. Raises CompileError."""
+    """As compile_selector, and refuses what the API does not let be written anew. Raises CompileError.
+
+    That is: what costs too much in the worst case, and functions behind feature gates that are off by default.
+    """
     selector = compile_selector(text)
+    compile(text, NEW_DEVICE)
     cost = selector.estimated_cost
     if cost > COST_MAX:
         message = f"too complex, exceeds cost limit: estimated cost {cost} is above {COST_MAX}"

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, compile_selector
+from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
 from fairlead.kube.resource import ResourceSlice
 
 _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
@@ -31,8 +31,9 @@ def check(expression: str, *, device: Path | None = None, console: Console | Non
         console.print(Text("refused: the expression does not compile", style="red"))
         console.print(Text(str(error)))
         return 1
-    expensive = selector.estimated_cost > COST_MAX
-    _describe(selector, console, expensive=expensive)
+    refusal = _refusal(expression)
+    console.print(Text(f"refused: {refusal}", style="red") if refusal else Text("admitted", style="green"))
+    _describe(selector, console)
     if device is not None:
         try:
             slices = list(_slices(device))
@@ -40,14 +41,19 @@ def check(expression: str, *, device: Path | None = None, console: Console | Non
             print(f"{device}: {error}", file=sys.stderr)
             return 2
         _judge(selector, slices, console)
-    return int(expensive)
+    return int(refusal is not None)
 
 
-def _describe(selector: Selector, console: Console, *, expensive: bool) -> None:
-    if expensive:
-        console.print(Text(f"refused: the worst-case cost is above {COST_MAX:,}", style="red"))
-    else:
-        console.print(Text("admitted", style="green"))
+def _refusal(expression: str) -> str | None:
+    """Why what would work may not be written."""
+    try:
+        admit_selector(expression)
+    except CompileError as error:
+        return f"{error.message} ({error.hint})" if error.hint else error.message
+    return None
+
+
+def _describe(selector: Selector, console: Console) -> None:
     shown = Table.grid(padding=(0, 2))
     shown.add_row("type", _type(selector))
     shown.add_row("cost", f"{selector.estimated_cost:,} of at most {COST_MAX:,} (worst case)")

@@ -120,6 +120,13 @@ def test_an_expensive_selector_is_stored_but_not_admitted() -> None:
         admit_selector(text)
 
 
+def test_a_function_behind_a_gate_is_understood_but_not_admitted() -> None:
+    text = 'device.attributes["d"].a.includes(1)'
+    compile_selector(text)
+    with pytest.raises(CompileError, match="undeclared reference to 'includes'"):
+        admit_selector(text)
+
+
 @pytest.mark.parametrize(
     ("texts", "driver", "may"),
     [
