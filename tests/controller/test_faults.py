@@ -213,3 +213,18 @@ def held_back(bench: Bench, name: str) -> bool:
     pod = bench.get(name)
     condition = pod.condition(names.ADMITTED_CONDITION) if pod else None
     return condition is not None and condition.status == "False" and condition.reason == "TakenBack"
+
+
+async def test_an_apiserver_that_is_away_longer_than_the_lease_is_found_again_and_nothing_is_held_twice(bench: Bench):
+    await bench.template("two", 2)
+    async with bench.controller(lease_s=2.0):
+        before = await bench.gang("before", 2, template="two")
+        await bench.until(lambda: bench.running(before), "the first gang runs")
+        during = await bench.gang("during", 3, template="two")
+        away = bench.cluster.server.faults.add(Fault(user=names.CONTROLLER_USER, drop=True, count=None))
+        bench.cluster.server.faults.close_watches()
+        await asyncio.sleep(3.0)  # the lease is lost in this time
+        late = await bench.gang("late", 2, template="two")
+        bench.cluster.server.faults.remove(away)
+        await bench.until(lambda: bench.running([*during, *late]), "back again, both gangs run", 60)
+    assert bench.watchdog.held == 14
