@@ -30,7 +30,6 @@ class Overload:
     member: bool
     call: Implementation
     charge: Callable[..., int] | None = None
-    pure: bool = True  # may be computed once, at compile time, when all arguments are literals
 
     @property
     def type_params(self) -> frozenset[str]:
@@ -101,10 +100,9 @@ class Library:
         call: Implementation,
         *,
         charge: Callable[..., int] | None = None,
-        pure: bool = True,
     ) -> None:
         """`name(params) -> result`, called without a receiver."""
-        self._add(name, params, result, overload_id, call, member=False, charge=charge, pure=pure)
+        self._add(name, params, result, overload_id, call, member=False, charge=charge)
 
     def member(
         self,
@@ -115,10 +113,9 @@ class Library:
         call: Implementation,
         *,
         charge: Callable[..., int] | None = None,
-        pure: bool = True,
     ) -> None:
         """As `function`; the first parameter is the receiver."""
-        self._add(name, params, result, overload_id, call, member=True, charge=charge, pure=pure)
+        self._add(name, params, result, overload_id, call, member=True, charge=charge)
 
     def _add(
         self,
@@ -130,10 +127,9 @@ class Library:
         *,
         member: bool,
         charge: Callable[..., int] | None,
-        pure: bool,
     ) -> None:
         types = tuple(read_type(text) for text in _split(params))
-        self.overloads.append(Overload(overload_id, name, types, read_type(result), member, call, charge, pure))
+        self.overloads.append(Overload(overload_id, name, types, read_type(result), member, call, charge))
 
 
 def _split(params: str) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final
 
 from fairlead.cel import ast
 from fairlead.cel.errors import CompileError, EvaluationError
@@ -25,10 +26,15 @@ def _may_be_true(expression: str, driver: str) -> bool:
         selector = compile_selector(expression)
     except CompileError:
         return False
-    return _known(selector.program.tree, driver) is not False
+    try:
+        return _known(selector.program.tree, driver) is not False
+    except RecursionError:
+        return True
 
 
-_UNKNOWN = object()
+_UNKNOWN: Final = object()
+# Results larger than this are not computed: text of a claim must not cost more than it says.
+_RESULT_MAX: Final = 10_000
 
 
 def _known(node: ast.Node, driver: str) -> object:
@@ -64,6 +70,8 @@ def _apply(node: ast.Call, args: list[object]) -> object:
     classes = tuple(map(type, args))
     for overload in DEVICE.functions.get(node.function, ()):
         if overload.member == (node.target is not None) and overload.accepts(classes):
+            if overload.charge is not None and overload.charge(*args) > _RESULT_MAX:
+                return _UNKNOWN
             try:
                 return overload.call(*args)
             except EvaluationError:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.cel import ast
-from fairlead.cel import types as t
 from fairlead.cel.checker import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
@@ -185,6 +184,3 @@ def _mismatch(members: list[tuple[ast.Node, bool]], checked: Checked, *, first: 
             if first:
                 break
     return issues
-
-
-__all__ = ["t", "validate"]

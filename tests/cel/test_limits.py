@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from fairlead.cel import BudgetError, CompileError, DeviceView, EvaluationError, compile, compile_selector  # noqa: A004
+from fairlead.cel import BudgetError, CompileError, DeviceView, EvaluationError, compile, compile_selector, may_select  # noqa: A004
 from fairlead.cel.kubernetes import BASE
 from fairlead.cel.macros import BINDINGS
 from fairlead.cel.selector import LENGTH_MAX
@@ -129,6 +129,19 @@ def test_types_that_are_found_out_late_do_not_grow_either() -> None:
     with pytest.raises(CompileError, match="too complex"):
         compile(f"cel.bind(m0, {{}}, {text})", ENVIRONMENT)
     assert time.process_time() - begin < 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "lists.range(10000000).size() == 0",
+        "'" + "a" * 2000 + "'" + ".replace('', 'aaaaaaaaaaaaaaaaaaaaaaaa')" * 40 + " == ''",
+    ],
+)
+def test_deciding_who_manages_a_request_costs_little(text: str) -> None:
+    begin = time.process_time()
+    assert may_select([text], "gpu.example.com")
+    assert time.process_time() - begin < 1
 
 
 def test_documents_nested_beyond_reason_fail_alone() -> None:

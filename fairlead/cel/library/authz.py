@@ -88,7 +88,7 @@ def _service_account(held: Authorizer, namespace: str, name: str) -> Authorizer:
 def _member(
     name: str, params: tuple[t.Type, ...], result: t.Type, overload_id: str, call: Callable[..., object]
 ) -> None:
-    AUTHZ.overloads.append(Overload(overload_id, name, params, result, member=True, call=call, pure=False))
+    AUTHZ.overloads.append(Overload(overload_id, name, params, result, member=True, call=call))
 
 
 _member("path", (AUTHORIZER_TYPE, t.STRING), _PATH, "authorizer_path", _with(_PathCheck, "path"))

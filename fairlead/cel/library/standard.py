@@ -19,7 +19,6 @@ from fairlead.cel.values import (
     INT64_MAX,
     INT64_MIN,
     UINT64_MAX,
-    Duration,
     UInt,
     compare,
     contains,
@@ -75,20 +74,12 @@ def _divide_floats(left: float, right: float) -> float:
     return left / right
 
 
-def _multiply_floats(left: float, right: float) -> float:
-    return left * right
-
-
 def _sizes(left: object, right: object) -> int:
     return len(left) + len(right)  # type: ignore[arg-type]
 
 
 def _concatenate(left: object, right: object) -> list[object]:
     return [*left, *right]  # type: ignore[misc]
-
-
-def add_durations(left: Duration, right: Duration) -> Duration:
-    return Duration(check_int(left.ns + right.ns))
 
 
 def _arithmetic() -> None:
