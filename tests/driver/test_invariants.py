@@ -1,0 +1,117 @@
+"""DESIGN 7.1 and 7.7 as properties: whatever is asked, in whatever order, with the driver killed anywhere, no two claims
+hold what overlaps, and everything is given back in the end."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.driver import profile, records
+from fairlead.driver.claims import ClaimError
+from fairlead.driver.prepare import PrepareError, Preparer
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.testing import Killed, Node, claim, time_slicing
+
+PROFILE = profile.load("hgx-h100")
+DEVICES = [
+    "gpu-0",
+    "gpu-1",
+    "gpu-0-mig-1g10gb-19-0",
+    "gpu-0-mig-1g10gb-19-3",
+    "gpu-0-mig-3g40gb-9-0",
+    "gpu-0-mig-4g40gb-5-0",
+    "gpu-1-mig-3g40gb-9-4",
+    "gpu-1-mig-7g80gb-0-0",
+]
+
+Step = tuple[str, int, tuple[str, ...], int | None]
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["prepare", "prepare", "prepare", "unprepare", "restart", "busy", "free"]),
+        st.integers(0, 3),  # which claim
+        st.lists(st.sampled_from(DEVICES), min_size=1, max_size=3, unique=True).map(tuple),
+        st.none() | st.integers(1, 12),  # after how many steps the driver dies
+    ),
+    max_size=25,
+)
+
+
+class Story:
+    """One node through a list of steps."""
+
+    def __init__(self, path: Path) -> None:
+        self.backend = SimulatedBackend(PROFILE, node="n1")
+        self.node = Node(path, self.backend, dynamic=True)
+        self.countdown: int | None = None
+        self.driver = self.start()
+
+    def start(self) -> Preparer:
+        driver = self.node.start()
+        driver._at = self.passed
+        return driver
+
+    def passed(self, step: str) -> None:
+        if self.countdown is not None:
+            self.countdown -= 1
+            if self.countdown == 0:
+                raise Killed(step)
+
+    def do(self, step: Step) -> None:
+        verb, number, devices, self.countdown = step
+        uid = f"u{number}"
+        try:
+            if verb == "prepare":
+                config = [time_slicing("Long")] if number == 0 else []
+                self.driver.prepare(claim(uid, *devices, config=config))
+            elif verb == "unprepare":
+                self.driver.unprepare(uid)
+            elif verb == "restart":
+                self.driver = self.start()
+            elif verb == "busy":
+                self.backend.faults.busy = {(0, 0), (1, 4)}
+            else:
+                self.backend.faults.busy = set()
+        except (ClaimError, PrepareError):
+            pass
+        except Killed:
+            self.countdown = None
+            self.driver = self.start()
+        self.check()
+
+    def check(self) -> None:
+        held = self.driver.records()
+        for record in held:
+            assert records.conflict(record.devices, [other for other in held if other.uid != record.uid]) is None
+            for device in record.devices:
+                others = [other for other in record.devices if other is not device]
+                assert not any(records.overlap(device, other) for other in others)
+        claimed = {
+            (device.gpu_uuid, device.mig.start)
+            for record in held
+            for device in record.devices
+            if device.mig and device.mig.made in {"creating", "live"}
+        }
+        there = {(gpu.uuid, mig.start) for gpu in self.backend.inventory().gpus for mig in gpu.mig_devices}
+        assert there <= claimed  # nothing lives that nobody would take away
+
+    def end(self) -> None:
+        self.countdown = None
+        self.backend.faults.busy = set()
+        self.driver = self.start()
+        for record in self.driver.records():
+            self.driver.unprepare(record.uid)
+        assert self.node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+
+
+@given(steps)
+@settings(max_examples=60, deadline=None)
+def test_nothing_is_held_twice_and_nothing_leaks_whatever_happens(story: list[Step]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        node = Story(Path(directory))
+        for step in story:
+            node.do(step)
+        node.end()
