@@ -9,12 +9,11 @@ Source: cel-go checker/checker.go.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from fairlead.cel import ast
+from fairlead.cel import ast, hints
 from fairlead.cel import types as t
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
@@ -169,16 +168,7 @@ class _Checker:
             *(key for scope in self.scopes for key in scope),
         ]
         message = f"undeclared reference to '{name}' (in container '{self.environment.container}')"
-        return self.report(pos, message, self.suggestion(name, names, known=self.environment.variables))
-
-    @staticmethod
-    def suggestion(name: str, names: Iterable[str], *, known: Iterable[str] = ()) -> str | None:
-        options = [option for option in names if option.isidentifier() or "." in option]
-        close = difflib.get_close_matches(name[:64], options, n=1, cutoff=0.7)
-        if close:
-            return f"did you mean '{close[0]}'?"
-        listed = sorted(known)
-        return f"known here: {', '.join(listed)}" if 0 < len(listed) <= 8 else None
+        return self.report(pos, message, hints.similar(name, names, known=self.environment.variables))
 
     def qualified(self, node: ast.Node) -> str | None:
         """`a.b.c` as one name, unless `a` is a local variable."""
@@ -216,7 +206,7 @@ class _Checker:
             fields = self.environment.objects.get(operand.name, {})
             if name in fields:
                 return fields[name]
-            return self.report(pos, f"undefined field '{name}'", self.suggestion(name, fields, known=fields))
+            return self.report(pos, f"undefined field '{name}'", hints.similar(name, fields, known=fields))
         if operand.name == "optional_type":
             return t.optional_of(self.field(pos, operand.params[0], name))
         methods = sorted(
@@ -266,7 +256,7 @@ class _Checker:
         if arities:
             hint: str | None = f"the macro takes {' or '.join(map(str, arities))} arguments"
         else:
-            hint = self.suggestion(
+            hint = hints.similar(
                 node.function, [*self.environment.functions, *(name for name, _, _ in self.environment.macros)]
             )
         return self.report(node.pos, message, hint)
@@ -310,26 +300,7 @@ class _Checker:
         name = node.function.replace("@in", "_in_")
         given = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"
         message = f"found no matching overload for '{name}' applied to '{given}'"
-        return self.report(node.pos, message, self.overload_hint(node, functions, args, member=member))
-
-    def overload_hint(
-        self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool
-    ) -> str | None:
-        kinds = {self.printed(arg) for arg in args}
-        if node.function in {"_<_", "_<=_", "_>_", "_>=_"} and kinds & {str(t.QUANTITY), str(t.SEMVER)}:
-            return "use compareTo(), isGreaterThan() or isLessThan()"
-        if node.function in {"_==_", "_!=_"} and str(t.QUANTITY) in kinds and "string" in kinds:
-            return 'wrap the string: quantity("…")'
-        if node.function in {"_==_", "_!=_", "_+_", "_-_", "_*_", "_/_"} and kinds == {"int", "double"}:
-            return "convert one side: double(…) or int(…)"
-        if all(overload.member != member for overload in functions):
-            return f"write x.{node.function}(…)" if functions[0].member else f"write {node.function}(x)"
-        options = [overload for overload in functions if overload.member == member]
-        if node.function[0] in "_!-@" or not 0 < len(options) <= 4:
-            return None
-        return "it takes " + " or ".join(
-            f"({', '.join(map(str, overload.params[1:] if member else overload.params))})" for overload in options
-        )
+        return self.report(node.pos, message, hints.no_overload(node.function, functions, shown, member=member))
 
     def optional_select(self, node: ast.Call) -> Type:
         operand = self.current(self.visit(node.args[0]))

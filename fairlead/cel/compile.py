@@ -4,7 +4,7 @@ Exists because walking a tree costs ten times what a selector may (5 µs). A clo
 is the budget that is left and whose other slots are variables, and returns a value or raises EvaluationError.
 Where the checker knows the types, an operator is called directly; where it met `dyn`, the overload is found by the
 values' classes and remembered. Budget is taken by loops, per step, and by functions whose result may outgrow their input,
-before they run; nothing else can take long. The loops are in loops.py, `&&` and its like in forms.py.
+before they run; nothing else can take long. Calls are in calls.py, loops in loops.py, `&&` and its like in forms.py.
 
 Source of the order of evaluation and of what absorbs an error: cel-go interpreter/interpretable.go.
 """
@@ -17,16 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.cel import access, ast
+from fairlead.cel.calls import Frame, Step, direct, dispatched, failing, guarded
 from fairlead.cel.checker import Checked
-from fairlead.cel.declare import Overload, accepts_class
+from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
-from fairlead.cel.errors import BudgetError, CompileError, EvaluationError, Issue
+from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.forms import SPECIAL
 from fairlead.cel.types import Type
 from fairlead.cel.values import Optional, TypeValue, map_key, no_overload
-
-Frame = list[Any]
-Step = Callable[[Frame], Any]
 
 # Folded when their argument is a literal; a failure is then the author's, as in cel-go's OptOptimize.
 _CONVERSIONS: Final = frozenset(
@@ -118,7 +116,7 @@ class Compiler:
         if isinstance(node, ast.Ident):
             slot = self.local(node.name)
             if slot is None:
-                return _fails(f"no such attribute(s): {node.name}")
+                return failing(f"no such attribute(s): {node.name}")
             return self.lazy.get(slot) or operator.itemgetter(slot)
         if isinstance(node, ast.Select):
             return self.select(node)
@@ -131,7 +129,7 @@ class Compiler:
         from fairlead.cel.loops import make_loop
 
         if isinstance(node, ast.Struct):
-            return _fails(f"unknown message type: {node.name}")
+            return failing(f"unknown message type: {node.name}")
         assert isinstance(node, ast.Comprehension)
         return make_loop(self, node)
 
@@ -206,24 +204,21 @@ class Compiler:
         steps = [self.visit(arg) for arg in nodes]
         overloads = self.checked.overloads.get(node.id, ())
         if not overloads:
-            return _fails(f"unbound function: {node.function}")
+            return failing(f"unbound function: {node.function}")
         if node.function in _PATTERNS and isinstance(nodes[1], ast.Literal):
             self.check_pattern(nodes[1])
         folded = self.folded(node, nodes, overloads)
         if folded is not None:
             return folded
-        types = [self.checked.type_of(arg) for arg in nodes]
-        sure = len(overloads) == 1 and self.environment.checked and all(type_.kind in _SURE for type_ in types)
-        if sure or (len(overloads) == 1 and not _guards(overloads[0])):
-            return self.direct(overloads[0], steps)
-        if (
-            self.environment.checked
-            and len(overloads) == 1
-            and len(steps) <= 2
-            and self.charge_of(overloads[0]) is None
-        ):
-            return self.guarded(overloads[0], steps, types)
-        return self.dispatched(node.function, overloads, steps)
+        charges = {overload.id: self.charge_of(overload) for overload in overloads}
+        only = overloads[0] if len(overloads) == 1 else None
+        if only is not None and self.environment.checked:
+            sure = [self.checked.type_of(arg).kind in _SURE for arg in nodes]
+            if all(sure) or not _guards(only):
+                return direct(only.call, steps, charges[only.id])
+            if len(steps) <= 2 and all(sure[1:]) and charges[only.id] is None:
+                return guarded(only, steps)
+        return dispatched(node.function, overloads, steps, charges)
 
     def check_pattern(self, node: ast.Literal) -> None:
         from fairlead.cel.library.regex import compiled
@@ -254,68 +249,6 @@ class Compiler:
         if overload.charge is not None:
             return overload.charge
         return access.traversal if self.loops and any(p.kind in {"string", "bytes"} for p in overload.params) else None
-
-    def direct(self, overload: Overload, steps: list[Step]) -> Step:
-        function, charge = overload.call, self.charge_of(overload)
-        if charge is not None:
-            return _charged(function, charge, steps)
-        if len(steps) == 1:
-            (only,) = steps
-            return lambda frame: function(only(frame))
-        if len(steps) == 2:
-            first, second = steps
-            return lambda frame: function(first(frame), second(frame))
-        return lambda frame: function(*[step(frame) for step in steps])
-
-    def guarded(self, overload: Overload, steps: list[Step], types: list[Type]) -> Step:
-        """The only overload there is, if the values' classes are its."""
-        name, function = overload.function, overload.call
-        allowed = [
-            None if type_.kind in _SURE else parameter for type_, parameter in zip(types, overload.params, strict=True)
-        ]
-        first = steps[0]
-        if len(steps) == 1 or allowed[1] is None:
-            parameter, second = overload.params[0], steps[-1]
-            fit = _Fit(parameter)
-            if len(steps) == 1:
-
-                def one(frame: Frame) -> Any:
-                    value = first(frame)
-                    return function(value) if fit[type(value)] else no_overload(name, value)
-
-                return one
-
-            def two(frame: Frame) -> Any:
-                value, other = first(frame), second(frame)
-                return function(value, other) if fit[type(value)] else no_overload(name, value, other)
-
-            return two
-        return self.dispatched(name, (overload,), steps)
-
-    def dispatched(self, name: str, overloads: tuple[Overload, ...], steps: list[Step]) -> Step:
-        """The overload is chosen by the classes of the values; choices are remembered, there are few."""
-        chosen: dict[tuple[type, ...], tuple[Callable[..., object], Callable[..., int] | None]] = {}
-        charge_of = {overload.id: self.charge_of(overload) for overload in overloads}
-
-        def dispatch(frame: Frame) -> Any:
-            args = [step(frame) for step in steps]
-            classes = tuple(map(type, args))
-            found = chosen.get(classes)
-            if found is None:
-                for overload in overloads:
-                    if overload.accepts(classes):
-                        found = (overload.call, charge_of[overload.id])
-                        break
-                else:
-                    no_overload(name, *args)
-                if len(chosen) < 256:
-                    chosen[classes] = found
-            function, charge = found
-            if charge is not None:
-                spend(frame, charge(*args))
-            return function(*args)
-
-        return dispatch
 
     # Literals
 
@@ -363,41 +296,5 @@ class Compiler:
         return build
 
 
-class _Fit(dict[type, bool]):
-    """Whether values of a class are of the parameter's type."""
-
-    def __init__(self, parameter: Type) -> None:
-        self.parameter = parameter
-
-    def __missing__(self, given: type) -> bool:
-        self[given] = fits = accepts_class(self.parameter, given)
-        return fits
-
-
 def _guards(overload: Overload) -> bool:
     return any(parameter.kind not in {"dyn", "any", "param"} for parameter in overload.params)
-
-
-def spend(frame: Frame, amount: int) -> None:
-    """Takes from the budget. Raises BudgetError when it is used up."""
-    frame[0] -= amount
-    if frame[0] < 0:
-        raise BudgetError(frame[0] + amount)
-
-
-def _fails(message: str) -> Step:
-    """Only unchecked programs have what does not exist."""
-
-    def fail(_: Frame) -> Any:
-        raise EvaluationError(message)
-
-    return fail
-
-
-def _charged(function: Callable[..., object], charge: Callable[..., int], steps: list[Step]) -> Step:
-    def call(frame: Frame) -> object:
-        args = [step(frame) for step in steps]
-        spend(frame, charge(*args))
-        return function(*args)
-
-    return call

@@ -46,8 +46,8 @@ class EvaluationError(CelError):
 class BudgetError(EvaluationError):
     """The evaluation would cost more than it may."""
 
-    def __init__(self, budget: int) -> None:
-        super().__init__(f"operation cancelled: actual cost limit exceeded ({budget}); loop over less, or simplify")
+    def __init__(self) -> None:
+        super().__init__("operation cancelled: actual cost limit exceeded; loop over less, or simplify")
 
 
 def locate(expression: str, offset: int) -> tuple[int, int]:

@@ -15,7 +15,8 @@ from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.values import NONE, Optional, equal, no_overload, weight
 
 if TYPE_CHECKING:
-    from fairlead.cel.compile import Compiler, Frame, Step
+    from fairlead.cel.calls import Frame, Step
+    from fairlead.cel.compile import Compiler
 
 
 def _not_bool(value: object, name: str) -> EvaluationError:
@@ -183,7 +184,7 @@ def _paid_equality(left: Step, right: Step, *, negated: bool) -> Step:
         if isinstance(value, (list, tuple, dict)):
             frame[0] -= weight(value, 10_000_000) // 10
             if frame[0] < 0:
-                raise BudgetError(1_000_000)
+                raise BudgetError
         return equal(value, other) is not negated
 
     return evaluate

@@ -15,7 +15,8 @@ from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.values import items_of, keys_of, map_key, no_overload, type_name
 
 if TYPE_CHECKING:
-    from fairlead.cel.compile import Compiler, Frame, Step
+    from fairlead.cel.calls import Frame, Step
+    from fairlead.cel.compile import Compiler
 
 _UNREAD: Final = object()
 
@@ -90,7 +91,7 @@ def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callabl
     def pay(frame: Frame) -> None:
         frame[0] -= cost
         if frame[0] < 0:
-            raise BudgetError(1_000_000)
+            raise BudgetError
 
     def one(frame: Frame) -> Iterable[Any]:
         values = ranged(frame)

@@ -63,7 +63,7 @@ def _flatten(values: Values, depth: int = 1) -> list[object]:
     while depth > 0 and any(isinstance(value, (list, tuple)) for value in flat):
         flat = [inner for value in flat for inner in (value if isinstance(value, (list, tuple)) else (value,))]
         if len(flat) > _FLAT_MAX:
-            raise BudgetError(_FLAT_MAX)
+            raise BudgetError
         depth -= 1
     return flat
 
