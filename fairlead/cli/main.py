@@ -192,6 +192,14 @@ def controller(
     identity: Annotated[
         str | None, typer.Option(help="Name in the lease. Default: host name and a random part.")
     ] = None,
+    gang_timeout_s: Annotated[
+        float,
+        typer.Option("--gang-timeout", min=1, help="Seconds a released gang has to be bound, before it goes back."),
+    ] = 120.0,
+    lease_s: Annotated[
+        float,
+        typer.Option("--lease-duration", min=3, help="Seconds until another replica takes a silent leader's place."),
+    ] = 15.0,
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
@@ -205,6 +213,8 @@ def controller(
         kubeconfig=kubeconfig,
         namespace=namespace,
         identity=identity,
+        gang_timeout_s=gang_timeout_s,
+        lease_s=lease_s,
         managed_drivers=tuple(managed_driver or (names.DRIVER,)),
         metrics_bind=metrics_bind,
     )
