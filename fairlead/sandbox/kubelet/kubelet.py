@@ -9,6 +9,7 @@ Does not do: volumes, probes, images, resource admission, mirror pods, the DRA h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from dataclasses import dataclass, field
@@ -79,6 +80,7 @@ class Kubelet:
         self._workers: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._driver_came = asyncio.Event()
 
     @property
     def containers(self) -> dict[tuple[str, str, str], Container]:
@@ -182,11 +184,16 @@ class Kubelet:
             for uid in self._runtime.pods() - live - set(self._workers):
                 self._runtime.forget(uid)
             await self.dra.reconcile(live | set(self._workers))
-            await asyncio.sleep(self.options.reconcile_s)
+            # A driver that has just come may be the one that was missing.
+            self._driver_came.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.options.reconcile_s):
+                    await self._driver_came.wait()
 
     # -- drivers ---------------------------------------------------------------------------------------------------
 
     def _driver_found(self, driver: str) -> None:
+        self._driver_came.set()
         wipe = self._wipes.pop(driver, None)
         if wipe is not None:
             wipe.cancel()

@@ -5,7 +5,9 @@ kubelet and claim controller alone.
 """
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ from fairlead.kube.resources import (
     RESOURCE_SLICES,
     VALIDATING_POLICY_BINDINGS,
 )
-from fairlead.sandbox.cluster import Cluster, NodeSpec
+from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.objects import (
     allocation_of,
     condition,
@@ -208,6 +210,21 @@ async def test_a_node_that_never_comes_back_takes_its_pods_slices_and_claims_wit
         return await slices_on(view, lost.name) == []
 
     await until(no_slices)
+
+
+async def test_a_cluster_on_the_directory_of_one_that_was_cut_off_gives_back_what_its_nodes_still_held() -> None:
+    with tempfile.TemporaryDirectory(prefix="fl-") as path:
+        options = ClusterOptions(workdir=Path(path), nodes=(NodeSpec("gpu", "hgx-h100"),), run_programs=False)
+        for last in (False, True):
+            async with Cluster(options) as made, made.client() as client:
+                await client.delete(VALIDATING_POLICY_BINDINGS, "fairlead-allocation-fence")
+                await made.apply([template("eight", count=8), pod("p", claim="eight", command=FOREVER)])
+                view = View(client)
+                await view.phase("p", "Running")
+                if last:
+                    await client.delete(PODS, "p", "default")
+                    await view.gone(PODS, "p")
+                    await until(lambda made=made: not list(made.nodes["gpu"].leftovers()))  # type: ignore[misc]
 
 
 # -- claims --------------------------------------------------------------------------------------------------------
