@@ -90,8 +90,6 @@ DEFINITIONS = (
         namespaced=False,
         columns=(
             ("Measure", "string", ".spec.measure", "How devices are counted."),
-            ("Devices", "integer", ".status.devices", "Devices of this flavor in the cluster."),
-            ("Allocated", "integer", ".status.allocated", "How many of them are in use."),
             _AGE,
         ),
         rules=(

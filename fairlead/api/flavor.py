@@ -60,12 +60,6 @@ class FlavorStatus(Part):
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
-    devices: int = Field(default=0, ge=0)
-    """Devices of this flavor in the cluster."""
-    allocated: int = Field(default=0, ge=0)
-    """How many of them are in use."""
-    nodes: int = Field(default=0, ge=0)
-    """Nodes that have some."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Ready, and what else there is to say."""
 

@@ -184,7 +184,7 @@ def as_json_schema(node: dict[str, Any]) -> dict[str, Any]:
             }
         ),
         Flavor.model_validate(
-            {"metadata": {"name": "f"}, "spec": {"deviceSelector": "true"}, "status": {"devices": 8}}
+            {"metadata": {"name": "f"}, "spec": {"deviceSelector": "true"}, "status": {"observedGeneration": 1}}
         ),
         TenancyPolicy.model_validate({"metadata": {"name": "p"}, "spec": {"deviceClasses": ["a"]}}),
         Gang.model_validate(
