@@ -203,6 +203,19 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
         except IntentError as error:
             problems.append(Problem(code=Code.INVALID, message=f"member {member.pod.metadata.name}: {error}"))
     solo = not any(member.pod.metadata.annotations.get(names.GANG) for member in members)
+    namesakes = [
+        member.pod.metadata.name
+        for member in members
+        if member.stage in {Stage.GATED, Stage.RELEASED} and not member.pod.metadata.annotations.get(names.GANG)
+    ]
+    if namesakes and not solo:
+        problems.append(
+            Problem(
+                code=Code.INVALID,
+                message=f"pod {namesakes[0]} has the gang's name but is no member; delete it and give it another name, "
+                f"or annotate it with {names.GANG}: {gang[1]}",
+            )
+        )
     active = [pair for pair in intents if pair[0].stage in {Stage.GATED, Stage.RELEASED}] or intents
     size, disagreement = _agreed("gang-size", active, lambda intent: intent.size)
     queue, queue_disagreement = _agreed("queue", active, lambda intent: intent.queue)

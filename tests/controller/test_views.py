@@ -136,6 +136,16 @@ def test_what_is_wrong_with_annotations_is_said(pods, said):
     assert said in problem.message
 
 
+def test_a_pod_that_only_has_the_gangs_name_is_named_as_what_is_wrong():
+    gang = view(pod("x"), pod("x-0", gang="x", size=1))
+    assert [problem.message for problem in gang.problems] == [
+        "pod x has the gang's name but is no member; delete it and give it another name, "
+        f"or annotate it with {names.GANG}: x"
+    ]
+    ended = view(pod("x", gated=False, phase="Succeeded", claim="c"), pod("x-0", gang="x", size=1))
+    assert ended.problems == ()
+
+
 def test_a_gang_gathers_until_all_members_exist_and_finished_ones_of_its_job_count():
     owner = [{"kind": "Job", "name": "j", "uid": "job-1", "controller": True}]
     done = pod("a", gang="g", size=3, gated=False, phase="Succeeded", ownerReferences=owner)
