@@ -138,10 +138,11 @@ def test_what_is_wrong_with_annotations_is_said(pods, said):
 
 def test_a_pod_that_only_has_the_gangs_name_is_named_as_what_is_wrong():
     gang = view(pod("x"), pod("x-0", gang="x", size=1))
-    assert [problem.message for problem in gang.problems] == [
+    (problem,) = gang.problems
+    assert problem.message == (
         "pod x has the gang's name but is no member; delete it and give it another name, "
         f"or annotate it with {names.GANG}: x"
-    ]
+    )
     ended = view(pod("x", gated=False, phase="Succeeded", claim="c"), pod("x-0", gang="x", size=1))
     assert ended.problems == ()
 
