@@ -31,6 +31,21 @@ ENVIRONMENT = replace(
     validate_literals=False,
     fold_constants=False,
 )
+
+
+def _fails(_: object) -> object:
+    raise EvaluationError("int(duration) is cel-go's alone")
+
+
+ENVIRONMENT = replace(
+    ENVIRONMENT,
+    functions={
+        **ENVIRONMENT.functions,
+        "int": tuple(
+            replace(o, call=_fails) if o.id == "duration_to_int64" else o for o in ENVIRONMENT.functions["int"]
+        ),
+    },
+)
 # Kubernetes switches on comparison across numeric types when types are checked; the binding cannot.
 UNCROSSED = replace(
     ENVIRONMENT,
