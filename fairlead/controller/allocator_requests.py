@@ -93,7 +93,7 @@ class Compiler:
         self._classes = classes
         self._known: dict[bytes, ClaimAsk | InvalidClaimError] = {}
         self._filters: dict[Filter, Filter] = {}
-        self._bans: dict[tuple[ClaimAsk, tuple[str, ...]], ClaimAsk] = {}
+        self._bans: dict[tuple[ClaimAsk, tuple[str, ...], int], ClaimAsk] = {}
 
     @property
     def known(self) -> int:
@@ -113,15 +113,17 @@ class Compiler:
             raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {found}")
         return found
 
-    def without(self, claim: ClaimAsk, banned: tuple[str, ...]) -> ClaimAsk:
-        """The same claim, kept off devices that one of these selectors takes."""
-        if not banned:
+    def without(self, claim: ClaimAsk, banned: tuple[str, ...], skip: int) -> ClaimAsk:
+        """The same claim, kept off devices that one of these selectors takes, and off its first `skip` alternatives."""
+        if not banned and not skip:
             return claim
-        key = (claim, banned)
+        key = (claim, banned, skip)
         found = self._bans.get(key)
         if found is None:
             alternatives = tuple(
-                tuple(replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks)
+                tuple(
+                    replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks[min(skip, len(asks) - 1) :]
+                )
                 for asks in claim.alternatives
             )
             found = self._bans[key] = replace(claim, alternatives=alternatives)

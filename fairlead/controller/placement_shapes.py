@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 from fairlead.controller.allocator_requests import ClaimAsk, Compiler, InvalidClaimError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairlead.controller.allocator_requests import Ask
     from fairlead.controller.model import ClaimRequest, GangRequest, Member
     from fairlead.controller.nodes import PodNeeds
     from fairlead.kube.core import NodeSelector
@@ -39,6 +42,11 @@ class Unit:
     claims: tuple[ClaimRequest, ...]  # to allocate; as shape.claims
     shape: Shape
 
+    @property
+    def asks(self) -> Iterator[tuple[Ask, ...]]:
+        """The alternatives of each request."""
+        return (asks for claim in self.shape.claims for asks in claim.alternatives)
+
 
 class Shapes:
     """Units of gangs, with equal shapes shared."""
@@ -51,11 +59,13 @@ class Shapes:
     def known(self) -> int:
         return len(self._known)
 
-    def units(self, gang: GangRequest, banned: tuple[str, ...] = ()) -> list[Unit]:
-        """The gang's units, in the order of its members. Raises InvalidClaimError."""
+    def units(self, gang: GangRequest, banned: tuple[str, ...] = (), skip: int = 0) -> list[Unit]:
+        """The gang's units, in the order of its members. Raises InvalidClaimError.
+
+        `banned` selectors keep their devices out, `skip` leaves out so many alternatives of each `firstAvailable`.
+        """
         claims = {claim.key: claim for claim in gang.claims}
-        groups = _linked(gang, claims)
-        return [self._unit(gang, members, claims, banned) for members in groups]
+        return [self._unit(members, claims, banned, skip) for members in _linked(gang, claims)]
 
     def lead(self, unit: Unit) -> Unit:
         """The unit's first pod with all of its claims, to be placed before the others."""
@@ -67,9 +77,7 @@ class Shapes:
         selectors = unit.shape.bound if bound is None else (*unit.shape.bound, bound)
         return [Unit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
 
-    def _unit(
-        self, gang: GangRequest, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...]
-    ) -> Unit:
+    def _unit(self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int) -> Unit:
         asked: dict[str, ClaimRequest] = {}
         bound: list[NodeSelector] = []
         for member in members:
@@ -79,7 +87,9 @@ class Shapes:
                     asked[key] = claim
                 elif claim.allocation.node_selector is not None and claim.allocation.node_selector not in bound:
                     bound.append(claim.allocation.node_selector)
-        compiled = tuple(self._compiler.without(self._compiler.compile(claim), banned) for claim in asked.values())
+        compiled = tuple(
+            self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in asked.values()
+        )
         return Unit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
 
     def _shape(self, claims: tuple[ClaimAsk, ...], members: list[Member], bound: tuple[NodeSelector, ...]) -> Shape:

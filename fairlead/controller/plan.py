@@ -147,29 +147,42 @@ class _Decision:
         for claim in gang.claims:
             if claim.key in self.given:
                 return _shared(claim, self.given[claim.key])
-        banned: list[str] = []
+        broken = queue.over_limit(entry.charge)
+        if broken:
+            return limit_reason(*broken[0], entry.charge[broken[0][1]])
+        try:
+            return self._within_limits(entry)
+        except InvalidClaimError as error:
+            return _invalid(error)
+
+    def _within_limits(self, entry: Entry) -> Reason | Outcome | None:
+        """Place and admit; None when that was done. Raises InvalidClaimError.
+
+        Where it would cost more than a limit allows, it is tried without the flavors that are too dear, and then again with
+        only the later alternatives of each `firstAvailable`.
+        """
+        gang, queue = entry.gang, entry.queue
         blocked: Reason | None = None
-        while True:
-            broken = queue.over_limit(entry.charge)
-            if broken:
-                return limit_reason(*broken[0], entry.charge[broken[0][1]])
-            try:
+        deepest = max((len(asks) for unit in self.units[gang.id] for asks in unit.asks), default=1)
+        for skip in range(deepest):
+            banned: list[str] = []
+            while True:
                 selectors = tuple(self.charges.selector(flavor) for flavor in sorted(banned))
-                units = self.shapes.units(gang, selectors) if banned else self.units[gang.id]
+                units = self.shapes.units(gang, selectors, skip) if banned or skip else self.units[gang.id]
                 outcome = self._place(gang, units, spread=queue.spec.strategy == "spread")
-            except InvalidClaimError as error:
-                return _invalid(error)
-            if outcome.verdict is not Verdict.FOUND:
-                return blocked or outcome
-            charge = self.charges.of_placed(outcome.placed)
-            over = queue.over_limit(charge)
-            if not over:
-                self._admit(entry, outcome.placed, charge)
-                return None
-            # What it was given is too dear; perhaps devices of other flavors do.
-            self.placer.undo(outcome.placed)
-            blocked = blocked or limit_reason(*over[0], charge[over[0][1]])
-            banned.extend(flavor for _, flavor in over if flavor not in banned)
+                if outcome.verdict is not Verdict.FOUND:
+                    break
+                charge = self.charges.of_placed(outcome.placed)
+                over = queue.over_limit(charge)
+                if not over:
+                    self._admit(entry, outcome.placed, charge)
+                    return None
+                self.placer.undo(outcome.placed)
+                blocked = blocked or limit_reason(*over[0], charge[over[0][1]])
+                banned.extend(flavor for _, flavor in over if flavor not in banned)
+            if blocked is None:
+                return outcome  # no limit stands in the way: fewer alternatives would not help
+        return blocked or outcome
 
     def _place(self, gang: GangRequest, units: list[Unit], *, spread: bool) -> Outcome:
         """What failed once in this decision fails again: nothing is given back."""

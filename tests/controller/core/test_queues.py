@@ -115,6 +115,16 @@ class TestLimits:
         plan = world.decide(gang("job", 2, ONE, queue="q"))
         assert {entry.node for entry in plan.admissions[0].assignments} == {"a"}
 
+    def test_at_the_limit_a_cheaper_alternative_serves(self):
+        world = h100_world(1)
+        world.flavors = (H100,)
+        world.queues = (quota("q", limit=2),)
+        options = {"firstAvailable": [ask(4, name="four"), ask(2, name="two")]}
+        plan = world.decide(gang("job", 1, claim_spec(options), queue="q"))
+        assert {result.request for result in plan.admissions[0].claims[0].allocation.results} == {"r0/two"}
+        world.queues = (quota("q", limit=1),)
+        assert codes(world.decide(gang("job", 1, claim_spec(options), queue="q")))["job"] is Code.OVER_LIMIT
+
     def test_more_than_the_whole_limit_says_so(self):
         world = h100_world(1)
         world.flavors = (H100,)
