@@ -8,12 +8,12 @@ Source: kube-controller-manager resourceclaim controller, `handleClaim`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fairlead import cel
 from fairlead.api import legacy, names
+from fairlead.cel.asks import asks, may_serve
 from fairlead.kube import core, resource
 from fairlead.kube.objects import to_dict
 
@@ -34,41 +34,14 @@ def managed(
 ) -> Managed:
     """Ours when one of its requests may be served by a managed driver, as class and request select."""
     missing = ""
-    for ask in _asks(spec):
+    for _, ask in asks(spec):
         device_class = classes.get(ask.device_class_name)
-        texts = _expressions(ask.selectors)
-        if device_class is not None:
-            texts += _expressions(device_class.spec.selectors)
-        if not any(_may_select(texts, driver) for driver in drivers):
+        if not may_serve(ask, device_class, drivers):
             continue
         if device_class is not None:
             return Managed(ours=True)
         missing = missing or f"DeviceClass {ask.device_class_name} does not exist; create it or ask for another"
     return Managed(ours=False, problem=missing)
-
-
-def _asks(spec: resource.ResourceClaimSpec) -> Iterator[resource.ExactDeviceRequest | resource.DeviceSubRequest]:
-    for request in spec.devices.requests:
-        if request.exactly is not None:
-            yield request.exactly
-        yield from request.first_available
-
-
-def _expressions(selectors: tuple[resource.DeviceSelector, ...]) -> list[str]:
-    return [selector.cel.expression for selector in selectors if selector.cel is not None]
-
-
-def _may_select(texts: list[str], driver: str) -> bool:
-    broken = [text for text in texts if not _compiles(text)]
-    return bool(broken) or cel.may_select(texts, driver)  # a broken one is for the planner to explain
-
-
-def _compiles(text: str) -> bool:
-    try:
-        cel.compile_selector(text)
-    except cel.CompileError:
-        return False
-    return True
 
 
 def is_legacy_template(name: str) -> bool:

@@ -15,6 +15,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import DeviceConfig, GpuConfig, decode
+from fairlead.cel.asks import Ask, asks
 from fairlead.kube.resource import (
     DeviceClassSpec,
     DeviceSelector,
@@ -25,7 +26,7 @@ from fairlead.webhook import policy
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, MalformedError, map_at
 from fairlead.webhook.review import Review
-from fairlead.webhook.uses import Ask, Managed, ask_managed, asks
+from fairlead.webhook.uses import Managed, ask_managed
 from fairlead.webhook.verdict import UNTOUCHED, Verdict, allow, deny
 
 

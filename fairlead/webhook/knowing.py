@@ -19,6 +19,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.cel.asks import asks
 from fairlead.kube import errors, labels
 from fairlead.kube import objects as kube_objects
 from fairlead.kube.client import Client
@@ -44,7 +45,6 @@ from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
 from fairlead.webhook.fields import MalformedError
 from fairlead.webhook.jobs import together
 from fairlead.webhook.review import Review
-from fairlead.webhook.uses import asks
 
 log = logging.getLogger(__name__)
 

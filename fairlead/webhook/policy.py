@@ -13,9 +13,10 @@ from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import decode
 from fairlead.api.policy import LegacyRequests, Mode, TenancyPolicy
+from fairlead.cel.asks import asks
 from fairlead.kube.resource import ExactDeviceRequest, ResourceClaimSpec
 from fairlead.webhook.facts import Facts
-from fairlead.webhook.uses import Managed, ask_managed, asks
+from fairlead.webhook.uses import Managed, ask_managed
 from fairlead.webhook.verdict import Verdict, deny
 
 

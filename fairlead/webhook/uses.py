@@ -8,16 +8,13 @@ such a pod is gated too, since a gate cannot be added later, and the controller 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fairlead import cel
 from fairlead.api import legacy
-from fairlead.kube.resource import DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
+from fairlead.cel.asks import Ask, asks, may_serve
+from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, list_at, text_at
-
-Ask = ExactDeviceRequest | DeviceSubRequest
 
 
 class Managed(enum.Enum):
@@ -35,25 +32,10 @@ class Use:
     missing: str = ""
 
 
-def asks(spec: ResourceClaimSpec) -> Iterator[tuple[str, Ask]]:
-    """Every request and sub-request with its path below the claim's spec."""
-    for index, request in enumerate(spec.devices.requests):
-        path = f"devices.requests[{index}]"
-        if request.exactly is not None:
-            yield f"{path}.exactly", request.exactly
-        for sub_index, sub in enumerate(request.first_available):
-            yield f"{path}.firstAvailable[{sub_index}]", sub
-
-
-def expressions(selectors: tuple[DeviceSelector, ...]) -> list[str]:
-    return [selector.cel.expression for selector in selectors if selector.cel is not None]
-
-
 def ask_managed(ask: Ask, facts: Facts) -> Managed:
     """Whether one request may be served by a managed driver."""
     device_class = facts.classes.get(ask.device_class_name)
-    texts = expressions(ask.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
-    if not any(_may_select(texts, driver) for driver in facts.drivers):
+    if not may_serve(ask, device_class, facts.drivers):
         return Managed.NO
     return Managed.UNKNOWN if device_class is None else Managed.YES
 
@@ -91,16 +73,3 @@ def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
         absent = next(a.device_class_name for _, a in asks(found) if ask_managed(a, facts) is Managed.UNKNOWN)
         missing = f"{path}: DeviceClass {absent}"
     return Use(managed=managed, spec=found, missing=missing)
-
-
-def _may_select(texts: list[str], driver: str) -> bool:
-    """In doubt yes: a selector that does not compile is refused by its claim's own review, and rules nothing out here."""
-    return cel.may_select([text for text in texts if _compiles(text)], driver)
-
-
-def _compiles(text: str) -> bool:
-    try:
-        cel.compile_selector(text)
-    except cel.CompileError:
-        return False
-    return True
