@@ -60,9 +60,10 @@ class RequestShortage:
     detail: str = ""  # the first selector error, the first untolerated taint, …
 
     def __str__(self) -> str:
-        fell = ", ".join(f"{count} {why.value}" for why, count in self.removed)
-        text = f"request {self.request} of claim {self.claim} wants {self.wanted}; of {self.devices} devices {fell or 'none removed'}"
-        text += f"; best node has {self.per_node_best} left" if self.nodes else "; none left"
+        fell = ", ".join(f"{count} ({why.value})" for why, count in self.removed)
+        text = f"request {self.request} of claim {self.claim} wants {self.wanted}: of {self.devices} devices"
+        text += f" these do not serve: {fell}" if fell else " all would serve"
+        text += f"; the best node has {self.per_node_best} left" if self.nodes else "; none is left"
         return f"{text} ({self.detail})" if self.detail else text
 
 
@@ -137,18 +138,24 @@ class Reason:
     limit: LimitBlock | None = None
 
     def __str__(self) -> str:
-        parts = [self.message]
+        parts = [_sentence(self.message)]
         if self.limit is not None and str(self.limit) not in self.message:
             parts.append(str(self.limit))
         if self.near_miss is not None:
             parts.append(str(self.near_miss))
-        parts.extend(str(request) for request in self.requests)
+        parts.extend(_sentence(str(request)) for request in self.requests)
         if self.nodes:
-            parts.append("nodes ruled out: " + ", ".join(str(node) for node in self.nodes))
+            parts.append("Nodes ruled out: " + ", ".join(str(node) for node in self.nodes))
         if self.holders:
             shown = ", ".join(str(holder) for holder in self.holders[:3])
             more = len(self.holders) - 3
             parts.append(shown + (f" and {more} more" if more > 0 else ""))
         if self.advice:
-            parts.append(self.advice)
+            parts.append(_sentence(self.advice))
         return ". ".join(part.rstrip(".") for part in parts) + "."
+
+
+def _sentence(text: str) -> str:
+    """With a capital, unless it begins with a name."""
+    first = text.partition(" ")[0]
+    return text if "/" in first or ":" in first else text[:1].upper() + text[1:]
