@@ -39,7 +39,7 @@ class QueueSpec(Part):
     parent: ObjectName | None = None
     """Name of the queue above; absent means a root."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose pods use this queue when they name none; absent means only pods that name it."""
+    """Namespaces whose pods may use this queue, and do when they name none; absent means any pod that names it."""
     flavors: list[QueueFlavor] = Field(
         default_factory=list,
         max_length=FLAVORS_MAX,

@@ -253,9 +253,17 @@ class Bench:
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s} s: {what}\n{self.describe()}") from None
 
-    async def events(self, name: str) -> list[str]:
-        found = (await self.client.list(resources.EVENTS, NAMESPACE)).items
-        return [f"{event.reason}: {event.message}" for event in found if event.involved_object.name == name]
+    async def told(self, name: str, beginning: str, timeout_s: float = 30.0) -> None:
+        """Waits for an event about `name` that begins so: events are written beside the work, not before it."""
+        seen: list[str] = []
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not any(text.startswith(beginning) for text in seen):
+                    await asyncio.sleep(0.05)
+                    found = (await self.client.list(resources.EVENTS, NAMESPACE)).items
+                    seen = [f"{event.reason}: {event.message}" for event in found if event.involved_object.name == name]
+        except TimeoutError:
+            raise AssertionError(f"no event about {name} begins with {beginning!r}: {seen}") from None
 
     def describe(self) -> str:
         lines = []

@@ -26,7 +26,7 @@ async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
         assert len(bench.claims.all()) == 1
         await bench.until(lambda: bench.status("solo").get("phase") == "Running", "the gang is told to run")
         assert bench.status("solo")["nodes"] == [pod.spec.node_name]
-        assert any(event.startswith("Admitted: released to node") for event in await bench.events("solo"))
+        await bench.told("solo", "Admitted: released to node")
 
 
 async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
@@ -58,7 +58,7 @@ async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_wa
         status = bench.status(name)
         assert status["reason"] == "DevicesInUse", status
         assert "12" in status["message"]
-        assert any(event.startswith("DevicesInUse") for event in await bench.events(name))
+        await bench.told(name, "DevicesInUse")
         await bench.until(lambda: bench.running(waiting), "the other runs when the first has ended")
         await bench.until(lambda: bench.watchdog.held == 0, "everything is given back", 40)
 
@@ -224,7 +224,7 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
         await bench.until(lambda: bench.running(pods[:3]), "three run, one cannot bind")
         await bench.until(lambda: all(bench.get(name) is None for name in pods), "the gang is rolled back")
         await bench.until(lambda: bench.watchdog.held == 0, "its devices are given back")
-        assert any(event.startswith("RolledBack: 1 of its pods (torn-3) did not bind") for event in await bench.events("torn"))  # fmt: skip
+        await bench.told("torn", "RolledBack: 1 of its pods (torn-3) did not bind")
         bench.cluster.server.faults.remove(stuck)
         again = await bench.gang("torn", 4, template="two")
         await bench.until(lambda: bench.running(again), "made again, it runs")
