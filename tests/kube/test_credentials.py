@@ -8,13 +8,16 @@ import stat
 
 import pytest
 import yaml
+from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from fairlead.kube import credentials
+from fairlead.kube import credentials, errors
+from fairlead.kube.client import Client
 from fairlead.kube.testing import VirtualTime
+from fairlead.sandbox.apiserver.tls import make_authority, server_context
 
 
 def certificate(name: str = "x") -> tuple[bytes, bytes]:
@@ -49,13 +52,17 @@ def kubeconfig(path, user, **cluster):
     return path
 
 
+def b64(pem):
+    return base64.b64encode(pem).decode()
+
+
 async def load(path, clock=None):
     return await credentials.load(path, clock=clock or VirtualTime().clock)
 
 
 async def test_a_kubeconfig_with_a_token_and_a_ca(tmp_path):
     ca, _ = certificate("ca")
-    data = {"certificate-authority-data": base64.b64encode(ca).decode()}
+    data = {"certificate-authority-data": b64(ca)}
     access = await load(kubeconfig(tmp_path / "config", {"token": "secret"}, **data))
     assert access.url == "https://127.0.0.1:6443"
     assert await access.authorization() == "Bearer secret"
@@ -74,6 +81,38 @@ async def test_a_kubeconfig_with_a_client_certificate(tmp_path):
     access = await load(kubeconfig(tmp_path / "config", user, **{"certificate-authority": "ca.crt"}))
     assert access.tls is not None
     assert await access.authorization() is None
+
+
+async def test_a_client_certificate_is_shown_to_a_server_that_asks_for_one(tmp_path):
+    now = dt.datetime.now(dt.UTC)
+    authority = make_authority(now)
+    context = server_context(authority, "127.0.0.1", tmp_path, now)
+    shown, key = certificate("admin")
+    context.load_verify_locations(cadata=shown.decode())
+    context.verify_mode = ssl.CERT_REQUIRED
+
+    async def who(request: web.Request) -> web.Response:
+        peer = request.transport.get_extra_info("peercert") if request.transport else None
+        subject = dict(pair[0] for pair in (peer or {}).get("subject", ()))
+        return web.json_response({"kind": "Who", "name": subject.get("commonName")})
+
+    app = web.Application()
+    app.router.add_get("/who", who)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+        await site.start()
+        port = runner.addresses[0][1]
+        user = {"client-certificate-data": b64(shown), "client-key-data": b64(key)}
+        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": b64(authority.pem)}
+        async with Client.connect(kubeconfig(tmp_path / "mtls", user, **cluster)) as client:
+            assert json.loads(await client.request("GET", "/who"))["name"] == "admin"
+        async with Client.connect(kubeconfig(tmp_path / "none", {"token": "t"}, **cluster)) as client:
+            with pytest.raises(errors.Unreachable):
+                await client.request("GET", "/who")
+    finally:
+        await runner.cleanup()
 
 
 async def test_skipping_verification_must_be_asked_for(tmp_path):
