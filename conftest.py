@@ -1,10 +1,18 @@
-"""Options that every suite shares: where the recorded answers lie, and which cluster e2e runs on."""
+"""What every suite shares: where the recorded answers lie, which cluster e2e runs on, how properties are tried."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parent
+
+# A loaded machine is no failure; a failure prints how to replay it. Where CI is set, Hypothesis has a profile of its own
+# for it, which tries the same examples each time.
+settings.register_profile("fairlead", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+if not os.environ.get("CI"):
+    settings.load_profile("fairlead")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
