@@ -53,6 +53,8 @@ _RESERVED: Final = frozenset(
     ]
 )
 _WORDS: Final = frozenset({"in", "true", "false", "null"})
+KEYWORDS: Final = _RESERVED | _WORDS
+"""Every word that cannot be an identifier: the language's own, and those it keeps for later."""
 
 
 def parse(

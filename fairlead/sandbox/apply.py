@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
-
-import msgspec
 
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import Raw, Resource
+from fairlead.sandbox.discovery import served
 from fairlead.sandbox.manifests import Manifest, in_order
 
 FIELD_MANAGER = "fairlead-apply"
@@ -79,20 +77,9 @@ class Applier:
         return self._served[wanted]
 
     async def _discover(self, api_version: str, kind: str) -> bool:
-        group, _, version = api_version.rpartition("/")
-        prefix = f"/apis/{api_version}" if group else f"/api/{version}"
         try:
-            answer: dict[str, Any] = msgspec.json.decode(await self._client.request("GET", prefix))
+            for resource, _ in await served(self._client, api_version):
+                self._served[api_version, resource.kind] = resource
         except errors.NotFound:
             return False
-        for entry in answer.get("resources", ()):
-            if "/" not in entry["name"]:
-                self._served[api_version, entry["kind"]] = Resource(
-                    group=group,
-                    version=version,
-                    plural=entry["name"],
-                    kind=entry["kind"],
-                    namespaced=entry["namespaced"],
-                    type=dict,
-                )
         return (api_version, kind) in self._served

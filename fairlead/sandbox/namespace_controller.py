@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -18,6 +18,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Raw, Resource, raw
 from fairlead.kube.workqueue import WorkQueue
+from fairlead.sandbox.discovery import served
 from fairlead.sandbox.objects import is_deleting, name_of, spec_of
 
 log = logging.getLogger(__name__)
@@ -104,22 +105,7 @@ class NamespaceController:
         groups = msgspec.json.decode(await self._client.request("GET", "/apis"))["groups"]
         versions = ["v1", *(group["preferredVersion"]["groupVersion"] for group in groups)]
         for api_version in versions:
-            group, _, version = api_version.rpartition("/")
-            prefix = f"/apis/{api_version}" if group else f"/api/{version}"
-            listing: dict[str, Any] = msgspec.json.decode(await self._client.request("GET", prefix))
-            for entry in listing["resources"]:
-                verbs = set(entry["verbs"])
-                if "/" in entry["name"] or not entry["namespaced"] or not {"list", "deletecollection"} <= verbs:
-                    continue
-                found.setdefault(
-                    (group, entry["name"]),
-                    Resource(
-                        group=group,
-                        version=version,
-                        plural=entry["name"],
-                        kind=entry["kind"],
-                        namespaced=True,
-                        type=dict,
-                    ),
-                )
+            for resource, verbs in await served(self._client, api_version):
+                if resource.namespaced and {"list", "deletecollection"} <= verbs:
+                    found.setdefault((resource.group, resource.plural), resource)
         return list(found.values())

@@ -98,7 +98,6 @@ class History:
         self.pods: dict[str, PodRecord] = {}
         self.claims: dict[tuple[str, str], ClaimRecord] = {}
         self.double_use: list[str] = []
-        self.partial: list[str] = []
         self._holders: dict[tuple[str, str, str, str], str] = {}
         self._held_by: dict[str, set[tuple[str, str, str, str]]] = {}
         self._gang_objects: dict[GangKey, GangRecord] = {}

@@ -14,33 +14,9 @@ from typing import Any
 from fairlead.cel import RULE, Environment
 from fairlead.cel import types as t
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
+from fairlead.cel.parser import KEYWORDS
 from fairlead.sandbox.apiserver.kinds.base import Json
 
-_RESERVED = frozenset(
-    [
-        "true",
-        "false",
-        "null",
-        "in",
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
 _META: Json = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 _ROOT: Json = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}
 _ESCAPES = (("__", "__underscores__"), (".", "__dot__"), ("-", "__dash__"), ("/", "__slash__"))
@@ -53,7 +29,7 @@ def escape(name: str) -> str:
     >>> escape("a-b"), escape("namespace"), escape("x")
     ('a__dash__b', '__namespace__', 'x')
     """
-    if name in _RESERVED:
+    if name in KEYWORDS:
         return f"__{name}__"
     for plain, escaped in _ESCAPES:
         name = name.replace(plain, escaped)
