@@ -9,6 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, LabelSelector, ObjectName, Part, Quantity, Resource
+from fairlead.api.gang import Duration
 
 FLAVORS_MAX = 16
 """Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""
@@ -23,6 +24,10 @@ class QueueFlavor(Part):
     """Guaranteed: lent to others while unused, reclaimed when needed."""
     limit: Quantity | None = None
     """Never more than this; absent means no limit."""
+    borrowing_limit: Quantity | None = None
+    """Most that the queue may use beyond deserved; absent means no bound of its own."""
+    lending_limit: Quantity | None = None
+    """Most of deserved that others may use while this queue does not; absent means all of it."""
     weight: float = Field(default=1, ge=0, le=1_000_000)
     """Part of what is left when every queue has what it deserves."""
 
@@ -31,6 +36,15 @@ class QueueFlavor(Part):
         if isinstance(self.limit, int) and isinstance(self.deserved, int) and self.limit < self.deserved:
             raise ValueError(f"limit {self.limit} is below deserved {self.deserved}: raise limit or lower deserved")
         return self
+
+
+class DisruptionBudget(Part):
+    """How much a queue can be disturbed."""
+
+    evictions: int = Field(ge=0, le=1000)
+    """Most gangs that are evicted for others within the window."""
+    window: Duration = "1h"
+    """Length of the window, such as 1h."""
 
 
 class QueueSpec(Part):
@@ -52,6 +66,12 @@ class QueueSpec(Part):
     """Whether gangs are put close together (whole nodes stay free) or apart."""
     ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """Whether a gang that fits may pass an older one that does not."""
+    preemption: Literal["LowerPriority", "Never"] = "LowerPriority"
+    """Whether a gang of this queue may evict gangs of lower priority in the same queue."""
+    min_runtime: Duration | None = None
+    """Gangs are not evicted before they have run this long; absent means what the queue above says, at last not at all."""
+    disruption_budget: DisruptionBudget | None = None
+    """Most gangs of this queue that may be evicted for others within a while; absent means no bound."""
 
     @model_validator(mode="after")
     def _flavors_once(self) -> Self:
@@ -93,6 +113,8 @@ class QueueStatus(Part):
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["flavor"]},
     )
     """Per flavor."""
+    evictions: list[str] = Field(default_factory=list, max_length=1000)
+    """When gangs of this queue were evicted for others within the disruption budget's window, RFC 3339."""
     usage_time: str | None = Field(default=None, max_length=40)
     """When pastUsage was last brought up to date, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)

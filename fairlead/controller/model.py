@@ -98,6 +98,7 @@ class GangRequest:
     topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    preemptor: bool = False  # gangs were evicted for it: until it lands, what they give back is held for it
 
     @property
     def id(self) -> str:
@@ -105,8 +106,23 @@ class GangRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunningMember:
+    """A released pod of a running gang: what one eviction gives back. `claims` are UIDs; members may share them."""
+
+    pod: PodRef
+    node: str
+    claims: tuple[str, ...] = ()
+    started: float = 0.0  # unix seconds: when its devices were given
+    leaving: bool = False  # being evicted, or deleted: gives back without being asked
+    guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang:
-    """A gang that holds devices: what its queue is charged for. `claims` are UIDs that the inventory knows."""
+    """A gang that holds devices: what its queue is charged for. `claims` are UIDs that the inventory knows.
+
+    `members` are the pods that could be evicted; none where the rim does not know them (such a gang is never a victim).
+    """
 
     namespace: str
     name: str
@@ -117,10 +133,24 @@ class RunningGang:
     priority: int = 0
     created: float = 0.0
     started: float = 0.0  # unix seconds
+    size: int = 1  # least members that must run together; what runs beyond it is elastic surplus
+    members: tuple[RunningMember, ...] = ()
+    min_runtime_s: float | None = None  # of its own annotation; None: its queue's
+    checkpoint_grace_s: float | None = None  # told to stop so long before it is evicted
+    ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds promises an end
 
     @property
     def id(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: how many of the pods it selects may go now (`status.disruptionsAllowed`)."""
+
+    namespace: str
+    name: str
+    allowed: int
 
 
 # ------------------------------------------------------------------------------------------------ queues and flavors
@@ -132,11 +162,17 @@ class FlavorQuota:
     deserved: Amount = 0
     limit: Amount | None = None  # None: no limit
     weight: float = 1.0
+    borrowing_limit: Amount | None = None  # most beyond deserved; None: no bound of its own
+    lending_limit: Amount | None = None  # most of deserved that others may use meanwhile; None: all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSpec:
-    """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace."""
+    """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
+
+    `past_usage` is what Queue status remembers of each flavor, brought up to date by the rim: the part of the
+    cluster that the queue held on average, decayed with the half-life. `evictions_left` None: no disruption budget.
+    """
 
     name: str
     uid: str = ""
@@ -146,6 +182,10 @@ class QueueSpec:
     strategy: Literal["pack", "spread"] = "pack"
     ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     namespace_selector: LabelSelector | None = None
+    preemption: Literal["LowerPriority", "Never"] = "LowerPriority"  # of its own gangs, for its own gangs
+    min_runtime_s: float | None = None  # its gangs are no victims before; None: as the queue above says, at last 0
+    evictions_left: int | None = None
+    past_usage: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +218,9 @@ class Snapshot:
     running: tuple[RunningGang, ...] = ()
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
+    usage_weight: float = 1.0  # k of the division: how strongly past use corrects weights; 0 forgets
+    reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # how far one gang's search may go before it is answered "not proven"
 
 
@@ -272,6 +315,47 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """Members to evict so that another gang can run, or because their devices are broken.
+
+    `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The rim asks
+    for a checkpoint first where the gang wants that, evicts by the eviction API, and keeps the gang's age for its new pods.
+    """
+
+    kind: Literal["Reclaim", "Preempt", "Replace"]
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    pods: tuple[PodRef, ...]
+    whole: bool
+    reason: Reason
+    beneficiary: str = ""  # id of the gang for which it goes; "" with Replace
+    checkpoint_grace_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation:
+    """Nodes on which nothing starts that a blocked gang would wait for longer. Worked out anew by every decision."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    nodes: tuple[str, ...]  # sorted
+    kind: Literal["Blocked", "Preemptor"]
+    ready_by: float | None = None  # unix seconds: when all that it waits for has promised to end; None: not known
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FlavorUse:
     """One queue in one flavor, in the flavor's measure, the queues below it included."""
 
@@ -279,6 +363,18 @@ class FlavorUse:
     used: Amount
     demand: Amount  # used, and what the waiting gangs ask for
     fair_share: Amount
+    deserved: Amount = 0
+    limit: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorTotal:
+    """What the cluster has of a flavor, in its measure, partitions of a whole not counted beside it."""
+
+    flavor: str
+    devices: int  # published devices that the selector takes
+    total: Amount
+    allocated: Amount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,11 +389,17 @@ class QueueUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do now. `admissions` are in order of decision; `waiting` in order of position."""
+    """What to do now. `admissions` and `evictions` are in order of decision; `waiting` in order of position.
+
+    A gang for which others are evicted is in `waiting` too: it is admitted by a later decision, when they are gone.
+    """
 
     admissions: tuple[Admission, ...] = ()
     waiting: tuple[Waiting, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     queues: tuple[QueueUse, ...] = ()
+    flavors: tuple[FlavorTotal, ...] = ()
     problems: tuple[
         str, ...
     ] = ()  # about Queue and Flavor objects: cycles, unknown parents, selectors that don't compile
