@@ -121,7 +121,30 @@ DEFINITIONS = (
             ("Legacy", "string", ".spec.legacyRequests", "What happens to limits such as nvidia.com/gpu."),
             _AGE,
         ),
-        rules=(),
+        rules=(
+            Rule(
+                path=("spec",),
+                rule="!has(self.isolation) || self.isolation != 'Hardware' || !has(self.sharingStrategies)"
+                " || self.sharingStrategies.size() == 0",
+                message="sharingStrategies means nothing with isolation Hardware, which allows none",
+            ),
+            Rule(
+                path=("spec", "tolerations", "tolerations", "[]"),
+                rule="has(self.operator) && self.operator == 'Exists' ? !has(self.value) : has(self.key)",
+                message="operator Exists takes no value, operator Equal needs a key",
+            ),
+            Rule(
+                path=("spec", "tolerations", "tolerations", "[]"),
+                rule="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",
+                message="tolerationSeconds only means something with effect NoExecute",
+            ),
+            Rule(
+                path=("spec", "nodeAffinity", "matchExpressions", "[]"),
+                rule="self.operator in ['In', 'NotIn'] ? has(self.values) && self.values.size() > 0"
+                " : !has(self.values) || self.values.size() == 0",
+                message="In and NotIn need values, Exists and DoesNotExist take none",
+            ),
+        ),
     ),
     Definition(
         model=Gang,
@@ -142,11 +165,18 @@ DEFINITIONS = (
 )
 
 
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs twice twice, without anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 def render() -> dict[str, str]:
     """File name → YAML, one file per kind."""
     return {
         f"{names.API_GROUP}_{definition.plural}.yaml": _HEAD
-        + yaml.safe_dump(manifest(definition), sort_keys=False, width=120, allow_unicode=True)
+        + yaml.dump(manifest(definition), Dumper=_Plain, sort_keys=False, width=120, allow_unicode=True)
         for definition in DEFINITIONS
     }
 

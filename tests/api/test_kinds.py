@@ -76,7 +76,23 @@ REFUSED = [
     (Gang, gang(size=2, minRuntime="soon"), "spec.minRuntime: 'soon' is no duration"),
     (TenancyPolicy, policy(mode="Deny"), "spec.mode: 'Deny' is none of 'Enforce', 'Warn' or 'Audit'"),
     (TenancyPolicy, policy(maxDevicesPerClaim=0), "spec.maxDevicesPerClaim: input should be greater than"),
-    (TenancyPolicy, policy(tolerations=[]), "spec.tolerations: unknown field; known here: namespaceSelector"),
+    (TenancyPolicy, policy(wish=[]), "spec.wish: unknown field; known here: namespaceSelector"),
+    (
+        TenancyPolicy,
+        policy(tolerations={"tolerations": [{"key": "gpu", "operator": "Exists", "value": "yes"}]}),
+        "value: means nothing with operator Exists: remove it",
+    ),
+    (TenancyPolicy, policy(tolerations={"tolerations": [{"value": "yes"}]}), "key: is required with operator Equal"),
+    (
+        TenancyPolicy,
+        policy(isolation="Hardware", sharingStrategies=["MPS"]),
+        "sharingStrategies: means nothing with isolation Hardware",
+    ),
+    (
+        TenancyPolicy,
+        policy(rules=[{"name": "a", "expression": "true"}, {"name": "a", "expression": "true"}]),
+        "rules: two of them have the same name",
+    ),
 ]
 
 
