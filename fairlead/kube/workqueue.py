@@ -9,6 +9,7 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections import OrderedDict
 from random import Random
 from typing import Generic, TypeVar
 
@@ -30,7 +31,9 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._sleep = sleep
         self._random = random or Random()  # noqa: S311 - jitter
-        self._ready: dict[K, None] = {}  # in order of arrival
+        self._ready: OrderedDict[K, None] = (
+            OrderedDict()
+        )  # by arrival; a dict's first key costs all that were before it
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: list[tuple[float, int, K]] = []
@@ -84,8 +87,7 @@ class WorkQueue(Generic[K]):
         while True:
             wait_s = self._promote()
             if self._ready:
-                key = next(iter(self._ready))
-                del self._ready[key]
+                key, _ = self._ready.popitem(last=False)
                 self._working.add(key)
                 return key
             self._changed.clear()

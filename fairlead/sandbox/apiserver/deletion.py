@@ -120,7 +120,7 @@ async def delete_collection(call: Call) -> Response:
     wanted = negotiate(call.request.accept)
     options = read_options(call)
     selects, _ = selection(call.request, call.kind)
-    found = [one for one in call.state.store.entries(call.kind.storage, call.namespace) if selects(one.obj)]
+    found = [one for one in call.state.store.entries(call.kind.storage, call.namespace) if selects(one)]
     for stored in found:
         namespace, name = stored.key
         target = call.target.__class__(

@@ -18,7 +18,7 @@ from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.selectors import FieldSelector, LabelSelector, SelectorError, parse_fields, parse_labels
 from fairlead.sandbox.apiserver.store import Compacted, Stored
 
-Predicate = Callable[[Json], bool]
+Predicate = Callable[[Stored], bool]
 
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 
@@ -80,10 +80,10 @@ def list_objects(call: Call) -> Response:
 def _page(entries: list[Stored], selects: Predicate, limit: int) -> tuple[list[Stored], int]:
     """The first `limit` matches, and how many entries (matching or not) come after the last of them."""
     if not limit:
-        return [stored for stored in entries if selects(stored.obj)], 0
+        return [stored for stored in entries if selects(stored)], 0
     page: list[Stored] = []
     for index, stored in enumerate(entries):
-        if selects(stored.obj):
+        if selects(stored):
             page.append(stored)
             if len(page) == limit:
                 return page, len(entries) - index - 1
@@ -138,23 +138,19 @@ def selection(request: Request, kind: Kind) -> tuple[Predicate, bool]:
     return _predicate(kind, labels, fields), True
 
 
-def _everything(_: Json) -> bool:
+def _everything(_: Stored) -> bool:
     return True
 
 
 def _predicate(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Predicate:
-    def selects(obj: Json) -> bool:
-        if labels.requirements and not labels.matches(obj["metadata"].get("labels") or {}):
+    read = kind.strategy.selectable_fields
+
+    def selects(stored: Stored) -> bool:
+        if labels.requirements and not labels.matches(stored.obj["metadata"].get("labels") or {}):
             return False
-        return not fields.terms or fields.matches(_fields_of(kind, obj))
+        return not fields.terms or fields.matches(stored.fields(read))
 
     return selects
-
-
-def _fields_of(kind: Kind, obj: Json) -> dict[str, str]:
-    metadata = obj["metadata"]
-    fields = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
-    return {**fields, **kind.strategy.selectable_fields(obj)}
 
 
 def _unknown_field(kind: Kind, field: str, known: list[str]) -> str:

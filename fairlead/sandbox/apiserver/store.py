@@ -39,15 +39,23 @@ class Moved(Exception):  # noqa: N818
 
 
 class Stored:
-    """One object at one revision, with its JSON made at most once."""
+    """One object at one revision, with its JSON and what selectors see of it made at most once."""
 
-    __slots__ = ("_body", "key", "obj", "revision")
+    __slots__ = ("_body", "_fields", "key", "obj", "revision")
 
     def __init__(self, key: Key, obj: Json, revision: int) -> None:
         self.key = key
         self.obj = obj
         self.revision = revision
         self._body: bytes | None = None
+        self._fields: tuple[object, dict[str, str]] | None = None
+
+    def fields(self, read: Callable[[Json], dict[str, str]]) -> dict[str, str]:
+        """Its name, namespace and what `read` says of it: asked once, however many watches select by it."""
+        if self._fields is None or self._fields[0] != read:
+            namespace, name = self.key
+            self._fields = (read, {"metadata.name": name, "metadata.namespace": namespace, **read(self.obj)})
+        return self._fields[1]
 
     @property
     def body(self) -> bytes:

@@ -104,7 +104,7 @@ class _Watch:
             frames = [
                 self._encode("ADDED", stored, None)
                 for stored in store.entries(storage, self._namespace)
-                if self._concerns(stored) and self._selects(stored.obj)
+                if self._concerns(stored) and self._selects(stored)
             ]
             if self._initial_events and self._bookmarks:
                 frames.append(self._bookmark(initial_end=True))
@@ -179,7 +179,7 @@ class _Watch:
         """Whether this watcher sees the change at all."""
         if self._name and change.key[1] != self._name:
             return False
-        return any(stored is not None and self._selects(stored.obj) for stored in (change.new, change.old))
+        return any(stored is not None and self._selects(stored) for stored in (change.new, change.old))
 
     def _event(self, change: Change) -> bytes | None:
         """The event that this watcher sees of a change, if any."""
@@ -187,8 +187,8 @@ class _Watch:
             return None
         if self._name and change.key[1] != self._name:
             return None
-        before = change.old is not None and self._selects(change.old.obj)
-        after = change.new is not None and self._selects(change.new.obj)
+        before = change.old is not None and self._selects(change.old)
+        after = change.new is not None and self._selects(change.new)
         if after:
             assert change.new is not None
             return self._encode("MODIFIED" if before else "ADDED", change.new, change)
