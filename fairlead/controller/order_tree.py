@@ -22,7 +22,20 @@ if TYPE_CHECKING:
 class Queue:
     """One queue of the tree with its use, descendants' use included."""
 
-    __slots__ = ("admitted", "children", "demand", "devices", "fair", "parent", "quotas", "spec", "used", "waiting")
+    __slots__ = (
+        "_deserved",
+        "admitted",
+        "children",
+        "demand",
+        "devices",
+        "fair",
+        "parent",
+        "quotas",
+        "spec",
+        "used",
+        "waiting",
+        "weights",
+    )
 
     def __init__(self, spec: QueueSpec) -> None:
         self.spec = spec
@@ -32,6 +45,8 @@ class Queue:
         self.used: Charge = {}
         self.demand: Charge = {}  # used, and what waiting gangs ask for at least
         self.fair: Charge = {}  # what it may hold now, see fairshare
+        self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see fairshare_tree
+        self._deserved: Charge = {}
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
         self.admitted = 0  # gangs of this queue itself
         self.waiting = 0
@@ -49,14 +64,25 @@ class Queue:
 
     def deserved(self, flavor: str) -> Amount:
         """Its own word, else what the queues below it deserve together."""
-        quota = self.quotas.get(flavor)
-        if quota is not None:
-            return quota.deserved
-        return sum(child.deserved(flavor) for child in self.children)
+        known = self._deserved.get(flavor)
+        if known is None:
+            quota = self.quotas.get(flavor)
+            below = sum(child.deserved(flavor) for child in self.children) if quota is None else quota.deserved
+            known = self._deserved[flavor] = below
+        return known
 
     def weight(self, flavor: str) -> float:
         quota = self.quotas.get(flavor)
         return 1.0 if quota is None else quota.weight
+
+    def surplus(self, flavor: str, more: Amount = 0) -> float:
+        """What it holds beyond deserved, with `more`, for its weight: what others compare with theirs."""
+        over = self.used.get(flavor, 0) + more - self.deserved(flavor)
+        if over <= 0:
+            return 0.0
+        weight = self.weights.get(flavor)
+        weight = self.weight(flavor) if weight is None else weight
+        return float(over) / weight if weight > 0 else float("inf")
 
     def charge(self, charge: Mapping[str, Amount], devices: int, sign: int = 1) -> None:
         """Count this on the queue and on those above it."""
