@@ -37,6 +37,7 @@ from fairlead.sandbox.scheduler.selection import Selection
 log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S: Final = 30.0
+NODES_AT_ONCE: Final = 16
 SWITCH_S: Final = 0.0005
 # A unix socket's path has at most 107 bytes; this is what a node adds to its directory.
 _SOCKET: Final = f"plugins/{names.DRIVER}/dra.sock"
@@ -134,6 +135,7 @@ class Cluster:
     async def _start(self) -> None:
         stack, options = self._stack, self.options
         options.workdir.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(_long_lived())
         self._programs = await self._run_programs("process" if options.run_programs else options.programs)
         self._drivers = self._programs
         if options.programs == "task":
@@ -150,11 +152,11 @@ class Cluster:
         if options.run_programs:
             await self.start_webhook(wait=False)
             await self.start_controller(wait=False)
-        await asyncio.gather(*(node.driver_ready() for node in self.nodes.values()))
+        for node in self.nodes.values():  # one after the other: the patience is with each, however many there are
+            await node.driver_ready()
         for program in (self.webhook, self.controller):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
-        # All that is here now stays: walking it again and again would stop the whole cluster for half a second each time.
         gc.freeze()
         stack.callback(gc.unfreeze)
 
@@ -205,7 +207,13 @@ class Cluster:
             )
             self.nodes[spec.name] = node
             self._stack.push_async_callback(node.stop)
-        await asyncio.gather(*(node.start() for node in self.nodes.values()))
+        few = asyncio.Semaphore(NODES_AT_ONCE)
+
+        async def start(node: Node) -> None:
+            async with few:
+                await node.start()
+
+        await asyncio.gather(*(start(node) for node in self.nodes.values()))
 
     def _node_root(self) -> Path:
         """Where nodes keep their files: under workdir, or, where socket paths would get too long, in a short place."""
@@ -244,6 +252,19 @@ class Cluster:
     def _start_program(self, program: str, options: Any, *, name: str = "") -> Program:
         assert self._programs is not None
         return self._programs.start(name or program, program, options)
+
+
+@contextlib.contextmanager
+def _long_lived() -> Iterator[None]:
+    """What a cluster holds stays: looking through it for what is unreachable would stop everything for a second again and
+    again (200 nodes), and find nothing.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(50_000, 50, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextlib.contextmanager

@@ -7,14 +7,17 @@ removed or moved; a second pass changes nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fairlead.api import names
-from fairlead.webhook import gangs, legacy, policy
+from fairlead.webhook import bypass, gangs, legacy, policy, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, gated
-from fairlead.webhook.fields import Json, map_at, strings_at, text_at
+from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
+from fairlead.webhook.policy_claims import legacy_ask_findings, use_findings
 from fairlead.webhook.review import Review
 from fairlead.webhook.uses import Managed, Use, pod_uses
-from fairlead.webhook.verdict import UNTOUCHED, Verdict, allow, deny
+from fairlead.webhook.verdict import UNTOUCHED, Finding, Verdict, allow, deny
 
 ALLOCATORS = frozenset({"system:masters"})
 """Groups that may do anything; the webhook does not pretend to stop them."""
@@ -31,11 +34,11 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     translated = found.any and policy.legacy_requests(facts.policies) == "Translate"
     if translated and found.faults:
         return deny("legacy", *_about(review, found.faults), code=422)
-    if translated:
-        legacy.translate(draft, found.asks)
+    own = len(list_at(spec, "resourceClaims", "spec"))
+    left = legacy.translate(draft, found.asks) if translated else ()
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
     if not _ours(uses, spec):
-        return _unmanaged(review, found)
+        return _unmanaged(review, draft, found, facts)
     settled = gangs.settle(map_at(draft.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:
@@ -43,11 +46,18 @@ def mutate(review: Review, facts: Facts) -> Verdict:
             "gang" if settled.faults else "placed", *_about(review, faults), code=422, warnings=settled.warnings
         )
     if settled.intent.gang is not None and settled.intent.size is not None:
+        draft.set(("metadata", "annotations", names.GANG), settled.intent.gang)
         draft.set(("metadata", "annotations", names.GANG_SIZE), _text(draft.object, settled.intent.size))
     if not gated(draft.object):
         draft.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
-    verdict = allow("gated", patch=draft.operations, warnings=(*settled.warnings, *_missing(uses)))
-    return policy.apply(verdict, review.subject, _findings(found, translated, settled.intent.size, facts))
+    findings: list[Finding] = []
+    if facts.policies:
+        policy_pods.defaults(facts.policies, draft)
+        bypass.hide(facts.policies, draft)
+        findings += _legacy_findings(found, translated, facts)
+        findings += _findings(draft.object, uses[:own], settled.intent.size, facts)
+    verdict = allow("gated", patch=draft.operations, warnings=(*settled.warnings, *left, *_missing(uses)))
+    return policy.apply(verdict, review.subject, findings)
 
 
 def validate(review: Review, facts: Facts) -> Verdict:
@@ -67,7 +77,8 @@ def validate(review: Review, facts: Facts) -> Verdict:
         again = "; the mutating webhook did not see the pod: create it again"
         return deny("legacy", *_about(review, [f"{fault}{'' if found.faults else again}" for fault in left]), code=422)
     if not _ours(uses, spec):
-        return UNTOUCHED
+        verdict = _unmanaged(review, None, found, facts)
+        return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
     settled = gangs.settle(map_at(review.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if not gated(review.object) and any(use.managed is Managed.YES for use in uses):
@@ -77,7 +88,28 @@ def validate(review: Review, facts: Facts) -> Verdict:
         )
     if faults:
         return deny("gang" if settled.faults else "gate", *_about(review, faults), code=422)
-    return policy.apply(allow("managed"), review.subject, _findings(found, False, settled.intent.size, facts))
+    if not facts.policies:
+        return allow("managed")
+    findings = [
+        *_legacy_findings(found, False, facts),
+        *_findings(review.object, uses, settled.intent.size, facts),
+        *policy_rules.rule_findings(facts.policies, review, facts),
+    ]
+    return policy.apply(allow("managed"), review.subject, findings)
+
+
+def mutate_debug(review: Review, facts: Facts) -> Verdict:
+    """The verdict on ephemeral containers (`kubectl debug`): only ways past the claims are looked at. Raises MalformedError."""
+    draft = Draft(review.object or {})
+    bypass.hide(facts.policies, draft, since=review.old or {})
+    return allow("bypass", patch=draft.operations) if draft.operations else UNTOUCHED
+
+
+def validate_debug(review: Review, facts: Facts) -> Verdict:
+    """Raises MalformedError."""
+    containers = map_at(review.object or {}, "spec").get("ephemeralContainers")
+    findings = bypass.bypass_findings(facts.policies, {"spec": {"ephemeralContainers": containers}})
+    return policy.apply(UNTOUCHED, review.subject, findings)
 
 
 def releases(review: Review, facts: Facts) -> bool:
@@ -113,13 +145,19 @@ def _ours(uses: list[Use], spec: Json) -> bool:
     return Managed.YES in found or (Managed.UNKNOWN in found and not text_at(spec, "nodeName", "spec"))
 
 
-def _unmanaged(review: Review, found: legacy.Found) -> Verdict:
-    """Allowed untouched; annotations that have no effect are pointed out."""
-    annotations = strings_at(map_at(review.object or {}, "metadata"), "annotations", "metadata")
-    if names.GANG in annotations and not found.any:
+def _unmanaged(review: Review, draft: Draft | None, found: legacy.Found, facts: Facts) -> Verdict:
+    """Allowed untouched, unless a policy says something of pods without claims; annotations without effect are pointed out."""
+    pod = review.object or {}
+    verdict = UNTOUCHED
+    if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not found.any:
         nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
-        return allow("unmanaged", warnings=(f"{names.GANG}: {nothing}",))
-    return UNTOUCHED
+        verdict = allow("unmanaged", warnings=(f"{names.GANG}: {nothing}",))
+    if not facts.policies:
+        return verdict
+    if draft is not None and bypass.hide(facts.policies, draft):
+        verdict = allow("bypass", patch=draft.operations, warnings=verdict.warnings)
+    findings = [*_legacy_findings(found, False, facts), *bypass.bypass_findings(facts.policies, pod)]
+    return policy.apply(verdict, review.subject, findings)
 
 
 def _placed(spec: Json) -> list[str]:
@@ -134,13 +172,24 @@ def _missing(uses: list[Use]) -> list[str]:
     return [f"{use.missing} does not exist; the pod waits until it does" for use in uses if use.missing]
 
 
-def _findings(found: legacy.Found, translated: bool, size: int | None, facts: Facts) -> list[policy.Finding]:
-    findings = list(policy.gang_findings(facts.policies, size, "metadata.annotations"))
-    if translated:
-        paths = (f"{ask.path}.limits[{ask.resource}]" for ask in found.asks)
-        findings += policy.legacy_findings(facts.policies, paths)
-        for ask in found.asks:
-            findings += policy.count_findings(facts.policies, ask.count, f"{ask.path}.limits[{ask.resource}]")
+def _findings(pod: Json, uses: list[Use], size: int | None, facts: Facts) -> list[Finding]:
+    """What the policies say of a managed pod as it is now."""
+    policies = facts.policies
+    findings = list(policy.gang_findings(policies, size, "metadata.annotations"))
+    for use in uses:
+        findings += use_findings(policies, use, "", facts)
+    findings += policy_pods.pod_findings(policies, map_at(pod, "spec"), "spec")
+    findings += bypass.bypass_findings(policies, pod)
+    return findings
+
+
+def _legacy_findings(found: legacy.Found, translated: bool, facts: Facts) -> list[Finding]:
+    """What the policies say of legacy limits; where they become claims, also of those."""
+    findings = list(
+        policy.legacy_findings(facts.policies, [f"{ask.path}.limits[{ask.resource}]" for ask in found.asks])
+    )
+    for ask in found.asks if translated else ():
+        findings += legacy_ask_findings(facts.policies, ask, f"{ask.path}.limits[{ask.resource}]", facts)
     return findings
 
 

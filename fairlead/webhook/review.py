@@ -16,6 +16,8 @@ from fairlead.webhook.fields import Json, MalformedError, map_at, text_at
 from fairlead.webhook.verdict import WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, Verdict
 
 API_VERSION = "admission.k8s.io/v1"
+RETRY_AFTER_S = 1
+_REASONS = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests"}
 
 
 class BadReviewError(Exception):
@@ -120,9 +122,11 @@ def encode(uid: str, verdict: Verdict) -> bytes:
         response["status"] = {
             "status": "Failure",
             "message": verdict.message,
-            "reason": "Forbidden" if verdict.code == 403 else "Invalid" if verdict.code == 422 else "BadRequest",
+            "reason": _REASONS.get(verdict.code, "BadRequest"),
             "code": verdict.code,
         }
+        if verdict.code == 429:  # the apiserver makes a Retry-After of it, which every Kubernetes client heeds
+            response["status"]["details"] = {"retryAfterSeconds": RETRY_AFTER_S}
     if verdict.warnings:
         response["warnings"] = _fitting(verdict.warnings)
     if verdict.audit:

@@ -97,6 +97,11 @@ class TestGate:
         verdict = handlers.validate(review(pod()), facts())
         assert not verdict.allowed
         assert f"the gate {names.ADMISSION_GATE} is missing" in verdict.message
+        assert verdict.code == 429  # the mutating half may only have been slow: clients try again
+
+    def test_a_pod_that_trying_again_would_not_help_is_refused_for_good(self) -> None:
+        verdict = handlers.validate(review(pod(nodeName="n1")), facts())
+        assert (verdict.allowed, verdict.code) == (False, 422)
 
     @pytest.mark.parametrize("namespace", ["kube-system", names.NAMESPACE])
     def test_system_namespaces_are_exempt(self, namespace: str) -> None:

@@ -90,6 +90,11 @@ def test_a_refusal_has_code_reason_and_message_and_never_a_patch(code: int, reas
     }
 
 
+def test_a_refusal_that_may_be_over_in_a_moment_tells_clients_to_try_again() -> None:
+    status = answer(encode("u1", deny("gate", "no", code=429)))["status"]
+    assert (status["code"], status["reason"], status["details"]) == (429, "TooManyRequests", {"retryAfterSeconds": 1})
+
+
 def test_warnings_are_cut_to_what_the_apiserver_shows() -> None:
     response = answer(encode("u1", allow(warnings=[f"{n} " + "x" * 300 + "\n\tend" for n in range(40)])))
     assert all(len(warning) <= 256 and "\n" not in warning for warning in response["warnings"])

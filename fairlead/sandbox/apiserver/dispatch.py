@@ -160,6 +160,8 @@ def _refusal(error: Rejected, request: Request, warnings: list[str]) -> Response
     except statuses.ApiError:
         wanted = negotiation.Wanted()
     headers = dict(getattr(error, "headers", {}))
+    if isinstance(after_s := (error.details or {}).get("retryAfterSeconds"), int) and after_s > 0:
+        headers["Retry-After"] = str(after_s)
     if wanted.yaml:
         response = rendering.respond(status, wanted, error.code)
         response.headers.update(headers)

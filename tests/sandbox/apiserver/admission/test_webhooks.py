@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from fairlead.sandbox.apiserver import tls
 from fairlead.sandbox.apiserver.admission.calling import CallError
-from fairlead.sandbox.apiserver.admission.testing import TestWebhook, patch
+from fairlead.sandbox.apiserver.admission.testing import TestWebhook, deny, patch
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, UserInfo
 from fairlead.sandbox.apiserver.kinds.testing import Served
 from fairlead.sandbox.apiserver.server import utc_now
@@ -268,3 +269,26 @@ async def test_a_registration_that_could_never_work_is_refused(api: Served, hook
         "webhooks[0].clientConfig.url",
         "webhooks[0].matchConditions[0].expression",
     ]
+
+
+async def test_a_refusal_that_says_when_to_try_again_reaches_the_client_as_retry_after(
+    api: Served, hook: TestWebhook
+) -> None:
+    status = {"code": 429, "reason": "TooManyRequests", "message": "wait", "details": {"retryAfterSeconds": 1}}
+    hook.answer = lambda _path, _request: deny(status)
+    await register(api, webhook(hook), kind="validating")
+    assert (await create(api))[0] == 429
+    assert api.last is not None
+    assert api.last.headers["Retry-After"] == "1"
+
+
+async def test_an_answer_counts_that_came_in_time_and_was_read_late(api: Served, hook: TestWebhook) -> None:
+    """An apiserver that is busy with other things is not a slow webhook."""
+
+    def busy(_path: str, _request: dict[str, Any]) -> Any:
+        time.sleep(1.1)  # the event loop that both share does nothing else
+        return {"allowed": True}
+
+    hook.answer = busy
+    await register(api, webhook(hook, timeoutSeconds=1))
+    assert (await create(api))[0] == 201
