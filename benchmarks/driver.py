@@ -22,7 +22,9 @@ from fairlead.api import names
 from fairlead.driver import app, cdi, profile, slices, sockets
 from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.health import HealthBoard
+from fairlead.driver.metadata import Metadata
 from fairlead.driver.metrics import Metrics
+from fairlead.driver.mps import Daemons
 from fairlead.driver.prepare import Preparer
 from fairlead.driver.service import Plugin, RegistrationService
 from fairlead.driver.simulated import SimulatedBackend
@@ -75,6 +77,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         backend = SimulatedBackend(profile.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
         inventory = backend.inventory()
         cuttable = frozenset(gpu.uuid for gpu in inventory.gpus) if kind == "dynamic-mig" else frozenset()
+        published = {device.name: device for device in slices.build(inventory, partitionable=cuttable).devices}
         places = sockets.places(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
         places.data.mkdir(parents=True)
         places.registration.parent.mkdir()
@@ -86,6 +89,8 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
             store=cdi.Store(path / "cdi"),
             inventory=lambda: inventory,
             partitionable=lambda: cuttable,
+            metadata=Metadata(path / "metadata", enabled=True, published=lambda: published),
+            daemons=Daemons(path / "mps", backend.mps_program),
         )
         preparer.recover()
         threads = Threads()

@@ -5,7 +5,9 @@ fields are the NVIDIA driver's (resource.nvidia.com/v1beta1), so that claims por
 Applies nothing and knows no device.
 """
 
+import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -16,6 +18,12 @@ from fairlead.api.base import ManifestError, Part, Quantity, checked
 Interval = Literal["Default", "Short", "Medium", "Long"]
 Strategy = Literal["TimeSlicing", "MPS"]
 Percentage = Annotated[int, Field(ge=1, le=100)]
+MEMORY_MIN = 1024 * 1024
+_FACTORS = {"": Decimal(1)} | {
+    suffix: factor
+    for power, letter in enumerate("kMGTPE", 1)
+    for suffix, factor in ((letter, Decimal(1000**power)), (f"{letter.upper()}i", Decimal(1024**power)))
+} | {letter: Decimal(10) ** -power for power, letter in ((3, "m"), (6, "u"), (9, "n"))}  # fmt: skip
 
 
 def _mps_memory(limits: dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +31,20 @@ def _mps_memory(limits: dict[str, Any]) -> dict[str, Any]:
         if not (key.isascii() and key.isdigit()) and not key.startswith(("GPU-", "MIG-")):
             raise ValueError(f"{key!r} names no device: use an index within the claim, such as '0', or a UUID")
     return limits
+
+
+def _a_mebibyte(limit: int | str) -> int | str:
+    number, suffix = re.fullmatch(r"([^a-zA-Z]*)(.*)", str(limit), re.DOTALL).groups()  # type: ignore[union-attr]
+    try:
+        size = Decimal(number) * (_FACTORS[suffix] if suffix in _FACTORS else Decimal(f"1{suffix}"))
+    except ArithmeticError:
+        raise ValueError(f"{limit!r} is no size of a memory: write a number such as '10Gi'") from None
+    if size < MEMORY_MIN:
+        raise ValueError(f"{limit!r} is less than MPS counts in: write at least 1Mi")
+    return limit
+
+
+MpsMemory = Annotated[Quantity, AfterValidator(_a_mebibyte)]
 
 
 class TimeSlicingConfig(Part):
@@ -37,9 +59,9 @@ class MpsConfig(Part):
 
     default_active_thread_percentage: Percentage | None = None
     """Largest part of the multiprocessors that one client may use."""
-    default_pinned_device_memory_limit: Quantity | None = None
+    default_pinned_device_memory_limit: MpsMemory | None = None
     """Device memory that one client may pin."""
-    default_per_device_pinned_memory_limit: Annotated[dict[str, Quantity], AfterValidator(_mps_memory)] = Field(
+    default_per_device_pinned_memory_limit: Annotated[dict[str, MpsMemory], AfterValidator(_mps_memory)] = Field(
         default_factory=dict, max_length=32
     )
     """The same for single devices, by index or UUID; goes before the general limit."""

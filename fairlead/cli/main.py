@@ -77,7 +77,22 @@ def driver(
         "/var/lib/kubelet/plugins_registry"
     ),
     cdi_dir: Annotated[Path, typer.Option(help="Where the container runtime reads CDI specs.")] = Path("/var/run/cdi"),
-    driver_root: Annotated[Path, typer.Option(help="Root of the NVIDIA driver's files on this host.")] = Path("/"),
+    driver_root: Annotated[
+        Path, typer.Option(help="Root of the NVIDIA driver's files, as this process sees it.")
+    ] = Path("/"),
+    driver_root_host: Annotated[
+        Path | None, typer.Option(help="The same root as the host sees it. Default: --driver-root.")
+    ] = None,
+    mps_dir: Annotated[
+        Path | None,
+        typer.Option(help="Pipes and shared memory of MPS, the same path on the host. Default: in --plugins-dir."),
+    ] = None,
+    device_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--device-metadata/--no-device-metadata", help="Give containers a file with their devices' attributes."
+        ),
+    ] = True,
     pod_uid: Annotated[
         str | None,
         typer.Option(help="This pod's UID: sockets get names of their own for rolling updates.", envvar="POD_UID"),
@@ -106,6 +121,9 @@ def driver(
         registry_dir=registry_dir,
         cdi_dir=cdi_dir,
         driver_root=driver_root,
+        driver_root_host=driver_root_host,
+        mps_dir=mps_dir,
+        device_metadata=device_metadata,
         pod_uid=pod_uid,
         dynamic_mig=dynamic_mig,
         shared_gpus=shared_gpus,

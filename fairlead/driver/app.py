@@ -28,7 +28,10 @@ from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.health import HealthBoard
 from fairlead.driver.ledger import Ledger
+from fairlead.driver.metadata import Metadata
 from fairlead.driver.metrics import Metrics
+from fairlead.driver.mps import Daemons
+from fairlead.driver.mps_watch import MpsWatch
 from fairlead.driver.prepare import Preparer, Recovery
 from fairlead.driver.publisher import Publisher
 from fairlead.driver.selfcheck import SelfCheck
@@ -55,6 +58,9 @@ class DriverOptions:
 
     `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand. `shared_gpus` lets
     a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds DCGM's names.
+    `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if that differs.
+    `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `device_metadata` gives
+    containers a file with their devices' attributes.
     """
 
     node_name: str
@@ -66,10 +72,14 @@ class DriverOptions:
     metrics_bind: str | None = None
     pod_uid: str | None = None
     driver_root: Path = Path("/")
+    driver_root_host: Path | None = None
+    mps_dir: Path | None = None
+    device_metadata: bool = True
     dynamic_mig: bool = False
     shared_gpus: bool = False
     dcgm_metrics: bool = False
     hardware_interval_s: float = 5.0
+    mps_interval_s: float = 5.0
     sweep_interval_s: float = 120.0
     settle_s: float = 2.0
 
@@ -155,7 +165,18 @@ async def _run(
         inventory=lambda: hardware.inventory,
         partitionable=hardware.partitionable,
         unusable=hardware.unusable,
-        mounts=await threads.run(libraries.find, options.driver_root, hardware.inventory.driver_version),
+        metadata=Metadata(
+            places.metadata,
+            enabled=options.device_metadata,
+            published=lambda: {device.name: device for device in hardware.built.devices},
+        ),
+        daemons=Daemons(options.mps_dir or places.mps, backend.mps_program),
+        mounts=await threads.run(
+            libraries.find,
+            options.driver_root,
+            hardware.inventory.driver_version,
+            host_root=options.driver_root_host,
+        ),
     )
     publisher = Publisher(
         client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
@@ -165,6 +186,14 @@ async def _run(
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
     check = SelfCheck(places)
+    mps = MpsWatch(
+        preparer,
+        turns=turns,
+        threads=threads,
+        restarted=metrics.mps_restarted,
+        interval_s=options.mps_interval_s,
+    )
+    hardware.ailing = lambda: mps.ailing
 
     async with turns.hold(timeout_s=60.0):
         recovery = await threads.run(preparer.recover)
@@ -193,6 +222,7 @@ async def _run(
         group.create_task(hardware.watch(publish))
         group.create_task(sweeper.run())
         group.create_task(check.run())
+        group.create_task(mps.run())
         await publisher.published.wait()
         log.info(
             "serving",

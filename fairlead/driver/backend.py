@@ -11,6 +11,7 @@ placement), so the same hardware gives the same inventory.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 
@@ -134,6 +135,9 @@ class DeviceNode:
 
 TimeSlice = Literal["Default", "Short", "Medium", "Long"]
 
+# Who may have a CUDA context on a GPU: any process, one (an MPS server, which then serves many), or none.
+ComputeMode = Literal["Default", "ExclusiveProcess", "Prohibited"]
+
 # What the hardware says it needs; "imex": its multi-node domain, not the GPU.
 Recovery = Literal["none", "reset", "drain", "reboot", "imex"]
 
@@ -165,6 +169,19 @@ class Telemetry:
     memory_used_bytes: int | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MpsProgram:
+    """How MPS is run here: the daemon in the foreground, and its front end, which reads commands from standard input.
+
+    `private_shm`: the daemon needs a /dev/shm that it shares with its clients' containers only.
+    """
+
+    daemon: tuple[str, ...]
+    control: tuple[str, ...]
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    private_shm: bool = False
 
 
 class Backend(Protocol):
@@ -217,6 +234,18 @@ class Backend(Protocol):
 
         Raises DeviceGone or BackendError; then it is what it was.
         """
+        ...
+
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        """The GPU's compute mode now, None where it has none. Raises DeviceGone or BackendError."""
+        ...
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        """Until it is set again, or the node reboots. Raises DeviceGone or BackendError; then it is what it was."""
+        ...
+
+    def mps_program(self) -> MpsProgram:
+        """How to run an MPS control daemon here. Raises a permanent BackendError where that is impossible."""
         ...
 
     def watch(self) -> tuple[Watched, ...]:

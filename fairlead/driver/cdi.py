@@ -9,8 +9,9 @@ Source: Container Device Interface SPEC.md, 0.6.0, the first version with annota
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,16 +35,25 @@ def device_id(uid: str, device: DeviceRecord) -> str:
     return f"{KIND}={uid}-{device.cdi_name}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one device adds to a container. `uuid` says who it is."""
+
+    uuid: str = ""
+    nodes: tuple[DeviceNode, ...] = ()
+    env: tuple[str, ...] = ()
+    mounts: tuple[Mount, ...] = ()
+
+
 def build(
     record: ClaimRecord,
     *,
     boot_id: str,
-    nodes: Mapping[str, Sequence[DeviceNode]],
-    uuids: Mapping[str, str],
+    parts: Mapping[str, Part],
     control: Iterable[DeviceNode] = (),
     mounts: Iterable[Mount] = (),
 ) -> dict[str, Any]:
-    """The spec as plain JSON. `nodes` and `uuids` are by device name: what to add, and who the device is.
+    """The spec as plain JSON. `parts` are by the device's name in CDI; `control` and `mounts` are added for any of them.
 
     NVIDIA_VISIBLE_DEVICES=void keeps a legacy NVIDIA runtime from adding every GPU on its own. Each device also says in
     the environment that it is here, so that a container can be checked: FAIRLEAD_DEVICE_GPU_0=<uuid>.
@@ -60,16 +70,23 @@ def build(
         "devices": [
             {
                 "name": f"{record.uid}-{device.cdi_name}",
-                "containerEdits": {
-                    "env": [f"{environment_name(device.device)}={uuids[device.device]}"],
-                    "deviceNodes": [_node(node) for node in nodes[device.device]],
-                },
+                "containerEdits": _edits(device, parts[device.cdi_name]),
             }
             # Two results may look on at one device (admin access): one CDI device serves both.
             for device in {device.cdi_name: device for device in record.devices}.values()
         ],
         "containerEdits": common,
     }
+
+
+def _edits(device: DeviceRecord, part: Part) -> dict[str, Any]:
+    edits: dict[str, Any] = {
+        "env": [f"{environment_name(device.device)}={part.uuid}", *part.env],
+        "deviceNodes": [_node(node) for node in part.nodes],
+    }
+    if part.mounts:
+        edits["mounts"] = [_mount(mount) for mount in part.mounts]
+    return edits
 
 
 def environment_name(device: str) -> str:

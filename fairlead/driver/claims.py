@@ -1,25 +1,16 @@
 """What an allocated claim asks of this node: its results, read against the hardware, as device records.
 
 Exists to part the deterministic from the effects: everything that can be wrong with a claim is found here, before
-anything is touched. Pure. Results and configs of other drivers are skipped: one claim may hold devices of several.
+anything is touched. Pure. Results of other drivers are skipped: one claim may hold devices of several. What its configs
+ask of the devices is sharing.py's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import msgspec
-
-from fairlead.api import config as opaque
-from fairlead.api.base import ManifestError
 from fairlead.driver import devicenames, records
-from fairlead.driver.backend import Gpu, Inventory, MigDevice, MigProfile, TimeSlice
+from fairlead.driver.backend import Gpu, Inventory, MigDevice, MigProfile
 from fairlead.driver.records import DeviceRecord, MigRecord
-from fairlead.kube.resource import (
-    DeviceAllocationConfiguration,
-    DeviceRequestAllocationResult,
-    ResourceClaim,
-)
+from fairlead.kube.resource import DeviceRequestAllocationResult, ResourceClaim
 
 
 class ClaimError(Exception):
@@ -49,7 +40,7 @@ def plan(
     """One record per result of this driver, in their order.
 
     `partitionable` holds the UUIDs of GPUs whose MIG devices are made on demand. Raises ClaimError for a device that is
-    not here, for two results on one device, and for a config that cannot be applied.
+    not here, and for two results on one device.
     """
     devices: list[DeviceRecord] = []
     for index, result in results(claim, driver=driver):
@@ -60,7 +51,7 @@ def plan(
         for other in devices:
             if records.overlap(device, other):
                 raise ClaimError(f"{field}.device: {device.device!r} overlaps {other.device!r} of the same claim")
-        devices.append(msgspec.structs.replace(device, time_slice=_time_slice(claim, device, driver=driver)))
+        devices.append(device)
     return tuple(devices)
 
 
@@ -119,66 +110,6 @@ def _record(profile: MigProfile, start: int, there: MigDevice | None) -> MigReco
         gi_id=there.gi_id if there else None,
         ci_id=there.ci_id if there else None,
     )
-
-
-def _time_slice(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> TimeSlice | None:
-    """The interval that the claim's configs ask for, if any. Refuses what cannot be applied rather than ignore it.
-
-    Class before claim, later wins; a config that names its requests must suit their devices, one for all requests is
-    skipped by devices of the other kind.
-    """
-    allocation = claim.status.allocation
-    wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
-    chosen: tuple[str, opaque.DeviceConfig] | None = None
-    for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
-        field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
-        try:
-            decoded = opaque.decode(
-                entry.opaque.parameters if entry.opaque else None,
-                subject=field,
-                strict=False,
-            )
-        except ManifestError as error:
-            raise ClaimError(str(error)) from error
-        if decoded.kind != wanted:
-            if entry.requests:
-                raise ClaimError(
-                    f"{field}.kind: {decoded.kind!r} is for request {device.request!r}, which got {device.device}; "
-                    f"write {wanted}"
-                )
-            continue
-        chosen = field, decoded
-    if chosen is None or chosen[1].sharing is None:
-        return None
-    field, sharing = f"{chosen[0]}.sharing", chosen[1].sharing
-    if device.admin:
-        raise ClaimError(f"{field}: a request with adminAccess only looks on; remove the config")
-    if sharing.strategy != "TimeSlicing" or not isinstance(sharing, opaque.GpuSharing):
-        raise ClaimError(
-            f"{field}.strategy: {sharing.strategy!r} is not supported by this version of the driver; use TimeSlicing, or "
-            "remove sharing (the containers of a claim share its devices without it)"
-        )
-    if device.share_id:
-        raise ClaimError(
-            f"{field}.strategy: {sharing.strategy!r} would change {device.device} for the other claims that have a "
-            "share of it; remove sharing"
-        )
-    return sharing.time_slicing_config.interval if sharing.time_slicing_config else "Default"
-
-
-def _for_request(
-    configs: Iterable[DeviceAllocationConfiguration], request: str, driver: str
-) -> list[tuple[int, DeviceAllocationConfiguration]]:
-    """The configs of this driver that reach `request`, lowest precedence first."""
-    reach = {request, request.partition("/")[0]}
-    found = [
-        (index, entry)
-        for index, entry in enumerate(configs)
-        if entry.opaque is not None
-        and entry.opaque.driver == driver
-        and (not entry.requests or reach.intersection(entry.requests))
-    ]
-    return sorted(found, key=lambda pair: (pair[1].source != "FromClass", pair[0]))
 
 
 def _have(inventory: Inventory) -> str:

@@ -1,7 +1,7 @@
-"""What a claim changes of the hardware, against what is there: MIG devices and time slices.
+"""What a claim changes of the hardware, against what is there: MIG devices, time slices, MPS.
 
 Exists because between a record and the hardware an administrator can do anything: what stands where ours was is not
-ours. The order of steps is prepare.py's.
+ours. The order of steps is steps.py's.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import logging
 
 import msgspec
 
-from fairlead.driver.backend import Backend, BackendError, DeviceGone, MigDevice
+from fairlead.driver.backend import Backend, BackendError, ComputeMode, DeviceGone, MigDevice
+from fairlead.driver.mps import Daemons, Limits
 from fairlead.driver.records import ClaimRecord, DeviceRecord
 
 log = logging.getLogger(__name__)
@@ -24,6 +25,17 @@ def own(device: DeviceRecord) -> bool:
 def may_exist(device: DeviceRecord) -> bool:
     """Whether a MIG device that the claim made may be there, and has to go."""
     return device.mig is not None and device.mig.made in {"creating", "live"}
+
+
+def changes_hardware(record: ClaimRecord) -> bool:
+    """Whether preparing the claim changes more than files."""
+    return record.mps is not None or any(own(device) or device.time_slice for device in record.devices)
+
+
+def changed_hardware(record: ClaimRecord) -> bool:
+    """Whether it may have, so far."""
+    begun = record.mps is not None and record.mps.begun
+    return begun or any(device.sliced or may_exist(device) for device in record.devices)
 
 
 def there(backend: Backend, device: DeviceRecord) -> MigDevice | None:
@@ -86,3 +98,46 @@ def changed(record: ClaimRecord, index: int, **changes: object) -> ClaimRecord:
     assert mig is not None
     devices[index] = msgspec.structs.replace(devices[index], mig=msgspec.structs.replace(mig, **changes))
     return msgspec.structs.replace(record, devices=tuple(devices))
+
+
+# -- MPS ---------------------------------------------------------------------------------------------------------------
+
+
+def mps_begun(backend: Backend, record: ClaimRecord) -> ClaimRecord:
+    """The record with its MPS daemon taken as started, and with the compute modes to go back to. Raises BackendError.
+
+    A MIG device has no compute mode of its own.
+    """
+    assert record.mps is not None
+    modes: dict[str, ComputeMode] = {}
+    for device in record.devices:
+        if device.device in record.mps.devices and device.mig is None:
+            mode = backend.compute_mode(device.gpu_uuid)
+            if mode is not None and mode != "ExclusiveProcess":
+                modes[device.gpu_uuid] = mode
+    return msgspec.structs.replace(record, mps=msgspec.structs.replace(record.mps, begun=True, modes=modes))
+
+
+def modes(record: ClaimRecord) -> dict[str, ComputeMode]:
+    """By UUID: the compute modes that the claim's GPUs had."""
+    return record.mps.modes if record.mps is not None else {}
+
+
+def start_mps(daemons: Daemons, record: ClaimRecord) -> None:
+    """Have the claim's MPS daemon run with its limits; one that runs is kept. Raises BackendError or OSError."""
+    assert record.mps is not None
+    uuids = {device.device: device.uuid for device in record.devices if device.device in record.mps.devices}
+    limits = Limits(
+        active_thread_percentage=record.mps.active_thread_percentage,
+        memory_mib={uuids[device]: mib for device, mib in record.mps.memory_mib.items()},
+        multi_user=record.mps.multi_user,
+    )
+    daemons.start(record.uid, uuids.values(), limits)
+
+
+def reset_compute_mode(backend: Backend, record: ClaimRecord, uuid: str, mode: ComputeMode) -> None:
+    """Back to what it was before the claim's MPS daemon. Raises BackendError."""
+    try:
+        backend.set_compute_mode(uuid, mode)
+    except DeviceGone:
+        log.warning("%s: GPU %s is gone, and its compute mode with it", record, uuid)

@@ -41,7 +41,7 @@ class Hardware:
     """`look` reads everything once; `watch` goes on reading and calls `changed` when there is something to publish.
 
     `own` gives the MIG devices that the driver made: (GPU UUID, profile ID, start). `remember` is called with the ledger
-    of faults whenever it changes.
+    of faults whenever it changes. `ailing` gives what is wrong with single devices, by name, though their GPU is well.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Hardware:
         self.board = health.HealthBoard()
         self.problem: str | None = "not looked at yet"
         self.layout: Layout = layout
+        self.ailing: Callable[[], Mapping[str, str]] = dict
         self.own: Callable[[], frozenset[tuple[str, int, int]]] = frozenset
         self._backend = backend
         self._pool = pool
@@ -123,7 +124,11 @@ class Hardware:
         for warning in sorted(set(warnings) - set(self._warned)):
             log.warning("%s", warning)
         self._warned = warnings
-        self.board.post(health.states(built.devices, seen.watched, self.ledger, pool=self._pool, now_s=self._wall()))
+        self.board.post(
+            health.states(
+                built.devices, seen.watched, self.ledger, ailing=self.ailing(), pool=self._pool, now_s=self._wall()
+            )
+        )
         self.problem = None
         return changed
 

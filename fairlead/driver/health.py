@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Literal
 
 from fairlead.driver.backend import Watched
@@ -36,21 +36,25 @@ def states(
     watched: Iterable[Watched],
     ledger: Ledger,
     *,
+    ailing: Mapping[str, str],
     pool: str,
     now_s: float,
 ) -> tuple[DeviceState, ...]:
-    """The state of each published device: that of the GPU it is, or is part of. Unknown where nobody looks."""
+    """The state of each published device: that of the GPU it is, or is part of, and its own (`ailing`, by name).
+
+    Unknown where nobody looks.
+    """
     looks = {gpu.uuid: gpu for gpu in watched}
     found = []
     for device in devices:
         attribute = device.attributes.get("parentUUID") or device.attributes.get("uuid")
         uuid = attribute.string if attribute is not None and attribute.string else ""
         look = looks.get(uuid)
-        if severe(ledger, uuid):
+        if severe(ledger, uuid) or device.name in ailing:
             state: HealthState = "unhealthy"
         else:
             state = "healthy" if look is not None and look.answers else "unknown"
-        text = message(ledger, uuid) or (look.message if look else "")
+        text = message(ledger, uuid) or ailing.get(device.name, "") or (look.message if look else "")
         found.append(DeviceState(pool=pool, device=device.name, state=state, since_s=now_s, message=text[:MESSAGE_MAX]))
     return tuple(found)
 

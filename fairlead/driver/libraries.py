@@ -2,14 +2,17 @@
 
 Exists so that a container gets a working libcuda without a vendor's tool or hook at run time. A library is bound under
 its own name and under the names that programs ask the loader for (libcuda.so.1), which stand for the symlinks and the
-ldconfig run that a hook would make. Looks once, at start; a host without NVIDIA files gives nothing.
-Leaves out: graphics (EGL, Vulkan, X) and images whose loader does not search the host's library directory.
+ldconfig run that a hook would make. Each is bound twice: where the host has it, which loaders of images like the host
+search; and in /usr/local/nvidia/lib64, which images made for CUDA have in LD_LIBRARY_PATH, whatever their distribution.
+That variable itself is left to the image: CDI would replace it, not add to it. Looks once, at start; a host without NVIDIA
+files gives nothing. Leaves out graphics (EGL, Vulkan, X).
 Source: the file list of nvidia-container-toolkit's nvcdi.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 _LIBRARY_DIRS = (
@@ -30,6 +33,9 @@ _BINARIES = (
     "nvidia-imex",
     "nvidia-imex-ctl",
 )
+# Where nvidia/cuda images and those made from them look for the driver's libraries.
+LIBRARY_DIR = "/usr/local/nvidia/lib64"
+_SYMLINKS_MAX = 40
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 
 
@@ -42,46 +48,84 @@ class Mount:
     read_only: bool = True
 
 
-def find(root: Path, driver_version: str | None) -> tuple[Mount, ...]:
-    """What there is under `root` (where the driver is installed) of that driver version, sorted by container path."""
+def find(root: Path, driver_version: str | None, *, host_root: Path | None = None) -> tuple[Mount, ...]:
+    """What there is of that driver version, sorted by container path.
+
+    The driver is installed under `root` as this process sees it, and under `host_root` as the container runtime does.
+    """
     if not driver_version:
         return ()
-    found: dict[str, Mount] = {}
+    tree = _Tree(root=root, host_root=host_root or root)
     for directory in _LIBRARY_DIRS:
-        _libraries(root, root / directory, driver_version, found)
-    if not found:
+        tree.libraries(directory, driver_version)
+    if not tree.found:
         return ()
     for directory in _BINARY_DIRS:
         for name in _BINARIES:
-            path = root / directory / name
-            if path.is_file() and not any(mount.container_path.endswith(f"/{name}") for mount in found.values()):
-                _add(found, root, path.resolve(), path)
+            if not any(path.endswith(f"/{name}") for path in tree.found):
+                tree.add(f"{directory}/{name}", Path.is_file)
     for path in sorted((root / "lib/firmware/nvidia" / driver_version).glob("gsp*.bin")):
-        _add(found, root, path, path)
+        tree.add(str(path.relative_to(root)), Path.is_file)
     for socket in _SOCKETS:
-        path = root / socket
-        if path.is_socket():
-            _add(found, root, path, path)
-    return tuple(found[key] for key in sorted(found))
+        tree.add(socket, Path.is_socket)
+    return tuple(tree.found[key] for key in sorted(tree.found))
 
 
-def _libraries(root: Path, directory: Path, driver_version: str, found: dict[str, Mount]) -> None:
-    # On merged-usr hosts /lib64 is /usr/lib64: the same library once.
-    if not directory.is_dir() or (directory.is_symlink() or any(p.is_symlink() for p in _between(root, directory))):
-        return
-    for path in sorted(directory.iterdir()):
-        target = path.resolve()
-        if ".so" in path.name and target.name.endswith(f".so.{driver_version}") and target.is_file():
-            _add(found, root, target, path)
-    cuda = directory / "libcuda.so.1"
-    if (host := cuda.resolve()).name.endswith(f".so.{driver_version}") and not (directory / "libcuda.so").exists():
-        _add(found, root, host, directory / "libcuda.so")
+class _Tree:
+    """The driver's files under a root, symlinks read as if the root were `/`."""
 
+    def __init__(self, *, root: Path, host_root: Path) -> None:
+        self.found: dict[str, Mount] = {}
+        self._root = root
+        self._host_root = host_root
 
-def _between(root: Path, directory: Path) -> list[Path]:
-    return [parent for parent in directory.parents if parent != root and root in parent.parents]
+    def add(self, path: str, there: Callable[[Path], bool]) -> None:
+        """Bind the file at `path` under the root to the same path in the container."""
+        target = self._target(path)
+        if target is not None and there(self._root / target):
+            self._bind(target, f"/{path}")
 
+    def libraries(self, directory: str, driver_version: str) -> None:
+        """Every library of that version in a directory, under each name that it has there."""
+        # On merged-usr hosts /lib64 is /usr/lib64: the same library once.
+        if self._target(directory) != directory or not (self._root / directory).is_dir():
+            return
+        names = sorted(path.name for path in (self._root / directory).iterdir() if ".so" in path.name)
+        targets = {name: self._library(f"{directory}/{name}", driver_version) for name in names}
+        if targets.get("libcuda.so.1") and "libcuda.so" not in targets:
+            targets["libcuda.so"] = targets["libcuda.so.1"]  # what programs ask for that were not built against CUDA
+        for name, target in targets.items():
+            if target is not None:
+                self._bind(target, f"/{directory}/{name}")
+                self._bind(target, f"{LIBRARY_DIR}/{name}")
 
-def _add(found: dict[str, Mount], root: Path, host: Path, inside: Path) -> None:
-    container = "/" + str(inside.relative_to(root))
-    found[container] = Mount(host_path=str(host), container_path=container)
+    def _library(self, path: str, driver_version: str) -> str | None:
+        target = self._target(path)
+        ours = target is not None and target.endswith(f".so.{driver_version}") and (self._root / target).is_file()
+        return target if ours else None
+
+    def _target(self, path: str) -> str | None:
+        """Where `path` leads to, both relative to the root; None where it leads in circles."""
+        done: list[str] = []
+        left = [part for part in reversed(path.split("/")) if part]
+        for _ in range(_SYMLINKS_MAX):
+            while left:
+                part = left.pop()
+                if part == "..":
+                    done = done[:-1]
+                    continue
+                here = self._root.joinpath(*done, part)
+                if not here.is_symlink():
+                    done.append(part)
+                    continue
+                link = str(here.readlink())
+                if link.startswith("/"):
+                    done = []
+                left += [each for each in reversed(link.split("/")) if each not in {"", "."}]
+                break
+            else:
+                return "/".join(done)
+        return None
+
+    def _bind(self, target: str, inside: str) -> None:
+        self.found[inside] = Mount(host_path=str(self._host_root / target), container_path=inside)

@@ -54,6 +54,9 @@ class Metrics:
         self._unreadable = Counter(
             "fairlead_driver_checkpoint_unreadable", "Checkpoint files set aside as unreadable.", registry=self.registry
         )
+        self._mps_restarts = Counter(
+            "fairlead_driver_mps_restarts", "MPS daemons that died and were started again.", registry=self.registry
+        )
         for operation in OPERATIONS:
             self._inflight.labels(operation)
             self._seconds.labels(operation)
@@ -81,6 +84,9 @@ class Metrics:
 
     def wrote(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()
+
+    def mps_restarted(self) -> None:
+        self._mps_restarts.inc()
 
     def unreadable(self, count: int) -> None:
         self._unreadable.inc(count)

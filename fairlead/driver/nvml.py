@@ -15,15 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.driver import smi
+from fairlead.driver import mps_host, smi
 from fairlead.driver.backend import (
     Backend,
     BackendError,
+    ComputeMode,
     DeviceGone,
     DeviceNode,
     Gpu,
     Inventory,
     MigDevice,
+    MpsProgram,
     NvLink,
     Recovery,
     Telemetry,
@@ -80,6 +82,8 @@ _RECOVERY: dict[int, Recovery] = {
     6: "reset",
     7: "reboot",
 }
+# NVML_COMPUTEMODE_*; 1, exclusive to a thread, is gone since CUDA 8.
+_COMPUTE_MODES: dict[int, ComputeMode] = {0: "Default", 2: "Prohibited", 3: "ExclusiveProcess"}
 # CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
 _CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
 _LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib")
@@ -88,12 +92,20 @@ _LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux
 class NvmlBackend:
     """Backend over an NVML session that lasts as long as the process: opening one can take seconds."""
 
-    def __init__(self, nv: Any, *, kernel: Kernel | None = None, smi_runner: smi.Runner | None = None) -> None:
+    def __init__(
+        self,
+        nv: Any,
+        *,
+        kernel: Kernel | None = None,
+        smi_runner: smi.Runner | None = None,
+        mps: Callable[[], MpsProgram] | None = None,
+    ) -> None:
         """Raises BackendError when the library or the kernel driver is missing."""
         self._calls = Calls(nv)
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
         self._smi = smi_runner or smi.runner(Path("/"))
+        self._mps = mps or (lambda: mps_host.program(Path("/")))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         self._seen: dict[str, int] = {}  # minor by UUID of every GPU that ever answered
@@ -120,7 +132,7 @@ class NvmlBackend:
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
-        return cls(pynvml, smi_runner=smi.runner(driver_root))
+        return cls(pynvml, smi_runner=smi.runner(driver_root), mps=lambda: mps_host.program(driver_root))
 
     def close(self) -> None:
         with self._mutex:
@@ -248,6 +260,19 @@ class NvmlBackend:
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         self._find(gpu_uuid)
         smi.set_time_slice(self._smi, gpu_uuid, interval)
+
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        device, _minor = self._find(gpu_uuid)
+        mode = self._calls.ask("DeviceGetComputeMode", device)
+        return None if mode is None else _COMPUTE_MODES.get(int(mode))
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        device, _minor = self._find(gpu_uuid)
+        number = next(number for number, name in _COMPUTE_MODES.items() if name == mode)
+        self._calls.must("DeviceSetComputeMode", device, number)
+
+    def mps_program(self) -> MpsProgram:
+        return self._mps()
 
     def _find(self, gpu_uuid: str) -> tuple[Any, int]:
         """NVML's handle and the minor of a GPU. Raises DeviceGone."""

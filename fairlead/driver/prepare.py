@@ -4,12 +4,12 @@ Exists so that a kill at any point leaks nothing. What is about to change is on 
 can find out what the one before did. Talks to no apiserver and no kubelet; blocks, so it runs in threads.
 
     prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), time slices,
-               CDI file, record "prepared"
-    unprepare  record "unpreparing" (only where hardware changes), time slices, MIG devices, CDI file, record
+               compute modes and MPS daemon, metadata, CDI file, record "prepared"
+    unprepare  record "unpreparing" (only where hardware changes), MPS daemon and compute modes, time slices,
+               MIG devices, CDI file, metadata, record
 
 Keeps: two claims never hold what overlaps (admin access aside), finished or not; a claim prepared twice gets the same
-answer; a record goes last, so what is left can always be undone; GPUs are worked on one claim at a time, different GPUs
-at once. `at` is called with the name of each step passed: tests kill there.
+answer; GPUs are worked on one claim at a time, different GPUs at once. The steps themselves are steps.py's.
 """
 
 from __future__ import annotations
@@ -22,13 +22,17 @@ from typing import Any
 
 import msgspec
 
-from fairlead.driver import cdi, claims, effects, records
-from fairlead.driver.backend import Backend, BackendError, DeviceNode, Inventory, TimeSlice
+from fairlead.api import names
+from fairlead.driver import cdi, claims, effects, records, sharing
+from fairlead.driver.backend import Backend, BackendError, Inventory
 from fairlead.driver.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.libraries import Mount
 from fairlead.driver.locks import KeyedLocks
+from fairlead.driver.metadata import Metadata
+from fairlead.driver.mps import CONTAINER_PIPE, Daemons
 from fairlead.driver.records import ClaimRecord
+from fairlead.driver.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
 log = logging.getLogger(__name__)
@@ -72,6 +76,8 @@ class Preparer:
         inventory: Callable[[], Inventory],
         partitionable: Callable[[], frozenset[str]] = frozenset,
         unusable: Callable[[str], str | None] | None = None,
+        metadata: Metadata,
+        daemons: Daemons,
         mounts: Iterable[Mount] = (),
         at: Callable[[str], None] = _nothing,
     ) -> None:
@@ -83,8 +89,20 @@ class Preparer:
         self._inventory = inventory
         self._partitionable = partitionable
         self._unusable = unusable
+        self._metadata = metadata
+        self._daemons = daemons
         self._mounts = tuple(mounts)
-        self._at = at
+        self._steps = Steps(
+            backend=backend,
+            checkpoint=checkpoint,
+            store=store,
+            metadata=metadata,
+            daemons=daemons,
+            spec=self._spec,
+            note=self._note,
+            forget=self._forget,
+            at=at,
+        )
         self._claims = KeyedLocks()
         self._gpus = KeyedLocks()
         self._mutex = threading.Lock()
@@ -124,10 +142,11 @@ class Preparer:
                 continue
             try:
                 with self._gpus.hold(_locked(record)):
-                    self._undo(record)
+                    self._steps.undo(record)
                 undone.append(record.uid)
             except (BackendError, OSError) as error:
                 stuck.append((record.uid, str(error)))
+        self._clear_orphans()
         return Recovery(
             kept=tuple(record.uid for record in self.records() if record.state == "prepared"),
             undone=tuple(undone),
@@ -153,6 +172,16 @@ class Preparer:
             log.error("claim %s: %s", uid, _plainly(error))
         return record is not None
 
+    def _clear_orphans(self) -> None:
+        """Daemons and metadata of claims that nothing else tells of: records of an earlier boot, or lost ones."""
+        known = {record.uid for record in self.records()}
+        for uid in sorted({*self._daemons.uids(), *self._metadata.uids()} - known):
+            try:
+                self._daemons.stop(uid)
+                self._metadata.remove(uid)
+            except (BackendError, OSError) as error:
+                log.error("claim %s is not known, and what is left of it stays: %s", uid, error)
+
     # -- prepare -----------------------------------------------------------------------------------------------------
 
     def prepare(self, claim: ResourceClaim) -> ClaimRecord:
@@ -176,21 +205,25 @@ class Preparer:
                         log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
                 if existing is not None:
                     with self._gpus.hold(_locked(existing)):
-                        self._undo(existing)
+                        self._steps.undo(existing)
                 return self._prepare(claim)
             except BackendError as error:
                 raise PrepareError(f"{claims.describe(claim)}: {error}") from error
+            except StepError as error:
+                raise PrepareError(str(error)) from error
             except OSError as error:
                 raise PrepareError(f"{claims.describe(claim)}: {_plainly(error)}") from error
 
     def _prepare(self, claim: ResourceClaim) -> ClaimRecord:
+        inventory = self._inventory()
         planned = claims.plan(
             claim,
             driver=self._driver,
             pool=self._pool,
-            inventory=self._inventory(),
+            inventory=inventory,
             partitionable=self._partitionable(),
         )
+        planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
         for device in planned:
             if self._unusable is not None and (why := self._unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
@@ -203,87 +236,29 @@ class Preparer:
             name=claim.metadata.name,
             state="preparing",
             devices=planned,
+            mps=mps,
+            pod_claim=claim.metadata.annotations.get(names.POD_CLAIM_NAME),
         )
         if not planned:
             return msgspec.structs.replace(record, state="prepared")
         self._reserve(record)
         with self._gpus.hold(_locked(record)):
             try:
-                return self._carry_out(record)
+                return self._steps.carry_out(record)
             except Exception:
                 # What was done so far is in the record that is noted; a step that failed may have left less than it
                 # says, never more. An undo that fails too leaves the record: the next call, or start, tries again.
                 self._undo_if_possible(self.record(record.uid) or record)
                 raise
 
-    def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        self._at("reserved")
-        if not any(effects.own(device) or device.time_slice for device in record.devices):
-            # No hardware changes: this intent only has to outlive the process, so it need not wait for the disk.
-            self._checkpoint.write(record, durable=False)
-            self._at("intent written")
-        for index, device in enumerate(record.devices):
-            if effects.own(device):
-                record = self._create(record, index)
-            if device.time_slice is not None:
-                record = self._slice(record, index, device.time_slice)
-        self._store.write(record.uid, self._spec(record))
-        self._at("CDI written")
-        record = msgspec.structs.replace(record, state="prepared")
-        self._checkpoint.write(record)
-        self._note(record)
-        self._at("prepared")
-        return record
-
-    def _create(self, record: ClaimRecord, index: int) -> ClaimRecord:
-        """Bring one MIG device into being; the intent is on disk before, its identity after."""
-        device = record.devices[index]
-        assert device.mig is not None
-        if effects.there(self._backend, device) is not None:
-            raise PrepareError(
-                f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
-                "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
-            )
-        record = effects.changed(record, index, made="creating")
-        self._checkpoint.write(record)
-        self._note(record)
-        self._at(f"create {index} intended")
-        try:
-            made = self._backend.create_mig(device.gpu_uuid, device.mig.profile_id, device.mig.start)
-        except BackendError as error:
-            if not error.left_behind:
-                # Nothing is there, and an undo must not take away what someone else put there meanwhile.
-                self._note(effects.changed(record, index, made="planned"))
-            raise
-        self._at(f"create {index} done")
-        record = effects.changed(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
-        self._note(record)
-        # The intent above suffices to undo it; the identity is durable with the claim.
-        self._checkpoint.write(record, durable=False)
-        self._at(f"create {index} recorded")
-        return record
-
-    def _slice(self, record: ClaimRecord, index: int, interval: TimeSlice) -> ClaimRecord:
-        """Set a GPU's time slice; the intent is on disk before."""
-        before = record
-        record = effects.sliced(record, index)
-        self._checkpoint.write(record)
-        self._note(record)
-        self._at(f"time slice {index} intended")
-        try:
-            self._backend.set_time_slice(record.devices[index].gpu_uuid, interval)
-        except BackendError:
-            self._note(before)  # nothing was set, and nothing has to be set back
-            raise
-        self._at(f"time slice {index} set")
-        return record
-
     def _again(self, record: ClaimRecord) -> ClaimRecord:
         """A finished claim asked for once more, after a restart of kubelet, of us, or of the pod's sandbox."""
         if not self._store.exists(record.uid):
             log.warning("%s: its CDI file is gone; writing it again", record)
             with self._gpus.hold(_locked(record)):
-                self._store.write(record.uid, self._spec(record))
+                self._steps.present(record)
+        if self._unserved(record):
+            self._revive(record)
         return record
 
     def _reserve(self, record: ClaimRecord) -> None:
@@ -315,59 +290,68 @@ class Preparer:
                     self._store.remove(uid)
                     return False
                 with self._gpus.hold(_locked(record)):
-                    self._undo(record)
+                    self._steps.undo(record)
                 return True
             except BackendError as error:
                 raise PrepareError(f"{record}: {error}") from error
             except OSError as error:
                 raise PrepareError(f"ResourceClaim {uid}: {_plainly(error)}") from error
 
-    def _undo(self, record: ClaimRecord) -> None:
-        """Back to nothing, from any state. Raises BackendError or OSError; then the record says what is left."""
-        if any(device.sliced or effects.may_exist(device) for device in record.devices):
-            if record.state == "prepared":
-                record = msgspec.structs.replace(record, state="unpreparing")
-                self._checkpoint.write(record)
-                self._note(record)
-                self._at("unprepare intended")
-            for index, device in reversed(list(enumerate(record.devices))):
-                if device.sliced:
-                    effects.reset_time_slice(self._backend, record, device)
-                    self._at(f"time slice {index} reset")
-                if effects.may_exist(device):
-                    effects.destroy(self._backend, record, device)
-                    record = effects.changed(record, index, made="planned")
-                    self._note(record)
-                    self._at(f"destroyed {index}")
-        # The CDI file goes before the record, whose spare copy it holds.
-        self._store.remove(record.uid)
-        self._at("CDI removed")
-        self._checkpoint.remove(record.uid)
-        self._at("record removed")
-        with self._mutex:
-            self._records.pop(record.uid, None)
-
     def _undo_if_possible(self, record: ClaimRecord) -> None:
         try:
-            self._undo(record)
+            self._steps.undo(record)
         except (BackendError, OSError) as error:
             log.error("%s: could not be undone (%s); its devices stay held until that works", record, error)
+
+    # -- MPS ---------------------------------------------------------------------------------------------------------
+
+    def unserved(self) -> tuple[ClaimRecord, ...]:
+        """Prepared claims whose MPS daemon is dead."""
+        return tuple(record for record in self.records() if record.state == "prepared" and self._unserved(record))
+
+    def revive(self, uid: str) -> bool:
+        """Start the claim's MPS daemon again; False when there is no need any more. Raises PrepareError."""
+        with self._claims.hold([uid]):
+            record = self.record(uid)
+            if record is None or record.state != "prepared" or not self._unserved(record):
+                return False
+            try:
+                self._revive(record)
+            except BackendError as error:
+                raise PrepareError(f"{record}: {error}") from error
+            except OSError as error:
+                raise PrepareError(f"{record}: {_plainly(error)}") from error
+            return True
+
+    def _unserved(self, record: ClaimRecord) -> bool:
+        return record.mps is not None and not self._daemons.alive(record.uid)
+
+    def _revive(self, record: ClaimRecord) -> None:
+        with self._gpus.hold(_locked(record)):
+            for uuid in effects.modes(record):  # somebody may have set it back, now that nothing ran
+                self._backend.set_compute_mode(uuid, "ExclusiveProcess")
+            effects.start_mps(self._daemons, record)
 
     # -- shared ------------------------------------------------------------------------------------------------------
 
     def _spec(self, record: ClaimRecord) -> dict[str, Any]:
-        nodes: dict[str, tuple[DeviceNode, ...]] = {}
-        uuids: dict[str, str] = {}
+        parts: dict[str, cdi.Part] = {}
         for device in record.devices:
-            mig = device.mig
-            ids = None if mig is None or mig.gi_id is None or mig.ci_id is None else (mig.gi_id, mig.ci_id)
-            nodes[device.device] = self._backend.device_nodes(device.minor, ids)
-            uuids[device.device] = mig.uuid if mig and mig.uuid else device.gpu_uuid
+            ids = None
+            if device.mig is not None and device.mig.gi_id is not None and device.mig.ci_id is not None:
+                ids = device.mig.gi_id, device.mig.ci_id
+            before = parts.get(device.cdi_name, cdi.Part())
+            mounts = (*before.mounts, *self._metadata.mounts(record, device))
+            env: tuple[str, ...] = ()
+            if record.mps is not None and device.device in record.mps.devices:
+                env = (f"CUDA_MPS_PIPE_DIRECTORY={CONTAINER_PIPE}",)
+                mounts += self._daemons.mounts(record.uid)
+            nodes = self._backend.device_nodes(device.minor, ids)
+            parts[device.cdi_name] = cdi.Part(uuid=device.uuid, nodes=nodes, env=env, mounts=mounts)
         return cdi.build(
             msgspec.structs.replace(record, state="prepared"),
             boot_id=self._checkpoint.boot_id,
-            nodes=nodes,
-            uuids=uuids,
+            parts=parts,
             control=self._backend.control_nodes(),
             mounts=self._mounts,
         )
@@ -375,6 +359,10 @@ class Preparer:
     def _note(self, record: ClaimRecord) -> None:
         with self._mutex:
             self._records[record.uid] = record
+
+    def _forget(self, uid: str) -> None:
+        with self._mutex:
+            self._records.pop(uid, None)
 
 
 def _locked(record: ClaimRecord) -> set[str]:

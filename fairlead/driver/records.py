@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from fairlead.driver.backend import TimeSlice
+from fairlead.driver.backend import ComputeMode, TimeSlice
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -60,6 +60,11 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
         return self.request.partition("/")[0]
 
     @property
+    def uuid(self) -> str:
+        """Of what the container gets: the MIG device as far as it is there, the GPU else."""
+        return self.mig.uuid if self.mig and self.mig.uuid else self.gpu_uuid
+
+    @property
     def cdi_name(self) -> str:
         """The device's name, and the share's: two shares of one device may be in one claim."""
         return f"{self.device}-{self.share_id}" if self.share_id else self.device
@@ -70,14 +75,34 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
         return self.request, self.pool, self.device, self.share_id, self.admin
 
 
+class MpsRecord(_Record, frozen=True, kw_only=True):
+    """The MPS daemon that serves `devices` (by name) of the claim, with what a client may use.
+
+    `modes` holds what the compute mode was of each GPU (by UUID) that the daemon has for itself, and `begun` is set, from
+    before anything is changed.
+    """
+
+    devices: tuple[str, ...]
+    active_thread_percentage: int | None = None
+    memory_mib: dict[str, int] = {}
+    multi_user: bool = False
+    begun: bool = False
+    modes: dict[str, ComputeMode] = {}
+
+
 class ClaimRecord(_Record, frozen=True, kw_only=True):
-    """One claim. "preparing" and "unpreparing": somebody was at it; nobody was told that it is done."""
+    """One claim. "preparing" and "unpreparing": somebody was at it; nobody was told that it is done.
+
+    `pod_claim` is what the pod calls the claim, where a template made it.
+    """
 
     uid: str
     namespace: str
     name: str
     state: Literal["preparing", "prepared", "unpreparing"]
     devices: tuple[DeviceRecord, ...] = ()
+    mps: MpsRecord | None = None
+    pod_claim: str | None = None
 
     def __str__(self) -> str:
         return f"ResourceClaim {self.namespace}/{self.name} ({self.uid})"

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.driver import faultfile, geometry, profile
+from fairlead.driver import faultfile, geometry, mps_standin, profile
 from fairlead.driver.backend import (
     BackendError,
+    ComputeMode,
     DeviceGone,
     DeviceNode,
     Gpu,
@@ -26,6 +28,7 @@ from fairlead.driver.backend import (
     Inventory,
     MigDevice,
     MigProfile,
+    MpsProgram,
     PlacementTaken,
     Recovery,
     Telemetry,
@@ -87,6 +90,7 @@ class SimulatedBackend:
         self._lock = threading.Lock()
         self._made = 0
         self.time_slices: dict[int, TimeSlice] = {}
+        self.compute_modes: dict[int, ComputeMode] = {}
         self._gpus: dict[str, Gpu] = {}
         self._instances: dict[str, list[_Instance]] = {}
         for gpu, placed in profile.gpus(node_profile, node=node):
@@ -166,6 +170,22 @@ class SimulatedBackend:
             self.time_slices[gpu.minor] = interval
             self._persist()
 
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        gpu = self._reach("compute_mode", gpu_uuid)
+        with self._lock:
+            return self.compute_modes.get(gpu.minor, "Default")
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        gpu = self._reach("set_compute_mode", gpu_uuid)
+        with self._lock:
+            self.compute_modes[gpu.minor] = mode
+            self._persist()
+
+    def mps_program(self) -> MpsProgram:
+        """A stand-in: a real process that takes the same commands."""
+        program = (sys.executable, "-I", "-S", mps_standin.__file__)
+        return MpsProgram(daemon=(*program, "-f"), control=program)
+
     def watch(self) -> tuple[Watched, ...]:
         self._read_faults()
         return tuple(self._watch(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
@@ -243,6 +263,7 @@ class SimulatedBackend:
         state = {
             "made": self._made,
             "time_slices": self.time_slices,
+            "compute_modes": self.compute_modes,
             "instances": {gpu: [dataclasses.asdict(i) for i in held] for gpu, held in self._instances.items()},
         }
         temporary = self._state_file.with_name(self._state_file.name + ".tmp")
@@ -258,10 +279,12 @@ class SimulatedBackend:
             held = {gpu: [_Instance(**instance) for instance in found] for gpu, found in state["instances"].items()}
             made = int(state["made"])
             time_slices = {int(minor): interval for minor, interval in state.get("time_slices", {}).items()}
+            compute_modes = {int(minor): mode for minor, mode in state.get("compute_modes", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return
         if held.keys() == self._instances.keys():
-            self._instances, self._made, self.time_slices = held, made, time_slices
+            self._instances, self._made = held, made
+            self.time_slices, self.compute_modes = time_slices, compute_modes
 
 
 def _node(path: str) -> DeviceNode:

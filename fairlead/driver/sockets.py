@@ -43,6 +43,14 @@ class Places:
         return self.data / "faults.json"
 
     @property
+    def metadata(self) -> Path:
+        return self.data / "dra-device-metadata"
+
+    @property
+    def mps(self) -> Path:
+        return self.data / "mps"
+
+    @property
     def lifetime_lock(self) -> Path:
         return self.data / "plugin.lock"
 

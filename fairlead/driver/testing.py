@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from fairlead.api import names
 from fairlead.driver import cdi, protocol
 from fairlead.driver.backend import Backend
 from fairlead.driver.checkpoint import Checkpoint
+from fairlead.driver.metadata import Metadata
+from fairlead.driver.mps import Daemons
 from fairlead.driver.prepare import Preparer
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
@@ -71,14 +73,22 @@ def time_slicing(interval: str) -> dict[str, Any]:
     return gpu_config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}})
 
 
+def mps(kind: str = "GpuConfig", **limits: object) -> dict[str, Any]:
+    return gpu_config(kind, sharing={"strategy": "MPS", **({"mpsConfig": limits} if limits else {})})
+
+
 @dataclasses.dataclass
 class Node:
-    """Directories and hardware that outlive a driver process; `start` is a new process on them."""
+    """Directories and hardware that outlive a driver process; `start` is a new process on them.
+
+    `passed` is told each step of prepare and unprepare.
+    """
 
     path: Path
     backend: Backend
     dynamic: bool = False
     boot_id: str = "boot-1"
+    passed: Callable[[str], None] | None = None
     _kill_at: str | None = None
     steps: list[str] = dataclasses.field(default_factory=list)
 
@@ -99,8 +109,14 @@ class Node:
             store=self.store,
             inventory=self.backend.inventory,
             partitionable=lambda: cuttable,
+            metadata=Metadata(self.path / "metadata", enabled=True, published=dict),
+            daemons=self.daemons,
             at=self._passed,
         )
+
+    @property
+    def daemons(self) -> Daemons:
+        return Daemons(self.path / "mps", self.backend.mps_program)
 
     @property
     def store(self) -> cdi.Store:
@@ -108,6 +124,8 @@ class Node:
 
     def _passed(self, step: str) -> None:
         self.steps.append(step)
+        if self.passed is not None:
+            self.passed(step)
         if step == self._kill_at:
             raise Killed(step)
 
@@ -124,8 +142,9 @@ class Node:
         raise AssertionError(f"never passed {step!r}, but {self.steps}")
 
     def leftovers(self) -> dict[str, list[str]]:
-        """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand."""
+        """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand, daemons."""
         slices = getattr(self.backend, "time_slices", {})
+        modes = getattr(self.backend, "compute_modes", {})
         found = {
             "claims": sorted(path.name for path in (self.path / "claims").glob("*")),
             "cdi": sorted(path.name for path in (self.path / "cdi").glob("*")),
@@ -137,6 +156,11 @@ class Node:
         }
         if set_ := sorted(f"gpu-{minor}: {interval}" for minor, interval in slices.items() if interval != "Default"):
             found["time slices"] = set_
+        if changed := sorted(f"gpu-{minor}: {mode}" for minor, mode in modes.items() if mode != "Default"):
+            found["compute modes"] = changed
+        for what in ("mps", "metadata"):
+            if there := sorted(path.name for path in (self.path / what).glob("*")):
+                found[what] = there
         return found
 
 

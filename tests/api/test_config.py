@@ -41,6 +41,14 @@ REFUSED: list[tuple[Any, str]] = [
         {
             "apiVersion": V,
             "kind": "GpuConfig",
+            "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": "512Ki"}},
+        },
+        "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: '512Ki' is less than MPS counts in: write at least 1Mi",
+    ),
+    (
+        {
+            "apiVersion": V,
+            "kind": "GpuConfig",
             "sharing": {"strategy": "MPS", "mpsConfig": {"defaultPerDevicePinnedMemoryLimit": {"first": "1Gi"}}},
         },
         "'first' names no device",
@@ -84,3 +92,23 @@ def test_a_checkpoint_of_a_newer_version_is_read() -> None:
     with pytest.raises(ManifestError):
         decode(parameters, subject="x")
     assert isinstance(decode(parameters, subject="x", strict=False), MigDeviceConfig)
+
+
+@pytest.mark.parametrize("limit", ["1Mi", 1048576, "1048576", "2M", "0.5Gi", "1.1e6", "1E", "1048576000m", "1Ei"])
+def test_a_memory_limit_of_a_mebibyte_or_more_is_accepted_in_every_notation(limit: str | int) -> None:
+    sharing = {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}
+    decode({"apiVersion": V, "kind": "GpuConfig", "sharing": sharing}, subject="c")
+
+
+@pytest.mark.parametrize("limit", ["1e99999999999999999999", "9e999999999999999999"])
+def test_an_absurd_one_is_refused_too(limit: str) -> None:
+    sharing = {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}
+    with pytest.raises(ManifestError, match="is no size of a memory"):
+        decode({"apiVersion": V, "kind": "GpuConfig", "sharing": sharing}, subject="c")
+
+
+@pytest.mark.parametrize("limit", [0, "1048575", "1M", "1023Ki", "1e6", "1048575999m"])
+def test_a_smaller_one_is_not(limit: str | int) -> None:
+    sharing = {"strategy": "MPS", "mpsConfig": {"defaultPinnedDeviceMemoryLimit": limit}}
+    with pytest.raises(ManifestError, match="write at least 1Mi"):
+        decode({"apiVersion": V, "kind": "GpuConfig", "sharing": sharing}, subject="c")

@@ -156,8 +156,7 @@ def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up() -> None:
     spec = cdi.build(
         record,
         boot_id="b",
-        nodes={"gpu-0": [DeviceNode(path="/dev/nvidia0")]},
-        uuids={"gpu-0": "GPU-0"},
+        parts={"gpu-0": cdi.Part(uuid="GPU-0", nodes=(DeviceNode(path="/dev/nvidia0"),))},
         mounts=[Mount(host_path="/run/nvidia/driver/usr/bin/nvidia-smi", container_path="/usr/bin/nvidia-smi")],
     )
     jsonschema.validate(spec, SCHEMA)
@@ -194,20 +193,39 @@ class TestLibraries:
     def test_libraries_come_under_every_name_that_programs_load(self, tmp_path: Path) -> None:
         found = libraries.find(self.root(tmp_path), self.VERSION)
         inside = [mount.container_path for mount in found]
-        directory = "/usr/lib/x86_64-linux-gnu"
+        directory, common = "/usr/lib/x86_64-linux-gnu", "/usr/local/nvidia/lib64"
+        names = ("libcuda.so", "libcuda.so.1", f"libcuda.so.{self.VERSION}", "libnvidia-ml.so.1")
         assert inside == sorted(
             [
-                f"{directory}/libcuda.so",
-                f"{directory}/libcuda.so.1",
-                f"{directory}/libcuda.so.{self.VERSION}",
-                f"{directory}/libnvidia-ml.so.1",
+                *(f"{where}/{name}" for where in (directory, common) for name in names),
                 f"{directory}/libnvidia-ml.so.{self.VERSION}",
+                f"{common}/libnvidia-ml.so.{self.VERSION}",
                 "/usr/bin/nvidia-smi",
                 f"/lib/firmware/nvidia/{self.VERSION}/gsp_ga10x.bin",
             ]
         )
         by_path = {mount.container_path: mount.host_path for mount in found}
         assert by_path[f"{directory}/libcuda.so.1"] == str(tmp_path / f"{directory[1:]}/libcuda.so.{self.VERSION}")
+
+    def test_a_root_that_the_host_sees_elsewhere_is_named_as_the_host_sees_it(self, tmp_path: Path) -> None:
+        found = libraries.find(self.root(tmp_path), self.VERSION, host_root=Path("/run/nvidia/driver"))
+        assert found
+        assert all(mount.host_path.startswith("/run/nvidia/driver/") for mount in found)
+        assert {mount.container_path for mount in found} == {
+            mount.container_path for mount in libraries.find(tmp_path, self.VERSION)
+        }
+
+    def test_symlinks_are_read_within_the_root_and_never_lead_out_of_it(self, tmp_path: Path) -> None:
+        root = self.root(tmp_path / "root")
+        directory = root / "usr/lib/x86_64-linux-gnu"
+        (directory / "libcuda.so.1").unlink()
+        (directory / "libcuda.so.1").symlink_to(f"/usr/lib/x86_64-linux-gnu/libcuda.so.{self.VERSION}")
+        (directory / "libnvidia-out.so.1").symlink_to(f"../../../../outside.so.{self.VERSION}")
+        (tmp_path / f"outside.so.{self.VERSION}").write_bytes(b"")
+        (directory / "libloop.so.1").symlink_to("libloop.so.1")
+        found = {mount.container_path: mount.host_path for mount in libraries.find(root, self.VERSION)}
+        assert found["/usr/lib/x86_64-linux-gnu/libcuda.so.1"] == f"{directory}/libcuda.so.{self.VERSION}"
+        assert not [path for path in found if "out" in path or "loop" in path]
 
     def test_a_host_without_the_driver_gives_nothing(self, tmp_path: Path) -> None:
         assert libraries.find(tmp_path, self.VERSION) == ()

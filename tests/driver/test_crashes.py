@@ -12,18 +12,25 @@ import pytest
 
 from fairlead.driver import profile
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim, time_slicing
+from fairlead.driver.testing import Node, claim, mps, time_slicing
 from fairlead.kube.resource import ResourceClaim
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = ("gpu-0", "gpu-3")
 MIGS = ("gpu-0-mig-3g40gb-9-4", "gpu-1", "gpu-2-mig-1g10gb-19-0")
 SLICED = ("gpu-4", "gpu-5-mig-1g10gb-19-0")
+SHARED = ("gpu-6", "gpu-7")
+SHARED_MIG = ("gpu-6-mig-1g10gb-19-0",)
 
 
 def wanted(uid: str, devices: tuple[str, ...]) -> ResourceClaim:
-    """A claim for these devices; those of SLICED also set a time slice on their whole GPU."""
-    return claim(uid, *devices, config=[time_slicing("Long")] if devices is SLICED else ())
+    """A claim for these devices; those of SLICED also set a time slice on their whole GPU, SHARED have an MPS daemon."""
+    config = {
+        SLICED: [time_slicing("Long")],
+        SHARED: [mps(defaultActiveThreadPercentage=40)],
+        SHARED_MIG: [mps("MigDeviceConfig")],
+    }
+    return claim(uid, *devices, config=config.get(devices, ()))
 
 
 def new_node(path: Path) -> Node:
@@ -45,7 +52,13 @@ def steps(devices: tuple[str, ...], verb: str) -> list[str]:
 
 CASES = [
     pytest.param(devices, verb, step, id=f"{name}-{verb}-{step.replace(' ', '_')}")
-    for name, devices in (("whole", WHOLE), ("mig", MIGS), ("sliced", SLICED))
+    for name, devices in (
+        ("whole", WHOLE),
+        ("mig", MIGS),
+        ("sliced", SLICED),
+        ("shared", SHARED),
+        ("shared-mig", SHARED_MIG),
+    )
     for verb in ("prepare", "unprepare")
     for step in steps(devices, verb)
 ]
@@ -77,7 +90,14 @@ def test_every_kind_of_step_is_among_those_killed_at() -> None:
         "time slice 0 intended",
         "time slice 0 set",
         "time slice 0 reset",
+        "MPS intended",
+        "compute mode 1 set",
+        "MPS started",
+        "MPS stopped",
+        "compute mode 1 reset",
+        "metadata written",
         "CDI removed",
+        "metadata removed",
         "record removed",
     } <= covered
 
@@ -108,7 +128,7 @@ def test_without_a_retry_a_second_claim_gets_the_devices_once_nobody_was_told_of
     if kept:
         # Finished as far as the disk knows: kubelet will come for it. Nothing else may have its devices.
         assert kept == ("u1",)
-        assert step in {"prepared", "CDI removed"}
+        assert step in {"prepared", "CDI removed", "metadata removed"}
         driver.unprepare("u1")
     driver.prepare(wanted("u2", devices))
     driver.unprepare("u2")
@@ -121,7 +141,7 @@ def test_a_second_crash_while_recovering_changes_nothing(
 ) -> None:
     node = new_node(tmp_path)
     crash(node, devices, verb, step)
-    for again in ("time slice 0 reset", "destroyed 0", "CDI removed"):
+    for again in ("MPS stopped", "compute mode 0 reset", "time slice 0 reset", "destroyed 0", "CDI removed"):
         node.steps.clear()
         try:
             with node.killed_at(again):

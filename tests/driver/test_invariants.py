@@ -50,8 +50,9 @@ class Story:
         self.driver = self.start()
 
     def start(self) -> Preparer:
+        self.node.passed = None  # starting is not interrupted
         driver = self.node.start()
-        driver._at = self.passed
+        self.node.passed = self.passed
         return driver
 
     def passed(self, step: str) -> None:

@@ -1,0 +1,333 @@
+"""MPS: a claim's daemon is a real process that has the claim's limits, lives as long as the claim, and leaves nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.driver import mps_host, mps_launch
+from fairlead.driver.backend import BackendError
+from fairlead.driver.claims import ClaimError
+from fairlead.driver.mps import Daemons, Limits
+from fairlead.driver.mps_watch import MpsWatch
+from fairlead.driver.prepare import PrepareError
+from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.testing import Node, claim, mps
+from fairlead.driver.threads import Threads
+from fairlead.driver.turns import Turns
+
+EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
+PERCENTAGE = "get_default_active_thread_percentage"
+
+
+def kill_daemon(node: Node, uid: str) -> int:
+    """As the kernel's memory killer would; returns when the daemon is gone."""
+    pid = int((node.path / "mps" / uid / "pid").read_text().split()[0])
+    os.kill(pid, signal.SIGKILL)
+    assert node.daemons._wait(lambda: not node.daemons._locked(uid), 10)
+    return pid
+
+
+def edits(node: Node, uid: str) -> dict[str, Any]:
+    spec = json.loads(node.store.path(uid).read_bytes())
+    return {device["name"]: device["containerEdits"] for device in spec["devices"]}
+
+
+class TestClaim:
+    def test_its_daemon_has_its_limits_and_its_gpus_for_itself_and_ends_with_it(
+        self, node: Node, hgx: SimulatedBackend
+    ) -> None:
+        driver = node.start()
+        config = mps(
+            defaultActiveThreadPercentage=50,
+            defaultPinnedDeviceMemoryLimit="10Gi",
+            defaultPerDevicePinnedMemoryLimit={"1": "512Mi"},
+        )
+        record = driver.prepare(claim("u1", "gpu-0", "gpu-3", config=[config]))
+        first, second = (device.gpu_uuid for device in record.devices)
+        limits = [f"get_default_device_pinned_mem_limit {uuid}" for uuid in (first, second)]
+        assert node.daemons.ask("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
+        assert hgx.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
+        assert driver.unprepare("u1") is True
+        assert node.leftovers() == EMPTY
+
+    def test_its_containers_reach_the_daemon_and_those_of_other_requests_do_not(self, node: Node) -> None:
+        config = mps() | {"requests": ["shared"]}
+        shared, own = {"device": "gpu-0", "request": "shared"}, {"device": "gpu-1", "request": "own"}
+        driver = node.start()
+        driver.prepare(claim("u1", shared, own, config=[config]))
+        found = edits(node, "u1")
+        assert "CUDA_MPS_PIPE_DIRECTORY=/tmp/nvidia-mps" in found["u1-gpu-0"]["env"]
+        mounts = {mount["containerPath"]: mount for mount in found["u1-gpu-0"]["mounts"]}
+        assert Path(mounts["/tmp/nvidia-mps"]["hostPath"], "control").is_socket()
+        assert Path(mounts["/dev/shm"]["hostPath"]).stat().st_mode & 0o7777 == 0o1777
+        assert {mounts[path]["options"][0] for path in ("/tmp/nvidia-mps", "/dev/shm")} == {"rw"}
+        assert not any("MPS" in entry for entry in found["u1-gpu-1"]["env"])
+        assert "/tmp/nvidia-mps" not in {mount["containerPath"] for mount in found["u1-gpu-1"]["mounts"]}
+        driver.unprepare("u1")
+
+    def test_a_mig_device_made_for_it_is_served_by_its_uuid_and_keeps_its_gpus_compute_mode(
+        self, node: Node, hgx: SimulatedBackend
+    ) -> None:
+        driver = node.start()
+        config = mps("MigDeviceConfig", defaultPerDevicePinnedMemoryLimit={"0": "4Gi"})
+        record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4", config=[config]))
+        assert record.devices[0].mig is not None
+        asked = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
+        assert node.daemons.ask("u1", [asked]) == "4096M"
+        assert hgx.compute_modes == {}
+        driver.unprepare("u1")
+        assert node.leftovers() == EMPTY
+
+    def test_a_compute_mode_that_an_administrator_set_comes_back(self, node: Node, hgx: SimulatedBackend) -> None:
+        hgx.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", "gpu-1", config=[mps()]))
+        driver.unprepare("u1")
+        assert hgx.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
+
+    def test_two_claims_have_two_daemons(self, node: Node) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=10)]))
+        driver.prepare(claim("u2", "gpu-1", config=[mps(defaultActiveThreadPercentage=20)]))
+        assert [node.daemons.ask(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
+        driver.unprepare("u1")
+        assert node.daemons.alive("u2")
+        driver.unprepare("u2")
+
+    def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        hgx.faults.lost.add(0)
+        assert driver.unprepare("u1") is True
+        assert not node.daemons.uids()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("devices", "config", "words"),
+        [
+            ([{"device": "gpu-0", "shareID": "a"}], mps(), "would change gpu-0 for the other claims"),
+            ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only looks on"),
+            (
+                ["gpu-0"],
+                mps(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"}),
+                r"mpsConfig\.defaultPerDevicePinnedMemoryLimit: '1' is none of the claim's 1 devices",
+            ),
+            (
+                ["gpu-0"],
+                mps(defaultPerDevicePinnedMemoryLimit={"GPU-other": "1Gi"}),
+                "'GPU-other' is none of the claim's",
+            ),
+            (
+                ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-1g10gb-19-1"],
+                mps("MigDeviceConfig"),
+                "make a claim of each MIG device",
+            ),
+        ],
+    )
+    def test_what_mps_cannot_do_is_refused_and_leaves_nothing(
+        self, node: Node, devices: list[str | dict[str, Any]], config: dict[str, Any], words: str
+    ) -> None:
+        with pytest.raises(ClaimError, match=words):
+            node.start().prepare(claim("u1", *devices, config=[config]))
+        assert node.leftovers() == EMPTY
+
+    def test_two_requests_with_different_limits_are_refused_with_both_fields(self, node: Node) -> None:
+        configs = [mps() | {"requests": ["a"]}, mps(multiUser=True) | {"requests": ["b"]}]
+        devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
+        with pytest.raises(
+            ClaimError, match=r"config\[1\].*differs from that at status\.allocation\.devices\.config\[0\]"
+        ):
+            node.start().prepare(claim("u1", *devices, config=configs))
+
+    def test_several_users_need_a_gpu_that_can_serve_them(self, node: Node, hgx: SimulatedBackend) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps(multiUser=True)]))
+        driver.unprepare("u1")
+        old = dataclasses.replace(hgx.inventory().gpus[0], cuda_compute_capability="6.1")
+        driver._inventory = lambda: dataclasses.replace(hgx.inventory(), gpus=(old,))
+        with pytest.raises(ClaimError, match=r"multiUser: gpu-0 has compute capability 6\.1, and needs 7\.0"):
+            driver.prepare(claim("u1", "gpu-0", config=[mps(multiUser=True)]))
+
+    def test_a_host_without_mps_changes_nothing(
+        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_host.program(node.path / "nowhere"))
+        driver = node.start()
+        with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
+            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        assert hgx.compute_modes == {}
+        assert node.leftovers() == EMPTY
+
+
+class TestHost:
+    def root(self, path: Path) -> Path:
+        (path / "usr/bin").mkdir(parents=True)
+        for name in ("nvidia-cuda-mps-control", "nvidia-cuda-mps-server"):
+            (path / "usr/bin" / name).write_bytes(b"\x7fELF")
+        return path
+
+    def test_the_programs_are_those_of_the_drivers_root(self, tmp_path: Path) -> None:
+        root = self.root(tmp_path)
+        (tmp_path / "proc/self/ns").mkdir(parents=True)
+        (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+        program = mps_host.program(root, proc=tmp_path / "proc")
+        assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
+        assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
+        assert program.private_shm
+
+    def test_a_driver_that_does_not_see_the_hosts_processes_is_refused_with_the_way_out(self, tmp_path: Path) -> None:
+        (tmp_path / "proc/self/ns").mkdir(parents=True)
+        (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
+        with pytest.raises(BackendError, match="set hostPID: true") as raised:
+            mps_host.program(self.root(tmp_path), proc=tmp_path / "proc")
+        assert raised.value.permanent
+
+
+class TestRestarts:
+    def test_a_driver_that_comes_back_adopts_the_daemon(self, node: Node) -> None:
+        node.start().prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
+        before = (node.path / "mps/u1/pid").read_text()
+        driver = node.start()
+        assert driver.unserved() == ()
+        driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
+        assert (node.path / "mps/u1/pid").read_text() == before
+        driver.unprepare("u1")
+        assert node.leftovers() == EMPTY
+
+    def test_a_daemon_that_died_is_started_again_with_its_limits_when_kubelet_asks(self, node: Node) -> None:
+        driver = node.start()
+        wanted = claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)])
+        driver.prepare(wanted)
+        kill_daemon(node, "u1")
+        driver.prepare(wanted)
+        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        driver.unprepare("u1")
+
+    def test_a_daemon_without_a_claim_is_ended_at_the_start(self, node: Node) -> None:
+        node.daemons.start("lost", ["GPU-0"], Limits())
+        node.start()
+        assert not node.daemons.uids()
+
+    def test_a_reboot_leaves_no_directory(self, node: Node) -> None:
+        node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
+        kill_daemon(node, "u1")
+        node.store.remove("u1")
+        node.boot_id = "boot-2"
+        node.start()
+        assert not node.daemons.uids()
+
+
+class TestWatch:
+    async def test_a_daemon_that_died_is_started_again_with_its_limits(self, node: Node, tmp_path: Path) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
+        threads, restarts = Threads(), []
+        turns = Turns(tmp_path / "turn", changed=_nothing)
+        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: restarts.append(1))
+        await watch.look()
+        assert not restarts
+        kill_daemon(node, "u1")
+        await watch.look()
+        assert restarts == [1]
+        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        driver.unprepare("u1")
+        threads.close()
+
+    async def test_one_that_cannot_be_started_makes_its_devices_unwell_until_it_can(
+        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        threads = Threads()
+        turns = Turns(tmp_path / "turn", changed=_nothing)
+        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: None)
+        kill_daemon(node, "u1")
+
+        def broken(operation: str, minor: int) -> None:
+            raise BackendError("the GPU wants a reset")
+
+        hgx.faults.before = broken
+        await watch.look()
+        assert watch.ailing == {"gpu-0": "no MPS daemon: ResourceClaim ml/claim-u1 (u1): the GPU wants a reset"}
+        hgx.faults.before = None
+        await watch.look()
+        assert watch.ailing == {}
+        driver.unprepare("u1")
+        threads.close()
+
+
+async def _nothing() -> None:
+    pass
+
+
+class TestDaemons:
+    def test_one_that_does_not_listen_is_refused_with_what_it_said(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        broken = dataclasses.replace(
+            hgx.mps_program(), daemon=(sys.executable, "-I", "-c", "raise SystemExit('no CUDA')")
+        )
+        daemons = Daemons(tmp_path / "mps", lambda: broken)
+        with pytest.raises(BackendError, match="did not start: no CUDA"):
+            daemons.start("u1", ["GPU-0"], Limits())
+        assert daemons.uids() == []
+
+    def test_a_program_that_is_not_there_is_refused_by_its_name(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        missing = dataclasses.replace(hgx.mps_program(), daemon=("/nowhere/mps",))
+        with pytest.raises(
+            BackendError, match=r"did not start: .*No such file.*/nowhere/mps|did not start: .*No such file"
+        ):
+            Daemons(tmp_path / "mps", lambda: missing).start("u1", ["GPU-0"], Limits())
+
+    def test_one_that_does_not_quit_is_killed(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        daemons = Daemons(tmp_path / "mps", hgx.mps_program, clock=Steps())
+        daemons.start("u1", ["GPU-0"], Limits())
+        pid = int((tmp_path / "mps/u1/pid").read_text().split()[0])
+        os.kill(pid, signal.SIGSTOP)
+        (tmp_path / "mps/u1/pipe/control").unlink()  # so that asking fails at once
+        assert daemons.stop("u1") is True
+        assert daemons.uids() == []
+        stat = Path(f"/proc/{pid}/stat")
+        assert not stat.exists() or mps_launch.stat(pid)[0] == "Z"  # gone, or waiting for the first process to reap it
+
+    def test_a_servers_lock_does_not_pass_for_a_daemon(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        daemons = Daemons(tmp_path / "mps", hgx.mps_program)
+        daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=5))
+        (tmp_path / "mps/u1/pid").write_text("1 0\n")  # the daemon's number belongs to somebody else by now
+        assert not daemons.alive("u1")
+        daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=6))
+        assert daemons.alive("u1")
+        assert daemons.ask("u1", [PERCENTAGE]) == "6.0"
+        daemons.stop("u1")
+
+    def test_a_command_that_it_does_not_know_is_an_error(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        daemons = Daemons(tmp_path / "mps", hgx.mps_program)
+        daemons.start("u1", ["GPU-0"], Limits())
+        with pytest.raises(BackendError, match="Invalid command: sing"):
+            daemons.ask("u1", ["sing"])
+        daemons.stop("u1")
+
+    def test_the_stand_in_ends_when_its_directory_is_taken_away(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
+        daemons = Daemons(tmp_path / "mps", hgx.mps_program)
+        daemons.start("u1", ["GPU-0"], Limits())
+        (tmp_path / "mps/u1/pipe/control").unlink()
+        assert daemons._wait(lambda: not daemons._locked("u1"), 10)
+        daemons.stop("u1")
+
+
+class Steps:
+    """A clock that runs while it is looked at: deadlines pass without waiting for them."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.02
+        return self.now
