@@ -1,6 +1,6 @@
 """Every built-in kind that the apiserver serves, in the order in which discovery shows their groups.
 
-Exists as the one list that says what there is. Groups that nobody here uses (storage, networking, certificates, …) are
+Exists as the one list that says what there is. Groups that nobody here uses (storage, certificates, autoscaling, …) are
 left out; of the core group all is served, some by shape alone. Custom kinds come and go at run time (crds).
 Source: /apis of a 1.36.2 apiserver.
 """
@@ -222,6 +222,13 @@ def kinds() -> list[Kind]:
         _review(authorization, "subjectaccessreviews", "SubjectAccessReview"),
         _in(batch, "cronjobs", "CronJob", jobs.CronJobStrategy(), STATUS, short=("cj",), categories=_ALL),
         _in(batch, "jobs", "Job", jobs.JobStrategy(), STATUS, categories=_ALL),
+        _in(
+            "networking.k8s.io",
+            "networkpolicies",
+            "NetworkPolicy",
+            small.NetworkPolicyStrategy(),
+            short=("netpol",),
+        ),
         _in(
             "policy",
             "poddisruptionbudgets",

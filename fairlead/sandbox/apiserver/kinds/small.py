@@ -1,6 +1,6 @@
-"""The kinds whose rules fit in a few lines: leases, budgets, priority classes, RBAC.
+"""The kinds whose rules fit in a few lines: leases, budgets, network policies, priority classes, RBAC.
 
-Source: pkg/apis/{coordination,policy,scheduling,rbac}/validation (1.36).
+Source: pkg/apis/{coordination,networking,policy,scheduling,rbac}/validation (1.36).
 """
 
 from __future__ import annotations
@@ -57,6 +57,35 @@ class PodDisruptionBudgetStrategy(BuiltIn):
             elif isinstance(value, str) and int(value[:-1]) > 100:
                 yield invalid(f"spec.{key}", value, "must not be greater than 100%")
         yield from checks.label_selector(spec.get("selector"), "spec.selector")
+
+
+class NetworkPolicyStrategy(BuiltIn):
+    """Stored and checked; nothing here has a network to keep it on."""
+
+    model = "V1NetworkPolicy"
+    generation = True
+
+    def default(self, obj: Json) -> None:
+        spec = obj.setdefault("spec", {})
+        spec.setdefault("podSelector", {})
+        spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+        for rule in (spec.get("ingress") or []) + (spec.get("egress") or []):
+            for port in rule.get("ports") or []:
+                port.setdefault("protocol", "TCP")
+
+    def validate(self, obj: Json, context: Context) -> Iterator[FieldError]:
+        spec = obj["spec"]
+        yield from checks.label_selector(spec["podSelector"], "spec.podSelector")
+        for index, policy_type in enumerate(spec["policyTypes"]):
+            yield from checks.unsupported(policy_type, ("Egress", "Ingress"), f"spec.policyTypes[{index}]")
+        for direction in ("ingress", "egress"):
+            for index, rule in enumerate(spec.get(direction) or []):
+                for at, port in enumerate(rule.get("ports") or []):
+                    here = f"spec.{direction}[{index}].ports[{at}]"
+                    yield from checks.unsupported(port.get("protocol"), ("SCTP", "TCP", "UDP"), f"{here}.protocol")
+                    number = port.get("port")
+                    if isinstance(number, int) and not 1 <= number <= 65535:
+                        yield invalid(f"{here}.port", number, "must be between 1 and 65535, inclusive")
 
 
 class PriorityClassStrategy(BuiltIn):
