@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench e2e lock clean
+.PHONY: help demo test lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -25,14 +25,21 @@ $(VENV)/.dev: $(VENV)/.runtime lock/dev.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r lock/dev.txt
 	@touch $@
 
+# helm and kubectl, for the tests of the chart. Where they cannot be had the tests skip, and the next run tries again.
+$(VENV)/.tools: $(VENV)/.dev lock/tools.txt tools/fetch.py
+	@$(BIN)/python tools/fetch.py && if test -x $(BIN)/helm; then touch $@; fi
+
 demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running)
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
-test: $(VENV)/.dev  ## run every test (quiet when green)
+test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
 
 e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
+
+manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and fairlead/api
+	@$(BIN)/python tools/render.py
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
 	@$(BIN)/ruff check --quiet .

@@ -1,0 +1,104 @@
+{{- /* Names are fixed: two Fairleads in one cluster would allocate each other's devices. */ -}}
+
+{{- define "fairlead.validate" -}}
+{{- if ne .Release.Namespace "fairlead-system" -}}
+{{- fail (printf "namespace %q: Fairlead is installed into fairlead-system, because its webhook, its policies and its leader lease name that namespace; use --namespace fairlead-system" .Release.Namespace) -}}
+{{- end -}}
+{{- if and .Values.driver.enabled (not (has "gpu.fairlead.dev" .Values.managedDrivers)) -}}
+{{- fail "driver.enabled: the driver announces devices of gpu.fairlead.dev, which managedDrivers does not name: nobody would allocate them; add it, or set driver.enabled=false" -}}
+{{- end -}}
+{{- $names := dict -}}
+{{- range .Values.driver.pools -}}
+{{- if hasKey $names .name -}}
+{{- fail (printf "driver.pools: two pools are called %q; a pool's name is its DaemonSet's" .name) -}}
+{{- end -}}
+{{- $_ := set $names .name true -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "fairlead.labels" -}}
+app.kubernetes.io/name: fairlead
+app.kubernetes.io/part-of: fairlead
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- /* Arguments: a dict of root and component. */ -}}
+{{- define "fairlead.selector" -}}
+app.kubernetes.io/name: fairlead
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "fairlead.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What PodSecurity's restricted level asks of a container. */ -}}
+{{- define "fairlead.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end -}}
+
+{{- define "fairlead.restrictedPod" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end -}}
+
+{{- /* Replicas on different nodes and in different zones, where there are such. */ -}}
+{{- define "fairlead.spread" -}}
+{{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ $key }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "fairlead.selector" $ | nindent 6 }}
+  matchLabelKeys: [pod-template-hash]
+{{- end }}
+{{- end -}}
+
+{{- define "fairlead.probes" -}}
+livenessProbe:
+  httpGet:
+    path: /healthz
+    port: metrics
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+readinessProbe:
+  httpGet:
+    path: /readyz
+    port: metrics
+  periodSeconds: 5
+  timeoutSeconds: 5
+{{- end -}}
+
+{{- define "fairlead.logArgs" -}}
+- --log-format={{ .Values.log.format }}
+- --log-level={{ .Values.log.level }}
+{{- end -}}
+
+{{- define "fairlead.managedArgs" -}}
+{{- range .Values.managedDrivers }}
+- --managed-driver={{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "fairlead.celList" -}}
+[{{ range $index, $each := . }}{{ if $index }}, {{ end }}'{{ $each }}'{{ end }}]
+{{- end -}}

@@ -1,0 +1,101 @@
+"""Writes manifests/base and the chart's copies of generated files: the chart is the one source of what is installed.
+
+Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
+default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
+in templates are kept. CRDs come from fairlead/api, and lie both in manifests/crds and in the chart, which cannot read
+beyond its own directory.
+
+    python tools/render.py            write
+    python tools/render.py --check    say what would change; exit code 1 if anything would
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from fairlead.api import crds
+
+ROOT = Path(__file__).resolve().parents[1]
+MANIFESTS = ROOT / "manifests"
+CHART = MANIFESTS / "chart"
+BASE_VALUES = ("namespace.create=true", "crds.install=false")
+SOURCE = "# Source: fairlead/templates/"
+HELM_ONLY = ("helm.sh/chart:", "app.kubernetes.io/managed-by: Helm")
+KUSTOMIZATION = """\
+# All of Fairlead: kinds, classes, accounts, permissions, fences, and the three programs.
+# Generated from manifests/chart by `make manifests`; do not edit.
+#
+#   kubectl apply --server-side -k manifests/base
+#
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - ../crds
+"""
+
+
+def main(arguments: list[str]) -> int:
+    helm = find_helm()
+    if helm is None:
+        print("no helm beside this Python or in PATH; run tools/fetch.py", file=sys.stderr)
+        return 2
+    wanted = files(helm)
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    extra = [path for folder in (MANIFESTS / "base",) for path in sorted(folder.glob("*.yaml")) if path not in wanted]
+    if arguments == ["--check"]:
+        for path in stale + extra:
+            print(
+                f"{path.relative_to(ROOT)} is not what the chart renders; edit manifests/chart and run `make manifests`"
+            )
+        return 1 if stale or extra else 0
+    for path in stale:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path])
+        print(path.relative_to(ROOT))
+    for path in extra:
+        path.unlink()
+        print(f"{path.relative_to(ROOT)} removed")
+    return 0
+
+
+def find_helm() -> str | None:
+    beside = Path(sys.executable).parent / "helm"
+    return str(beside) if beside.exists() else shutil.which("helm")
+
+
+def template(helm: str, *settings: str, values: Path | None = None) -> str:
+    """What `helm template` prints. Raises CalledProcessError with helm's words in stderr."""
+    command = [helm, "template", "fairlead", str(CHART), "--namespace", "fairlead-system", "--no-hooks"]
+    command += [word for setting in settings for word in ("--set", setting)]
+    command += ["--values", str(values)] if values else []
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def files(helm: str) -> dict[Path, str]:
+    """Every generated file and its text."""
+    base = rendered(template(helm, *BASE_VALUES))
+    wanted = {MANIFESTS / "base" / name: text for name, text in base.items()}
+    listed = "".join(f"  - {name}\n" for name in sorted(base))
+    wanted[MANIFESTS / "base" / "kustomization.yaml"] = KUSTOMIZATION + listed
+    for name, text in crds.render().items():
+        wanted[MANIFESTS / "crds" / name] = text
+        wanted[CHART / "files" / "crds" / name] = text
+    return wanted
+
+
+def rendered(text: str) -> dict[str, str]:
+    """File name to documents, in the order of the template: helm prints them ordered by kind."""
+    found: dict[str, list[str]] = {}
+    for document in text.split("\n---\n"):
+        lines = document.removeprefix("---\n").splitlines()
+        name = next(line for line in lines if line.startswith(SOURCE)).removeprefix(SOURCE)
+        kept = [line.rstrip() for line in lines if line.strip() and not line.strip().startswith((SOURCE, *HELM_ONLY))]
+        found.setdefault(name, []).append("\n".join(kept))
+    return {name: "\n---\n".join(documents) + "\n" for name, documents in found.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
