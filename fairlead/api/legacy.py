@@ -3,6 +3,10 @@
 Exists so that webhook and controller agree without talking: the webhook writes a template's *name* into
 a pod, the controller sees the gated pod and makes the template of that name. Same request, same name, so
 a namespace needs one template per kind and count. Changes no pods.
+
+A name says everything: `fairlead-gpu-2`, `fairlead-mig-1g.10gb-1`, and, for a pod that chose its nodes by the labels of
+GPU feature discovery, `fairlead-gpu-2.product-nvidia-h100-80gb-hbm3`: a dot, a key, a dash, a value; several of one key
+are alternatives, several keys must all hold.
 """
 
 import re
@@ -13,20 +17,30 @@ from fairlead.api import names
 from fairlead.api.base import is_dns_subdomain
 
 PREFIX = "fairlead-"
+NAME_MAX = 253
+"""Of an object's name."""
 COUNT_MAX = 32
 """resource.k8s.io/v1: AllocationResultsMaxSize, the devices that one claim may hold."""
 
 # The device plugin writes a profile's attributes with dots where NVML has a plus: 1g.10gb+me, mig-1g.10gb.me.
 _PROFILE = re.compile(r"[1-9][0-9]*(c\.[1-9][0-9]*)?g\.[1-9][0-9]*gb(\.[a-z0-9]+)*")
-_TEMPLATE = re.compile(rf"{PREFIX}(?P<kind>gpu|mig-(?P<profile>.+))-(?P<count>[1-9][0-9]*)")
+_NARROW = r"(?:\.(?:product|family|memory)-[a-z0-9-]*[a-z0-9])*"
+_TEMPLATE = re.compile(rf"{PREFIX}(?P<kind>gpu|mig-(?P<profile>.+?))-(?P<count>[1-9][0-9]*)(?P<narrow>{_NARROW})")
+_VALUES = {"product": re.compile(r"[a-z0-9]+(-[a-z0-9]+)*"), "family": re.compile(r"[a-z]+(-[a-z]+)*")}
+_MEMORY = re.compile(r"(gt|lt|eq)-(0|[1-9][0-9]{0,8})")
+_COMPARED = {"gt": ">", "lt": "<", "eq": "=="}
+
+Narrow = tuple[tuple[str, str], ...]
+"""(key, value) pairs: product or family with a name, memory with `gt-`, `lt-` or `eq-` and MiB."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LegacyRequest:
-    """count whole GPUs, or count MIG devices of one profile."""
+    """count whole GPUs, or count MIG devices of one profile, of certain products only."""
 
     resource: str
     count: int
+    narrow: Narrow = ()
 
     @property
     def profile(self) -> str | None:
@@ -48,13 +62,36 @@ def profile_of(resource: str) -> str | None:
     return text[:memory_end] + text[memory_end:].replace(".", "+")
 
 
-def template_name(resource: str, count: int) -> str:
+def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
+    """A node label of GPU feature discovery, as in a node selector, as a pair of Narrow; None where it cannot be one.
+
+    Labels write `NVIDIA H100 80GB HBM3` with dashes; a name is in lower case. Products that stand for MIG devices or
+    time-sliced GPUs (`…-MIG-1g.10gb`, `…-SHARED`) are other devices than the name says, and not translated.
+    """
+    text = value.lower()
+    match label, operator:
+        case "nvidia.com/gpu.product", "In":
+            sound = _VALUES["product"].fullmatch(text) and "-mig-" not in text and not text.endswith("-shared")
+            return ("product", text) if sound else None
+        case "nvidia.com/gpu.family", "In":
+            return ("family", text) if _VALUES["family"].fullmatch(text) else None
+        case "nvidia.com/gpu.memory", "In" | "Gt" | "Lt":
+            pair = f"{'eq' if operator == 'In' else operator.lower()}-{text}"
+            return ("memory", pair) if _MEMORY.fullmatch(pair) else None
+    return None
+
+
+def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
     """`fairlead-gpu-2`, `fairlead-mig-1g.10gb-1`. Raises ValueError on what cannot be a claim."""
     if not is_legacy(resource):
         raise ValueError(f"{resource!r} is neither {names.LEGACY_GPU} nor {names.LEGACY_MIG_PREFIX}<profile>")
     if not 1 <= count <= COUNT_MAX:
         raise ValueError(f"{resource}: {count}: a claim holds 1 to {COUNT_MAX} devices")
-    return f"{PREFIX}{resource.removeprefix('nvidia.com/')}-{count}"
+    more = "".join(f".{key}-{value}" for key, value in sorted(set(narrow)))
+    name = f"{PREFIX}{resource.removeprefix('nvidia.com/')}-{count}{more}"
+    if len(name) > NAME_MAX:
+        raise ValueError(f"{resource}: too many alternatives for one claim: name fewer products")
+    return name
 
 
 def parse_template_name(name: str) -> LegacyRequest | None:
@@ -63,7 +100,15 @@ def parse_template_name(name: str) -> LegacyRequest | None:
     if match is None:
         return None
     resource, count = f"nvidia.com/{match['kind']}", int(match["count"])
-    return LegacyRequest(resource=resource, count=count) if is_legacy(resource) and count <= COUNT_MAX else None
+    narrow: list[tuple[str, str]] = []
+    for part in match["narrow"].split(".")[1:]:
+        key, _, value = part.partition("-")
+        if not (_MEMORY if key == "memory" else _VALUES[key]).fullmatch(value):
+            return None
+        narrow.append((key, value))
+    if not is_legacy(resource) or count > COUNT_MAX or len(name) > NAME_MAX or narrow != sorted(set(narrow)):
+        return None
+    return LegacyRequest(resource=resource, count=count, narrow=tuple(narrow))
 
 
 def template_manifest(
@@ -83,8 +128,10 @@ def template_manifest(
         "allocationMode": "ExactCount",
         "count": request.count,
     }
-    if profile is not None:
-        exactly["selectors"] = [{"cel": {"expression": f"device.attributes['{driver}'].profile == '{profile}'"}}]
+    texts = [] if profile is None else [f"device.attributes['{driver}'].profile == '{profile}'"]
+    texts += _narrowing(request.narrow, driver)
+    if texts:
+        exactly["selectors"] = [{"cel": {"expression": text}} for text in texts]
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -93,6 +140,25 @@ def template_manifest(
             "spec": {"devices": {"requests": [{"name": "gpu" if profile is None else "mig", "exactly": exactly}]}}
         },
     }
+
+
+def _narrowing(narrow: Narrow, driver: str) -> list[str]:
+    """One selector per key; each product may be any of those named."""
+    attributes, found = f"device.attributes['{driver}']", []
+    for key, read in (
+        ("family", f"{attributes}.architecture.lowerAscii().replace(' ', '-')"),
+        ("product", f"{attributes}.productName.lowerAscii().replace(' ', '-')"),
+    ):
+        values = [value for name, value in narrow if name == key]
+        if len(values) == 1:
+            found.append(f"{read} == '{values[0]}'")
+        elif values:
+            found.append(f"{read} in [{', '.join(repr(value) for value in values)}]")
+    for value in (value for name, value in narrow if name == "memory"):
+        operator, _, mebibytes = value.partition("-")
+        memory = f"device.capacity['{driver}'].memory.compareTo(quantity('{mebibytes}Mi'))"
+        found.append(f"{memory} {_COMPARED[operator]} 0")
+    return found
 
 
 def mig_class(driver: str) -> str:

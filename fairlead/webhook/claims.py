@@ -7,7 +7,7 @@ is other drivers' business. Kubernetes accepts an unknown class, so that is a wa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -23,8 +23,11 @@ from fairlead.kube.resource import (
     ResourceClaimSpec,
 )
 from fairlead.webhook import policy
+from fairlead.webhook.devices import nearest
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, MalformedError, map_at
+from fairlead.webhook.policy_claims import claim_findings
+from fairlead.webhook.policy_rules import rule_findings
 from fairlead.webhook.review import Review
 from fairlead.webhook.uses import Managed, ask_managed
 from fairlead.webhook.verdict import UNTOUCHED, Verdict, allow, deny
@@ -54,8 +57,24 @@ def validate(review: Review, facts: Facts) -> Verdict:
         for where, ask in managed
         if ask.device_class_name not in facts.classes
     ]
+    warnings += _unservable(managed, path, facts)
     verdict = allow("claim", warnings=warnings)
-    return policy.apply(verdict, review.subject, policy.claim_findings(facts.policies, spec, path, facts))
+    findings = [
+        *claim_findings(facts.policies, spec, path, facts),
+        *rule_findings(facts.policies, review, facts),
+    ]
+    return policy.apply(verdict, review.subject, findings)
+
+
+def _unservable(managed: Iterable[tuple[str, Ask]], path: str, facts: Facts) -> Iterator[str]:
+    """Requests that no device of the cluster could ever serve; of alternatives, each."""
+    for where, ask in managed:
+        device_class = facts.classes.get(ask.device_class_name)
+        if device_class is None or ask_managed(ask, facts) is not Managed.YES:
+            continue
+        reason = nearest(ask, device_class, facts.devices, facts.drivers)
+        if reason is not None:
+            yield f"{path}.{where}: {reason}; pods wait until such a device comes"
 
 
 def validate_class(review: Review, facts: Facts) -> Verdict:

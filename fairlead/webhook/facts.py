@@ -16,8 +16,10 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
+from fairlead.webhook.devices import Model
 from fairlead.webhook.fields import Json, list_at, map_at, text_at
 from fairlead.webhook.review import Review
+from fairlead.webhook.templates import SHAPES, descend, group_of, parts_of
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -54,6 +56,8 @@ class Facts:
     policies: tuple[TenancyPolicy, ...] = ()
     """Those that select the review's namespace, by name."""
     namespace_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    devices: tuple[Model, ...] = ()
+    """The kinds of devices that the cluster has."""
 
     def exempt(self, namespace: str) -> bool:
         """Whether an operator keeps the webhook out of this namespace."""
@@ -85,6 +89,8 @@ def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
             claims.add((namespace, claim))
     annotations = map_at(metadata, "annotations", "metadata")
     gang, job = annotations.get(names.GANG), owner_job(metadata)
+    if gang is not None:
+        gang = group_of(metadata) or gang
     unsized = gang is not None and names.GANG_SIZE not in annotations
     return Needs(
         jobs=frozenset({(namespace, job)} if job and unsized else ()),
@@ -110,9 +116,8 @@ def needs(review: Review) -> Needs:
             found = pod_needs(review.namespace, map_at(object_, "spec"), map_at(object_, "metadata"))
             gone = review.operation == "UPDATE" and gated(review.old or {}) and not gated(object_)
             return found if not gone else Needs(templates=found.templates, claims=found.claims, release=True)
-        case "jobs.batch" | "cronjobs.batch":
-            template = pod_template(review)
-            return pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
+        case of if of in SHAPES:
+            return _template_needs(review)
         case "queues.fairlead.dev":
             return _queue_needs(map_at(object_, "spec"))
         case _:
@@ -129,12 +134,14 @@ def _queue_needs(spec: Json) -> Needs:
     )
 
 
-def pod_template(review: Review) -> Json:
-    """The pod template of a Job or CronJob; {} where it has none. Raises MalformedError."""
-    spec = map_at(review.object or {}, "spec")
-    if review.resource == "cronjobs":
-        spec = map_at(map_at(spec, "jobTemplate", "spec"), "spec", "spec.jobTemplate")
-    return map_at(spec, "template", "spec")
+def _template_needs(review: Review) -> Needs:
+    """What the pod templates of an object refer to."""
+    found = Needs()
+    for part in parts_of(review.of, review.object or {}):
+        template = descend(review.object or {}, part.path)
+        more = pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
+        found = Needs(templates=found.templates | more.templates, claims=found.claims | more.claims)
+    return found
 
 
 def gated(pod: Json) -> bool:

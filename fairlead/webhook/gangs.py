@@ -7,12 +7,13 @@ for ever. Knows the members that exist; two that arrive at the same moment are t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
 from fairlead.webhook.facts import Facts, Key, Member, owner_job
 from fairlead.webhook.fields import Json, strings_at
+from fairlead.webhook.templates import group_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +42,15 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
         if intent.size is not None and intent.size > 1:
             return Settled(intent=intent, faults=(_no_gang(intent.size),))
         return Settled(intent=intent, warnings=tuple(warnings))
+    intent = replace(intent, gang=group_of(metadata) or intent.gang)
+    assert intent.gang is not None
     members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
     if size is None and (job := owner_job(metadata)) is not None:
         size = facts.jobs.get((namespace, job))  # a Job that was made before the webhook was there
     if size is None:
         return Settled(intent=intent, faults=(_no_size(intent.gang),))
-    settled = Intent(
-        gang=intent.gang,
-        size=size,
-        queue=intent.queue,
-        topology=intent.topology,
-        min_runtime_s=intent.min_runtime_s,
-        checkpoint_grace_s=intent.checkpoint_grace_s,
-    )
+    settled = replace(intent, size=size)
     return Settled(
         intent=settled, faults=_disagreements(settled, members, (namespace, intent.gang)), warnings=tuple(warnings)
     )

@@ -9,23 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from fairlead.webhook import claims, jobs, own, pods
+from fairlead.webhook import claims, own, pods, workloads
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import MalformedError
 from fairlead.webhook.review import Review
+from fairlead.webhook.templates import SHAPES
 from fairlead.webhook.verdict import UNTOUCHED, Verdict, deny
 
 Handler = Callable[[Review, Facts], Verdict]
 
 MUTATING: Final[Mapping[str, Handler]] = {
     "pods": pods.mutate,
-    "jobs.batch": jobs.mutate,
-    "cronjobs.batch": jobs.mutate,
+    "pods/ephemeralcontainers": pods.mutate_debug,
+    **dict.fromkeys(SHAPES, workloads.mutate),
 }
 VALIDATING: Final[Mapping[str, Handler]] = {
     "pods": pods.validate,
-    "jobs.batch": jobs.validate,
-    "cronjobs.batch": jobs.validate,
+    "pods/ephemeralcontainers": pods.validate_debug,
+    **dict.fromkeys(SHAPES, workloads.validate),
     "resourceclaims.resource.k8s.io": claims.validate,
     "resourceclaimtemplates.resource.k8s.io": claims.validate,
     "deviceclasses.resource.k8s.io": claims.validate_class,
@@ -44,8 +45,8 @@ def validate(review: Review, facts: Facts) -> Verdict:
 
 
 def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Verdict:
-    handler = handlers.get(review.of)
-    if handler is None or review.subresource or review.operation not in {"CREATE", "UPDATE"}:
+    handler = handlers.get(f"{review.of}/{review.subresource}" if review.subresource else review.of)
+    if handler is None or review.operation not in {"CREATE", "UPDATE"}:
         return UNTOUCHED
     if review.namespace and facts.exempt(review.namespace):
         return UNTOUCHED

@@ -43,8 +43,8 @@ from fairlead.kube.resources import (
 from fairlead.webhook.claims import claim_spec
 from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
 from fairlead.webhook.fields import MalformedError
-from fairlead.webhook.jobs import together
 from fairlead.webhook.review import Review
+from fairlead.webhook.templates import together
 
 log = logging.getLogger(__name__)
 

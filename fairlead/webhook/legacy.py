@@ -9,7 +9,8 @@ them (`fairlead.api.legacy`). Each container keeps its own devices:
   so that the pod holds max(sum of containers, largest init container), which is what Kubernetes counts. The devices
   of one that stays are in use by then, and not lent.
 
-A second pass finds no limits any more and changes nothing.
+Node selectors on the labels of GPU feature discovery become selectors of the claims (legacy_selectors.py). A limit of 0
+asks for nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 
 from fairlead.api import legacy, names
 from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.webhook import legacy_selectors as selectors
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.fields import Json, list_at, map_at, text_at
 
@@ -92,6 +94,8 @@ def find(spec: Json) -> Found:
             except ValueError as error:
                 faults.append(str(error))
                 continue
+            if count == 0:
+                continue  # as under the device plugin: it asks for nothing, and stays
             asks.append(
                 Ask(
                     list_name=list_name,
@@ -105,15 +109,16 @@ def find(spec: Json) -> Found:
     return Found(asks=tuple(asks), faults=tuple(faults))
 
 
-def translate(draft: Draft, asks: tuple[Ask, ...]) -> None:
-    """Turn the requests of draft's pod into claims."""
+def translate(draft: Draft, asks: tuple[Ask, ...]) -> tuple[str, ...]:
+    """Turn the requests of draft's pod into claims, with its node selectors on GPUs. Returns what could not be turned."""
+    narrowing = selectors.narrowing(map_at(draft.object, "spec"), mig=any(a.resource != names.LEGACY_GPU for a in asks))
     taken = {entry.get("name") for entry in list_at(map_at(draft.object, "spec"), "resourceClaims", "spec")}
     claims: list[_Claim] = []
     for resource in sorted({ask.resource for ask in asks}):
         mine = [ask for ask in asks if ask.resource == resource]
         claims += _claims(resource, mine, taken)
     for claim in claims:
-        template = legacy.template_name(claim.resource, claim.count)
+        template = legacy.template_name(claim.resource, claim.count, narrowing.narrow)
         draft.append(("spec", "resourceClaims"), {"name": claim.name, "resourceClaimTemplateName": template})
         for ask in claim.users:
             draft.append(("spec", ask.list_name, ask.index, "resources", "claims"), {"name": claim.name})
@@ -122,6 +127,8 @@ def translate(draft: Draft, asks: tuple[Ask, ...]) -> None:
             resources = draft.object["spec"][ask.list_name][ask.index]["resources"]
             if ask.resource in (resources.get(side) or {}):
                 draft.remove(("spec", ask.list_name, ask.index, "resources", side, ask.resource))
+    selectors.remove(draft, narrowing)
+    return narrowing.left
 
 
 def _claims(resource: str, asks: list[Ask], taken: set[object]) -> list[_Claim]:
@@ -189,8 +196,6 @@ def _whole(path: str, value: object) -> int:
         raise ValueError(f"{path}: {value!r} is no number of devices; write a whole number") from None
     if quantity.sign < 0:
         raise ValueError(f"{path}: {value} is negative; write a whole number of devices")
-    if quantity.sign == 0:
-        raise ValueError(f"{path}: 0 asks for nothing; remove the line, or write how many devices are needed")
     if quantity > Quantity(legacy.COUNT_MAX):
         raise ValueError(
             f"{path}: {value} devices are more than one claim may hold ({legacy.COUNT_MAX}) and more than a node has; "

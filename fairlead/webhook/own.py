@@ -15,6 +15,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.webhook import policy_rules
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json
 from fairlead.webhook.review import Review
@@ -73,10 +74,21 @@ def validate_policy(review: Review, facts: Facts) -> Verdict:
         policy = TenancyPolicy.read(_written(review))
     except ManifestError as error:
         return deny("tenancypolicy", str(error), code=422)
+    faults = [
+        f"TenancyPolicy {policy.name}: {fault}"
+        for index, rule in enumerate(policy.spec.rules)
+        for fault in policy_rules.faults(rule, f"spec.rules[{index}]")
+    ]
+    if faults:
+        return deny("tenancypolicy", *faults, code=422)
     warnings = [
-        f"spec.deviceClasses: DeviceClass {name!r} does not exist"
-        for name in policy.spec.device_classes or ()
-        if name not in facts.classes
+        f"spec.{field}: {kind} {name!r} does not exist"
+        for field, kind, listed, known in (
+            ("deviceClasses", "DeviceClass", policy.spec.device_classes, facts.classes),
+            ("flavors", "Flavor", policy.spec.flavors, facts.flavors),
+        )
+        for name in listed or ()
+        if name not in known
     ]
     return allow("tenancypolicy", warnings=warnings)
 

@@ -21,6 +21,8 @@ from fairlead.webhook.verdict import UNTOUCHED, Finding, Verdict, allow, deny
 
 ALLOCATORS = frozenset({"system:masters"})
 """Groups that may do anything; the webhook does not pretend to stop them."""
+AGAIN = 429
+"""Where the mutating half did not see the pod, it may only have been slow: the client is told to try again."""
 
 
 def mutate(review: Review, facts: Facts) -> Verdict:
@@ -71,23 +73,24 @@ def validate(review: Review, facts: Facts) -> Verdict:
     found = legacy.find(spec)
     uses = pod_uses(review.namespace, spec, facts)
     if found.any and policy.legacy_requests(facts.policies) == "Translate":
-        left = found.faults or tuple(
-            f"{ask.path}.limits[{ask.resource}]: was not turned into a claim" for ask in found.asks
-        )
-        again = "; the mutating webhook did not see the pod: create it again"
-        return deny("legacy", *_about(review, [f"{fault}{'' if found.faults else again}" for fault in left]), code=422)
+        if found.faults:
+            return deny("legacy", *_about(review, found.faults), code=422)
+        again = "was not turned into a claim; the mutating webhook did not see the pod: create it again"
+        left = [f"{ask.path}.limits[{ask.resource}]: {again}" for ask in found.asks]
+        return deny("legacy", *_about(review, left), code=AGAIN)
     if not _ours(uses, spec):
         verdict = _unmanaged(review, None, found, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
     settled = gangs.settle(map_at(review.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
+    if faults:
+        return deny("gang" if settled.faults else "placed", *_about(review, faults), code=422)
     if not gated(review.object) and any(use.managed is Managed.YES for use in uses):
-        faults.append(
+        fault = (
             f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so that nobody could place the pod; "
             "create it again, and see that no other webhook removes the gate"
         )
-    if faults:
-        return deny("gang" if settled.faults else "gate", *_about(review, faults), code=422)
+        return deny("gate", *_about(review, [fault]), code=AGAIN)
     if not facts.policies:
         return allow("managed")
     findings = [

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from functools import lru_cache
+
+import msgspec
 
 from fairlead.api import legacy
 from fairlead.cel.asks import Ask, asks, may_serve
@@ -30,6 +33,8 @@ class Use:
     managed: Managed
     spec: ResourceClaimSpec | None = None
     missing: str = ""
+    path: str = ""
+    """Where the claim's spec stands, for messages: the entry, the object that it names, and the field there."""
 
 
 def ask_managed(ask: Ask, facts: Facts) -> Managed:
@@ -58,9 +63,12 @@ def _entries(spec: Json) -> list[Json]:
 def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
     template = text_at(entry, "resourceClaimTemplateName", path)
     claim = text_at(entry, "resourceClaimName", path)
+    where = f"{path}: ResourceClaim {namespace}/{claim}: spec"
+    if template:
+        where = f"{path}: ResourceClaimTemplate {namespace}/{template}: spec.spec"
     if template and (found := facts.templates.get((namespace, template))) is None:
-        if legacy.parse_template_name(template) is not None:
-            return Use(managed=Managed.YES)  # the controller makes it when it sees the pod
+        if legacy.parse_template_name(template) is not None:  # the controller makes it when it sees the pod
+            return Use(managed=Managed.YES, spec=legacy_spec(template, facts.drivers[0]), path=where)
         return Use(managed=Managed.UNKNOWN, missing=f"{path}: ResourceClaimTemplate {namespace}/{template}")
     if claim and not template and (found := facts.claims.get((namespace, claim))) is None:
         return Use(managed=Managed.UNKNOWN, missing=f"{path}: ResourceClaim {namespace}/{claim}")
@@ -72,4 +80,10 @@ def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
     if managed is Managed.UNKNOWN:
         absent = next(a.device_class_name for _, a in asks(found) if ask_managed(a, facts) is Managed.UNKNOWN)
         missing = f"{path}: DeviceClass {absent}"
-    return Use(managed=managed, spec=found, missing=missing)
+    return Use(managed=managed, spec=found, missing=missing, path=where)
+
+
+@lru_cache(maxsize=1024)
+def legacy_spec(template: str, driver: str) -> ResourceClaimSpec:
+    """What the template of that name holds. Raises ValueError where the name stands for no legacy request."""
+    return msgspec.convert(legacy.template_manifest(template, "", driver=driver)["spec"]["spec"], ResourceClaimSpec)

@@ -17,6 +17,20 @@ WARNINGS_CHARS_MAX = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One broken rule of one TenancyPolicy: `rule` is the policy's field, `mode` what is done about it."""
+
+    policy: str
+    rule: str
+    mode: str
+    text: str
+
+    @property
+    def message(self) -> str:
+        return f"TenancyPolicy {self.policy} ({self.rule}): {self.text}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     allowed: bool = True
     patch: tuple[Operation, ...] = ()
@@ -25,6 +39,8 @@ class Verdict:
     code: int = 200
     cause: str = "ok"
     audit: dict[str, str] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    """The policies' rules that the object breaks, whatever each one's mode; for metrics."""
 
     def with_warnings(self, warnings: Iterable[str]) -> Verdict:
         """The same with more warnings, each once, in order."""

@@ -132,8 +132,6 @@ def test_claims_that_a_pod_has_already_keep_their_names() -> None:
 
 
 REFUSED = [
-    (container(count=0), "limits[nvidia.com/gpu]: 0 asks for nothing; remove the line"),
-    (container(count="0"), "0 asks for nothing"),
     (container(count="500m"), "500m is not whole; a device is given whole. For part of a GPU ask for a MIG device"),
     (container(count="1.5"), "1.5 is not whole"),
     (container(count=-1), "-1 is negative"),
