@@ -7,10 +7,11 @@ webhook that does not know the cluster yet. Stopping removes nothing, unless `un
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import ipaddress
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from fairlead.webhook.certificates import Material
 from fairlead.webhook.keeping import Keeper
 from fairlead.webhook.knowing import Knowledge
 from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.registration import Target
+from fairlead.webhook.registration import Bypass, Target
 from fairlead.webhook.server import Server, load, tls_context
 
 log = logging.getLogger(__name__)
@@ -108,24 +109,33 @@ async def _serve(
         await knowledge.synced()
         async with server.serve(*bind, context) as port:
             url = None if options.url is None else _with_port(options.url, port)
-            target = Target(bundle=material.bundle, url=url, service=options.service, drivers=options.managed_drivers)
+            target = Target(
+                bundle=material.bundle,
+                url=url,
+                service=options.service,
+                drivers=options.managed_drivers,
+                bypasses=Bypass.of(knowledge.policies),
+            )
             await registration.ensure(client, target)
             log.info("serving on port %d, registered as %s", port, url or options.service)
             ready.set()
             try:
-                await _look_after(client, keeper, target, use)
+                await _look_after(client, keeper, knowledge, target, use)
             finally:
                 if options.unregister:
                     await registration.remove(client)
 
 
-async def _look_after(client: Client, keeper: Keeper, target: Target, use: keeping.Use) -> None:
+async def _look_after(client: Client, keeper: Keeper, knowledge: Knowledge, target: Target, use: keeping.Use) -> None:
     """For ever: renew the certificate in time, and repair the registration. Errors are logged and tried again."""
     while True:
-        await asyncio.sleep(LOOK_AFTER_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AFTER_S):
+                await knowledge.changed.wait()
+        knowledge.changed.clear()
         try:
             material = await keeper.material()
-            target = target.trusting(material.bundle)
+            target = replace(target.trusting(material.bundle), bypasses=Bypass.of(knowledge.policies))
             await registration.ensure(client, target)
         except errors.ApiError as error:
             log.warning("certificate or registration: %s; trying again in %.0f s", error, LOOK_AFTER_S)

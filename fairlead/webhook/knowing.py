@@ -6,6 +6,7 @@ Pods are kept as names and annotations only. Writes nothing.
 """
 
 import asyncio
+import collections
 import dataclasses
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -26,7 +27,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.objects import Object, Struct
-from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
+from fairlead.kube.resource import Device, DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     FLAVORS,
@@ -36,10 +37,12 @@ from fairlead.kube.resources import (
     QUEUES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     TENANCY_POLICIES,
     Resource,
     raw,
 )
+from fairlead.webhook import devices, policy
 from fairlead.webhook.claims import claim_spec
 from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
 from fairlead.webhook.fields import MalformedError
@@ -49,6 +52,8 @@ from fairlead.webhook.templates import together
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+NAMESPACES_MAX = 10_000
+"""Namespaces whose policies are remembered."""
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
@@ -62,6 +67,30 @@ class MemberPod(Object, frozen=True, kw_only=True):
     status: _Phase = _Phase()
 
 
+class _Pool(Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class _Devices(Struct, frozen=True, kw_only=True):
+    driver: str = ""
+    node_name: str | None = None
+    pool: _Pool = _Pool()
+    devices: tuple[Device, ...] = ()
+
+
+class ModelSlice(Object, frozen=True, kw_only=True):
+    """As little of a ResourceSlice as its kinds of devices: what came is let go as soon as it is decoded."""
+
+    spec: _Devices = _Devices()
+    models: tuple[devices.Model, ...] = ()
+
+    def __post_init__(self) -> None:
+        found = devices.models(self.spec.driver, self.spec.node_name or self.spec.pool.name, self.spec.devices)
+        msgspec.structs.force_setattr(self, "models", found)
+        msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver))
+
+
+_SLICES: Resource[ModelSlice] = dataclasses.replace(RESOURCE_SLICES, type=ModelSlice)  # type: ignore[arg-type, assignment]
 _MEMBERS: Resource[MemberPod] = dataclasses.replace(PODS, type=MemberPod)  # type: ignore[arg-type, assignment]
 
 
@@ -95,10 +124,18 @@ class Knowledge:
         self._queues: dict[str, Queue] = {}
         self._flavors: dict[str, Flavor] = {}
         self._policies: dict[str, _Policy] = {}
+        self._slices: Informer[ModelSlice] = Informer(client, _SLICES)
+        self._counts: collections.Counter[devices.Model] = collections.Counter()
+        self._models: tuple[devices.Model, ...] | None = None
+        self._governing: dict[str, tuple[Mapping[str, str], tuple[TenancyPolicy, ...]]] = {}
+        self.changed = asyncio.Event()
+        """Set when a policy came, changed or went."""
         self._classes.subscribe(_into(self._device_classes, lambda found: found))
         self._raw_queues.subscribe(_into(self._queues, Queue.stored))
         self._raw_flavors.subscribe(_into(self._flavors, Flavor.stored))
         self._raw_policies.subscribe(_into(self._policies, _policy))
+        self._raw_policies.subscribe(self._policies_changed)
+        self._slices.subscribe(self._slice_changed)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -110,7 +147,13 @@ class Knowledge:
             self._raw_queues,
             self._raw_flavors,
             self._raw_policies,
+            self._slices,
         )
+
+    @property
+    def policies(self) -> tuple[TenancyPolicy, ...]:
+        """All there are, by name."""
+        return tuple(found.policy for _, found in sorted(self._policies.items()))
 
     @property
     def unsynced(self) -> list[str]:
@@ -151,8 +194,9 @@ class Knowledge:
             jobs=await self._jobs(wanted.jobs),
             queues=queues,
             flavors=flavors,
-            policies=self._policies_for(namespace_labels) if review.namespace else (),
+            policies=self._policies_for(review, namespace_labels),
             namespace_labels=namespace_labels,
+            devices=self._known_models() if review.namespace else (),
         )
 
     # -- one kind each ---------------------------------------------------------------------------------------------
@@ -165,10 +209,37 @@ class Knowledge:
             known = await _or_none(self._client.get(NAMESPACES, name))
         return {} if known is None else known.metadata.labels
 
-    def _policies_for(self, namespace_labels: Mapping[str, str]) -> tuple[TenancyPolicy, ...]:
-        return tuple(
-            found.policy for _, found in sorted(self._policies.items()) if found.selector.matches(namespace_labels)
-        )
+    def _policies_for(self, review: Review, namespace_labels: Mapping[str, str]) -> tuple[TenancyPolicy, ...]:
+        """Those that judge the review; which select its namespace is kept until policy or labels change."""
+        if not self._policies or not review.namespace:
+            return ()
+        known = self._governing.get(review.namespace)
+        if known is None or known[0] is not namespace_labels:
+            selected = tuple(
+                found.policy for _, found in sorted(self._policies.items()) if found.selector.matches(namespace_labels)
+            )
+            if len(self._governing) >= NAMESPACES_MAX:
+                self._governing.clear()
+            known = self._governing[review.namespace] = (namespace_labels, selected)
+        return policy.governing(known[1], review.namespace, review.username, review.groups)
+
+    def _policies_changed(self, change: Change[dict[str, Any]]) -> None:
+        self._governing.clear()
+        self.changed.set()
+
+    def _slice_changed(self, change: Change[ModelSlice]) -> None:
+        before = () if change.old is None else change.old.models
+        after = () if change.new is None else change.new.models
+        if before != after:
+            self._counts.update(after)
+            self._counts.subtract(before)
+            self._models = None
+
+    def _known_models(self) -> tuple[devices.Model, ...]:
+        if self._models is None:
+            self._counts = +self._counts
+            self._models = tuple(self._counts)
+        return self._models
 
     def _members(self, key: Key) -> tuple[Member, ...]:
         return tuple(map(_member, self._pods.by_index("gang", f"{key[0]}/{key[1]}")))

@@ -1,4 +1,7 @@
-"""The webhook's metrics. Labels hold words from closed sets only: never a namespace, a name or a user."""
+"""The webhook's metrics. Labels hold words from closed sets only: never a namespace, a name or a user.
+
+The one name is that of a TenancyPolicy, of which a cluster has few: after POLICIES_MAX of them it is `other`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,14 @@ from fairlead.webhook.review import Review
 from fairlead.webhook.verdict import Verdict
 
 _KNOWN = frozenset({*MUTATING, *VALIDATING})
+POLICIES_MAX = 100
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
+        self._named: set[str] = set()
         self._reviews = Counter(
             "fairlead_webhook_reviews",
             "Reviews answered, by what was decided and why.",
@@ -41,8 +46,8 @@ class Metrics:
         )
         self._policies = Counter(
             "fairlead_webhook_policy_findings",
-            "Broken rules of tenancy policies, by the policy's mode.",
-            ["mode"],
+            "Broken rules of tenancy policies, by policy, rule, the policy's mode and what became of the object.",
+            ["policy", "rule", "mode", "verdict"],
             registry=registry,
         )
 
@@ -51,9 +56,10 @@ class Metrics:
         decided = "denied" if not verdict.allowed else "patched" if verdict.patch else "allowed"
         self._reviews.labels(phase, resource, review.operation, decided, verdict.cause).inc()
         self._seconds.labels(phase).observe(seconds)
-        for key, text in verdict.audit.items():
-            if key.startswith("policy-"):
-                self._policies.labels(text.split(" ", 1)[0]).inc()
+        for found in verdict.findings:
+            label = found.policy if found.policy in self._named or len(self._named) < POLICIES_MAX else "other"
+            self._named.add(label)
+            self._policies.labels(label, found.rule, found.mode, decided).inc()
 
     def refused(self, status: int) -> None:
         self._refused.labels(str(status)).inc()

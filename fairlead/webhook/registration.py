@@ -6,7 +6,8 @@ may manage: match conditions, namespaces and operations are as narrow as they ca
 Two failure policies, because the webhook that is down must never block what it does not manage:
 - Fail where the object itself says that it is ours: a legacy limit, an annotation or gate of ours, our class or driver;
 - Ignore where only a claim's template could say so. Such a pod then comes in without a gate; the allocation fence
-  keeps it from getting devices out of turn, and says why.
+  keeps it from getting devices out of turn, and says why. Ignore, too, for JobSets and the like: their pods are judged anyhow.
+A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced.
 Removes nothing when the webhook stops: a restart must not open the door.
 """
 
@@ -14,19 +15,23 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fairlead.api import legacy, names
+from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from fairlead.webhook.facts import EXEMPT_NAMESPACES
+from fairlead.webhook.templates import SHAPES
 
 log = logging.getLogger(__name__)
 
 NAME = "fairlead"
+BYPASSES_MAX = 50
+"""Policies that have webhooks of their own; the apiserver asks them one after the other."""
 TIMEOUT_S = 5
 TIMEOUT_OF_OTHERS_S = 2
 """Where the policy is Ignore, the object is most likely not ours: a webhook that hangs may not hold it up for long."""
@@ -39,6 +44,42 @@ _NOT_CONTROLLER = f"request.userInfo.username != '{names.CONTROLLER_USER}'"
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bypass:
+    """A policy that judges every pod of its namespaces, as far as the registration is concerned."""
+
+    policy: str
+    enforced: bool
+    match_labels: tuple[tuple[str, str], ...] = ()
+    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    @staticmethod
+    def of(policies: Iterable[TenancyPolicy]) -> tuple[Bypass, ...]:
+        """Those of the policies that need webhooks of their own."""
+        return tuple(
+            Bypass(
+                policy=policy.name,
+                enforced=policy.spec.mode == "Enforce",
+                match_labels=tuple(sorted(policy.spec.namespace_selector.match_labels.items())),
+                match_expressions=tuple(
+                    (rule.key, rule.operator, tuple(rule.values))
+                    for rule in policy.spec.namespace_selector.match_expressions
+                ),
+            )
+            for policy in policies
+            if policy.spec.device_bypass == "Reject"
+        )[:BYPASSES_MAX]
+
+    @property
+    def selector(self) -> Json:
+        expressions = [
+            {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
+            for key, operator, values in self.match_expressions
+        ]
+        labels = {"matchLabels": dict(self.match_labels)} if self.match_labels else {}
+        return labels | {"matchExpressions": [*_namespaces(), *expressions]}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Target:
     """Where the apiserver finds us: a URL, or a Service as namespace/name."""
 
@@ -46,6 +87,7 @@ class Target:
     url: str | None = None
     service: str = f"{names.NAMESPACE}/fairlead-webhook"
     drivers: tuple[str, ...] = (names.DRIVER,)
+    bypasses: tuple[Bypass, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -75,6 +117,8 @@ def mutating(target: Target) -> Json:
             _webhook("claims.pods", target, "/mutate", pods, "Ignore", _only_claims("object"), common),
             _webhook("jobs", target, "/mutate", _jobs(), "Fail", _job_says_ours(), common),
             _webhook("claims.jobs", target, "/mutate", _jobs(), "Ignore", _job_only_claims(), common),
+            _webhook("workloads", target, "/mutate", _workloads(), "Ignore", [], common),
+            *_bypasses(target, "/mutate", common),
         ],
     )
 
@@ -94,10 +138,12 @@ def validating(target: Target) -> Json:
             _webhook("changed.pods", target, "/validate", update, "Fail", [_NOT_CONTROLLER, _changed()]),
             _webhook("jobs", target, "/validate", _jobs(), "Fail", _job_says_ours()),
             _webhook("claims.jobs", target, "/validate", _jobs(), "Ignore", _job_only_claims()),
+            _webhook("workloads", target, "/validate", _workloads(), "Ignore", []),
             _webhook("claims", target, "/validate", claims, "Fail", [_NOT_CONTROLLER, says]),
             _webhook("other.claims", target, "/validate", claims, "Ignore", [_NOT_CONTROLLER, f"!({says})"]),
             _webhook("classes", target, "/validate", classes, "Ignore", []),
             _webhook("own", target, "/validate", own, "Fail", []),
+            *_bypasses(target, "/validate", {}),
         ],
     )
 
@@ -165,12 +211,7 @@ def _webhook(
         "rules": rules,
         "failurePolicy": failure_policy,
         "matchPolicy": "Equivalent",
-        "namespaceSelector": {
-            "matchExpressions": [
-                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT_NAMESPACES)},
-                {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"},
-            ]
-        },
+        "namespaceSelector": {"matchExpressions": _namespaces()},
         "objectSelector": {},
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_S if failure_policy == "Fail" else TIMEOUT_OF_OTHERS_S,
@@ -181,6 +222,48 @@ def _webhook(
             {"name": f"managed-{index}", "expression": text} for index, text in enumerate(conditions)
         ]
     return webhook
+
+
+def _namespaces() -> list[Json]:
+    """The namespaces that are ours to judge."""
+    return [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT_NAMESPACES)},
+        {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"},
+    ]
+
+
+def _bypasses(target: Target, path: str, more: Json) -> list[Json]:
+    """For each policy that judges every pod: those that do not say that they are ours, and containers added later."""
+    pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
+    others, added = f"!({_ours('object.metadata', 'object.spec')})", "has(object.spec.ephemeralContainers)"
+    found: list[Json] = []
+    for bypass in target.bypasses:
+        failure_policy = "Fail" if bypass.enforced else "Ignore"
+        selected = more | {"namespaceSelector": bypass.selector}
+        found += [
+            _webhook(f"{bypass.policy}.bypass.pods", target, path, pods, failure_policy, [others], selected),
+            _webhook(f"{bypass.policy}.debug.pods", target, path, debug, failure_policy, [added], selected),
+        ]
+    return found
+
+
+_VERSIONS = {
+    "jobset.x-k8s.io": ["v1alpha2"],
+    "leaderworkerset.x-k8s.io": ["v1"],
+    "kubeflow.org": ["v1", "v2beta1"],
+    "trainer.kubeflow.org": ["v1alpha1"],
+    "ray.io": ["v1"],
+}
+
+
+def _workloads() -> list[Json]:
+    """The kinds of others that make pods. A cluster that lacks one never asks about it."""
+    named = (of.partition(".") for of in SHAPES)
+    return [
+        _rule(group, resource, ["CREATE", "UPDATE"]) | {"apiVersions": _VERSIONS[group]}
+        for resource, _, group in named
+        if group in _VERSIONS
+    ]
 
 
 def _rule(group: str, resources: str | list[str], operations: list[str], version: str = "v1") -> Json:
