@@ -2,7 +2,7 @@
 
 Exists so that status, order and reclaim read one number. Chooses no victims, knows no devices, trees or clocks.
     ask(q)    = min(demand, limit)
-    first     share(q) = min(deserved, ask), even where that is more than the pool
+    first     share(q) = min(deserved, ask), even where that is more than the pool; what q keeps unlent is no surplus
     then      band by band, highest priority first, over queues that ask for more:
               W = weight / sum of weights; P = max(0, W + k (W - U)), U = past use of the cluster, 0..1 and above
               each gets min(what it asks, floor(surplus * P / sum P)); again while one was satisfied with less
@@ -27,7 +27,7 @@ class QuotaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A queue as far as division cares. `deserved` and `limit` None: without bound."""
+    """A queue as far as division cares. `deserved` and `limit` None: without bound. `kept`: not lent even while unused."""
 
     name: str
     demand: Number
@@ -36,6 +36,7 @@ class Claimant:
     weight: Number = 1
     priority: int = 0
     usage: Number = 0
+    kept: Number = 0
 
     @property
     def ask(self) -> Fraction:
@@ -48,14 +49,15 @@ def _exact(value: Number) -> Fraction:
 
 
 def divide(pool: Number, queues: Sequence[Claimant], *, k: Number = 0) -> tuple[list[Fraction], Fraction]:
-    """One share per queue, in order, and what nobody gets. Older queues first. Raises QuotaError."""
+    """One share per queue, in order, and what nobody gets or may get. Older queues first. Raises QuotaError."""
     for queue in queues:
         for what, value in (("demand", queue.demand), ("deserved", queue.deserved), ("weight", queue.weight)):
             if value is not None and value < 0:
                 raise QuotaError(f"Queue {queue.name}: {what} {value} is negative")
     total = _exact(pool)
     shares = [min(queue.ask, total if queue.deserved is None else _exact(queue.deserved)) for queue in queues]
-    surplus = max(Fraction(0), total - sum(shares))
+    spoken_for = sum(max(share, _exact(queue.kept)) for queue, share in zip(queues, shares, strict=True))
+    surplus = max(Fraction(0), total - spoken_for)
     for priority in sorted({queue.priority for queue in queues}, reverse=True):
         band = [number for number, queue in enumerate(queues) if queue.priority == priority and queue.weight > 0]
         surplus = _pour(surplus, band, queues, shares, _exact(k))

@@ -1,48 +1,76 @@
 """Fair shares of a tree of queues, flavor by flavor, from the roots down.
 
-Exists so that a queue's share is a part of its parent's. The division among siblings is `fairshare`'s.
+Exists so that a queue's share is a part of its parent's. The division among siblings is `fairshare`'s. Sets what order,
+reclaim and status read: `fair`, what a queue may hold now, and `weights`, corrected by past use in the same way as the
+division: max(0, w + k (w - U * sum of w)) with U the queue's part of the past use of what is being divided.
+Queues that ask for nothing take no part, so that a thousand idle ones cost little.
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from fairlead.controller.fairshare import Claimant, divide
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from fractions import Fraction
 
     from fairlead.controller.model import Amount
     from fairlead.controller.order_tree import Queue, Tree
 
 
-def divide_tree(tree: Tree, totals: Mapping[str, Amount]) -> None:
-    """Set `fair` on every queue, from `used`, `demand` and the quotas."""
+def divide_tree(tree: Tree, totals: Mapping[str, Amount], *, k: float = 0.0) -> None:
+    """Set `fair` and `weights` on every queue that asks for something, from `demand`, quotas and past use."""
     for flavor in sorted(totals):
-        _divide(tree.roots, totals[flavor], flavor)
+        _divide(tree, None, tree.roots, totals[flavor], flavor, k)
 
 
-def _divide(siblings: Sequence[Queue], pool: Amount, flavor: str) -> None:
-    claimants = []
-    for queue in siblings:
-        quota = queue.quotas.get(flavor)
-        claimants.append(
-            Claimant(
-                name=queue.name,
-                demand=queue.demand.get(flavor, 0),
-                deserved=queue.deserved(flavor),
-                limit=None if quota is None else quota.limit,
-                weight=max(queue.weight(flavor), 0),
-                priority=queue.spec.priority,
-            )
+def _divide(tree: Tree, parent: Queue | None, siblings: Sequence[Queue], pool: Amount, flavor: str, k: float) -> None:
+    asking = [queue for queue in siblings if queue.demand.get(flavor) or queue.kept(flavor)]
+    # What was worked out for the same queues is right as long as they ask for the same.
+    key = (pool, k, tuple([(queue.name, queue.demand.get(flavor, 0)) for queue in asking]))
+    known = tree.divided.get((parent, flavor))
+    if known is None or known[0] != key:
+        known = tree.divided[parent, flavor] = (key, *_among(asking, pool, flavor, k, tree.totals.get(flavor, pool)))
+    _, shares, weights = known
+    for queue, share, weight in zip(asking, shares, weights, strict=True):
+        queue.weights[flavor] = weight
+        queue.fair[flavor] = share
+        if queue.children and share:
+            _divide(tree, queue, queue.children, share, flavor, k)
+
+
+def _among(
+    asking: Sequence[Queue], pool: Amount, flavor: str, k: float, total: Amount
+) -> tuple[list[Amount], list[float]]:
+    # Past use is known as a part of the cluster; among the children of a queue it counts as a part of what they divide.
+    scale = float(total) / float(pool) if k and pool else 0.0
+    used = [queue.spec.past_usage.get(flavor, 0.0) * scale for queue in asking]
+    plain = [max(queue.weight(flavor), 0.0) for queue in asking]
+    whole = sum(plain)
+    weights = [max(0.0, weight + k * (weight - past * whole)) for weight, past in zip(plain, used, strict=True)]
+    if len(asking) == 1:  # as most often below a queue: it may have all that it asks for
+        queue = asking[0]
+        ask = min((queue.demand.get(flavor, 0), *queue.bounds(flavor)))
+        first = min(ask, queue.deserved(flavor))
+        more = weights[0] > 0
+        return [max(first, min(ask, pool)) if more else first], weights
+    claimants = [
+        Claimant(
+            name=queue.name,
+            demand=queue.demand.get(flavor, 0),
+            deserved=queue.deserved(flavor),
+            limit=min(queue.bounds(flavor), default=None),
+            weight=weight,
+            priority=queue.spec.priority,
+            usage=past,
+            kept=queue.kept(flavor),
         )
-    shares, _ = divide(pool, claimants)
-    for queue, share in zip(siblings, shares, strict=True):
-        if share:
-            queue.fair[flavor] = _plain(share)
-        if queue.children:
-            _divide(queue.children, _plain(share), flavor)
+        for queue, weight, past in zip(asking, plain, used, strict=True)
+    ]
+    shares, _ = divide(pool, claimants, k=k)
+    return [_plain(share) for share in shares], weights
 
 
 def _plain(value: Fraction) -> Amount:

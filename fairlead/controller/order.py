@@ -1,8 +1,10 @@
 """Who is next: a tournament over the tree of queues, one gang at a time.
 
 Exists so that each admission changes who comes next, at the cost of one path of the tree. Decides no placement.
-Order among siblings, by the head gang of each: within deserved with this gang first; then the queue's priority and the
-gang's; then the lowest dominant share with this gang, by weight; then age; then UID. Within a leaf: priority, age, UID.
+Order among siblings, by the head gang of each: within deserved with this gang first; then within the fair share, so that
+nothing is admitted which would have to be given back; then the queue's priority and the gang's; then the lowest dominant
+share with this gang, by weight corrected for past use; then less past use; then age; then UID. Within a leaf: priority,
+age, UID.
 Keeps: every gang comes exactly once; a total order, so the same snapshot gives the same sequence.
 """
 
@@ -11,11 +13,12 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from fairlead.controller.fairshare_dominant import dominant_share
+from fairlead.controller.fairshare_usage import weighed
 
+if TYPE_CHECKING:
     from fairlead.controller.charges import Charge
-    from fairlead.controller.model import Amount, GangRequest
+    from fairlead.controller.model import GangRequest
     from fairlead.controller.order_tree import Queue, Tree
 
 
@@ -35,15 +38,17 @@ class Entry:
         return (-self.gang.priority, self.gang.created, self.gang.uid)
 
 
-Key = tuple[bool, int, int, float, float, str]
+Key = tuple[bool, bool, int, int, float, float, float, str]
 
 
 class Order:
     """Iterate by `next()`; say what became of the gang by `settle()` before asking again."""
 
-    def __init__(self, tree: Tree, entries: list[Entry], totals: Mapping[str, Amount], devices: int) -> None:
-        self._totals = totals
+    def __init__(self, tree: Tree, entries: list[Entry], devices: int) -> None:
+        """`tree`: with what runs charged, and divided. `devices` of the cluster are the measure where there are no flavors."""
+        self._tree = tree
         self._devices = max(devices, 1)
+        self._before = {name: dict(queue.used) for name, queue in tree.queues.items() if queue.spec.past_usage}
         self._lines: dict[Queue, list[Entry]] = {}  # leaf: its gangs, last one first
         for entry in entries:
             self._lines.setdefault(entry.queue, []).append(entry)
@@ -119,29 +124,37 @@ class Order:
 
     def _key(self, queue: Queue, head: Entry) -> Key:
         gang = head.gang
-        within = all(
-            queue.used.get(flavor, 0) + value <= queue.deserved(flavor) for flavor, value in head.charge.items()
-        )
+        within = fair = True
+        for flavor, value in head.charge.items():
+            held = queue.used.get(flavor, 0) + value
+            within = within and held <= queue.deserved(flavor)
+            fair = fair and held <= queue.fair.get(flavor, 0)
         return (
             not within,
+            not (within or fair),
             -queue.spec.priority,
             -gang.priority,
             self._share(queue, head),
+            self._past(queue),
             gang.created,
             gang.uid,
         )
 
     def _share(self, queue: Queue, head: Entry) -> float:
-        """The largest part of any flavor that the queue would hold with this gang, divided by its weight."""
         if queue.parent is None and len(self._roots) == 1:
             return 0.0  # nobody to compare with
-        if not self._totals:
+        if not self._tree.totals:
             return (queue.devices + head.devices) / self._devices
-        largest = 0.0
-        for flavor in queue.used.keys() | head.charge.keys():
-            held = queue.used.get(flavor, 0) + head.charge.get(flavor, 0)
-            total = self._totals.get(flavor, 0)
-            if held and total:
-                weight = queue.weight(flavor)
-                largest = max(largest, float(held / total) / weight if weight > 0 else float("inf"))
-        return largest
+        return dominant_share(queue, self._tree, head.charge)[0]
+
+    def _past(self, queue: Queue) -> float:
+        """Past use, and what this decision gave: so that equals take turns."""
+        before = self._before.get(queue.name)
+        if before is None:
+            return 0.0
+        given = {
+            flavor: float(value - before.get(flavor, 0)) / float(self._tree.totals[flavor])
+            for flavor, value in queue.used.items()
+            if self._tree.totals.get(flavor)
+        }
+        return weighed(queue.spec.past_usage, given, {flavor: queue.weight(flavor) for flavor in queue.quotas})

@@ -6,7 +6,7 @@ Knows quotas and use, not devices. Without any Queue object there is one implici
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairlead.controller.charges import Charge, add
 from fairlead.controller.model import QueueSpec
@@ -24,6 +24,7 @@ class Queue:
 
     __slots__ = (
         "_deserved",
+        "_kept",
         "admitted",
         "children",
         "demand",
@@ -32,21 +33,28 @@ class Queue:
         "parent",
         "quotas",
         "spec",
+        "tree",
         "used",
         "waiting",
         "weights",
     )
 
-    def __init__(self, spec: QueueSpec) -> None:
+    def __init__(self, spec: QueueSpec, tree: Tree) -> None:
         self.spec = spec
+        self.tree = tree
         self.parent: Queue | None = None
         self.children: list[Queue] = []
         self.quotas: dict[str, FlavorQuota] = {quota.flavor: quota for quota in spec.quotas}
+        self._deserved: Charge = {}
+        self._kept: Charge = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """A new decision: nothing is charged yet."""
         self.used: Charge = {}
         self.demand: Charge = {}  # used, and what waiting gangs ask for at least
-        self.fair: Charge = {}  # what it may hold now, see fairshare
+        self.fair: Charge = {}  # what it may hold now, see fairshare_tree
         self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see fairshare_tree
-        self._deserved: Charge = {}
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
         self.admitted = 0  # gangs of this queue itself
         self.waiting = 0
@@ -90,18 +98,57 @@ class Queue:
             add(queue.used, charge, sign)
             queue.devices += sign * devices
 
+    def kept(self, flavor: str) -> Amount:
+        """What of its deserved, or of that of those below it, others may not use even while it is idle."""
+        known = self._kept.get(flavor)
+        if known is None:
+            known = sum(child.kept(flavor) for child in self.children)
+            quota = self.quotas.get(flavor)
+            if quota is not None and quota.lending_limit is not None:
+                known = max(known, quota.deserved - quota.lending_limit, 0)
+            self._kept[flavor] = known
+        return known
+
+    def bounds(self, flavor: str) -> tuple[Amount, ...]:
+        """Its limit, and what it may hold with all that it may borrow; () without either."""
+        quota = self.quotas.get(flavor)
+        if quota is None or (quota.limit is None and quota.borrowing_limit is None):
+            return ()
+        borrow = () if quota.borrowing_limit is None else (quota.deserved + quota.borrowing_limit,)
+        return borrow if quota.limit is None else (quota.limit, *borrow)
+
     def over_limit(self, charge: Mapping[str, Amount]) -> list[tuple[Queue, str]]:
-        """(queue, flavor) of each limit on the way up that this charge would break."""
+        """(queue, flavor) of each bound on the way up that this charge would break.
+
+        The queue itself stands for a bound of others: that what they keep unlent would be used.
+        """
         broken: list[tuple[Queue, str]] = []
-        if not charge:
-            return broken
         for queue in self.path():
             for flavor, value in sorted(charge.items()):
-                quota = queue.quotas.get(flavor)
-                limit = None if quota is None else quota.limit
-                if value and limit is not None and queue.used.get(flavor, 0) + value > limit:
+                bounds = queue.bounds(flavor) if value else ()
+                if bounds and queue.used.get(flavor, 0) + value > min(bounds):
                     broken.append((queue, flavor))
+        if self.tree.lending_limited:
+            known = {flavor for _, flavor in broken}
+            broken += [
+                (self, flavor) for flavor in sorted(charge) if flavor not in known and self._unlent(flavor, charge)
+            ]
         return broken
+
+    def _unlent(self, flavor: str, charge: Mapping[str, Amount]) -> bool:
+        """Whether the charge would use what other queues keep for themselves."""
+        more, taken = charge[flavor], sum(root.needed(flavor) for root in self.tree.roots)
+        for step in self.path():
+            inside = sum(child.needed(flavor) for child in step.children) or step.used.get(flavor, 0)
+            more = max(step.kept(flavor), inside + more) - max(step.kept(flavor), inside)
+            if more <= 0:
+                return False
+        return taken + more > self.tree.totals.get(flavor, 0)
+
+    def needed(self, flavor: str) -> Amount:
+        """What is not for others: in use, or kept."""
+        inside = sum(child.needed(flavor) for child in self.children) or self.used.get(flavor, 0)
+        return max(self.kept(flavor), inside)
 
 
 class Tree:
@@ -111,8 +158,12 @@ class Tree:
         self.queues: dict[str, Queue] = {}
         for spec in sorted(specs or (QueueSpec(name=""),), key=lambda spec: (spec.name, spec.uid)):
             if spec.name not in self.queues:
-                self.queues[spec.name] = Queue(spec)
+                self.queues[spec.name] = Queue(spec, self)
         self._link()
+        self.lending_limited = any(quota.lending_limit is not None for spec in specs for quota in spec.quotas)
+        self.totals: Mapping[str, Amount] = {}  # what the cluster has of each flavor
+        self.lendable: dict[tuple[Queue | None, str], Amount] = {}  # see fairshare_dominant
+        self.divided: dict[tuple[Queue | None, str], Any] = {}  # see fairshare_tree
         self.roots = [queue for queue in self.queues.values() if queue.parent is None]
         self._selectors: dict[str, labels.Selector] = {}
         for queue in self.queues.values():
@@ -123,6 +174,14 @@ class Tree:
                     self.problems.append(
                         f"Queue {queue.name}: spec.namespaceSelector: {error}; it selects no namespace"
                     )
+
+    def begin(self, totals: Mapping[str, Amount]) -> None:
+        """A new decision on a cluster that has this of each flavor."""
+        for queue in self.queues.values():
+            queue.begin()
+        if totals != self.totals:
+            self.totals = totals
+            self.lendable.clear()
 
     def _link(self) -> None:
         for queue in self.queues.values():
@@ -201,23 +260,44 @@ class Tree:
 
 
 def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
-    """Why a gang waits at a limit."""
-    limit = queue.quotas[flavor].limit
-    block = LimitBlock(
+    """Why a gang waits at a limit of this queue, or at what other queues keep."""
+    bounds = queue.bounds(flavor)
+    used = queue.used.get(flavor, 0)
+    if not bounds or used + asked <= min(bounds):
+        return _unlent_reason(queue, flavor, asked)
+    quota, bound = queue.quotas[flavor], min(bounds)
+    word = "limit" if bound == quota.limit else "borrowingLimit"
+    fits = asked <= bound
+    return Reason(
+        code=Code.OVER_LIMIT,
+        message=f"the {word} of queue {queue.name} for flavor {flavor} does not allow it",
+        limit=_block(queue, flavor, asked, bound),
+        could_ever_fit=fits,
+        advice=f"wait until gangs of this queue end, or raise the {word}"
+        if fits
+        else f"it asks for more than the whole {word}: raise spec.flavors of Queue {queue.name}, or ask for less",
+    )
+
+
+def _unlent_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
+    others = sum(root.needed(flavor) for root in queue.tree.roots) - queue.used.get(flavor, 0)
+    left = max(queue.tree.totals.get(flavor, 0) - others, 0)
+    return Reason(
+        code=Code.OVER_LIMIT,
+        message=f"other queues keep what they deserve of flavor {flavor} for themselves",
+        limit=_block(queue, flavor, asked, left),
+        could_ever_fit=asked <= left,
+        advice="wait until gangs of other queues end, raise deserved of this queue, or raise lendingLimit of the others",
+    )
+
+
+def _block(queue: Queue, flavor: str, asked: Amount, limit: Amount) -> LimitBlock:
+    return LimitBlock(
         queue=queue.name,
         flavor=flavor,
         used=amount_text(queue.used.get(flavor, 0)),
         asked=amount_text(asked),
-        limit=amount_text(0 if limit is None else limit),
-    )
-    return Reason(
-        code=Code.OVER_LIMIT,
-        message=f"the limit of queue {queue.name} for flavor {flavor} does not allow it",
-        limit=block,
-        could_ever_fit=limit is not None and asked <= limit,
-        advice="wait until gangs of this queue end, or raise the limit"
-        if limit is not None and asked <= limit
-        else f"it asks for more than the whole limit: raise spec.flavors of Queue {queue.name}, or ask for less",
+        limit=amount_text(limit),
     )
 
 

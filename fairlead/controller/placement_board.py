@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.controller.allocator_requests import Compiler
 from fairlead.controller.charges import Charge, Charges
 from fairlead.controller.inventory_ledger import Ledger
+from fairlead.controller.order_tree import Tree
 from fairlead.controller.placement import Placer
 from fairlead.controller.placement_shapes import Shapes
 from fairlead.controller.placement_spots import Sites
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.controller.inventory import Inventory
-    from fairlead.controller.model import FlavorSpec, Snapshot
+    from fairlead.controller.model import FlavorSpec, QueueSpec, Snapshot
     from fairlead.controller.nodes import NodeTable
     from fairlead.kube import resource
 
@@ -44,10 +45,12 @@ class Board:
         self.charges = Charges((), self.selectors)
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, Domains] | None = None
+        self._later: tuple[Placer, Domains] | None = None
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
         self._totals: tuple[Charges, int, Charge, int] | None = None
+        self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Board:
@@ -71,7 +74,7 @@ class Board:
         if structure != self._structure:
             self._structure = structure
             self.ever.clear()
-            self._empty = None
+            self._empty = self._later = None
         if flavors != self._flavors or self.charges.stale(self.inventory.structure):
             self._flavors = flavors
             self.charges = self.charges.renewed(flavors, self.inventory.structure)
@@ -95,6 +98,12 @@ class Board:
             return None
         return dict.fromkeys([*by_devices, *by_pods])
 
+    def tree(self, specs: tuple[QueueSpec, ...]) -> Tree:
+        """The tree of these queues; call its `begin`."""
+        if self._tree is None or self._tree[0] != specs:
+            self._tree = (specs, Tree(specs))
+        return self._tree[1]
+
     def totals(self) -> tuple[Charge, int]:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
         if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
@@ -110,3 +119,11 @@ class Board:
             placer = Placer(self.sites, Ledger(empty=True), self.shapes)
             self._empty = (placer, Domains(placer))
         return self._empty
+
+    @property
+    def later(self) -> tuple[Placer, Domains]:
+        """A placer for what the cluster becomes once evicted pods are gone; its ledger is the caller's to prepare."""
+        if self._later is None:
+            placer = Placer(self.sites, Ledger(), self.shapes)
+            self._later = (placer, Domains(placer))
+        return self._later

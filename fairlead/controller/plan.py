@@ -17,7 +17,7 @@ from fairlead.controller.charges import Charge, add
 from fairlead.controller.fairshare_tree import divide_tree
 from fairlead.controller.model import DeviceRef, GangRequest, Plan, Snapshot, Waiting
 from fairlead.controller.order import Entry, Order
-from fairlead.controller.order_tree import Queue, Tree, limit_reason
+from fairlead.controller.order_tree import Queue, limit_reason
 from fairlead.controller.placement_board import Board
 from fairlead.controller.placement_model import Outcome, Placed
 from fairlead.controller.placement_shapes import Unit
@@ -26,7 +26,7 @@ from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.inventory_device import Device
@@ -65,20 +65,23 @@ class _Decision:
         self.ledger = self.placer.ledger
         self.domains = self.board.domains
         self.charges = self.board.charges
-        self.tree = Tree(snapshot.queues)
+        self.tree = self.board.tree(snapshot.queues)
         self.units: dict[str, list[Unit]] = {}  # by gang id
         self.failed: dict[object, Outcome] = {}
         self.taken_by: dict[Device, tuple[str, str]] = {}
         self.given: dict[str, str] = {}  # key of each claim allocated by this decision: gang
         self.admissions: list[Admission] = []
         self.waiting: list[tuple[GangRequest, str | None, int, Reason | Outcome]] = []
+        self.unmet: list[tuple[Queue, Mapping[str, Amount]]] = []  # what each gang that waits costs at least
         self.position = 0
 
     def run(self) -> Plan:
+        totals, devices = self._totals()
+        self.tree.begin(totals)
         owners = self._charge_running()
         entries = self._entries()
-        totals, devices = self._totals()
-        order = Order(self.tree, entries, totals, devices)
+        self._divide([(entry.queue, entry.charge) for entry in entries])
+        order = Order(self.tree, entries, devices)
         while (entry := order.next()) is not None:
             self.position += 1
             verdict = self._consider(entry)
@@ -87,9 +90,7 @@ class _Decision:
             order.settle(entry)
             if verdict is not None and entry.queue.spec.ordering == "StrictFIFO":
                 self._hold_back(entry, order.block(entry.queue))
-        for queue in self.tree.queues.values():
-            add(queue.demand, queue.used)
-        divide_tree(self.tree, totals)
+        self._divide(self.unmet)  # what was given may cost more than it would have cost at least
         return self._plan(owners)
 
     # --------------------------------------------------------------------------------------------------- before
@@ -99,6 +100,15 @@ class _Decision:
         if self.tree.implicit:
             return {}, 0
         return self.board.totals()
+
+    def _divide(self, asked: Iterable[tuple[Queue, Mapping[str, Amount]]]) -> None:
+        """Fair shares for what runs and what these ask for at least."""
+        for queue in self.tree.queues.values():
+            queue.demand = dict(queue.used)
+        for queue, charge in asked:
+            for step in queue.path():
+                add(step.demand, charge)
+        divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
 
     def _charge_running(self) -> dict[str, tuple[str, str]]:
         """Charge the queues for what runs; returns each claim's gang and queue."""
@@ -217,8 +227,7 @@ class _Decision:
     ) -> None:
         if queue is not None:
             queue.waiting += 1
-            for step in queue.path():
-                add(step.demand, charge)
+            self.unmet.append((queue, charge))
         self.waiting.append((gang, None if queue is None else queue.name, self.position, why))
 
     def _hold_back(self, head: Entry, rest: list[Entry]) -> None:
