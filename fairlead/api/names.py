@@ -35,6 +35,17 @@ MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
 ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False while its admission was taken back
 
+# On pods that are evicted for others, and on the gang that they are evicted for. Written by the controller alone.
+EVICT_AT: Final = "fairlead.dev/evict-at"  # when the pod goes, RFC 3339: time to write a checkpoint
+EVICTION: Final = "fairlead.dev/eviction"  # what for, as JSON: read by a controller that takes over
+HOLDS_UNTIL: Final = (
+    "fairlead.dev/holds-until"  # gangs were evicted for this pod's; until then their devices are kept for it
+)
+EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
+EVICTED: Final = (
+    "fairlead.dev/evicted"  # on Gang objects: the last eviction, and since when the gang is in line, as JSON
+)
+
 # On namespaces: an operator's way to keep the webhook out.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 

@@ -74,6 +74,11 @@ class Member:
         return bool(self.pod.spec.node_name)
 
     @property
+    def leaving(self) -> bool:
+        """Whether it is on its way out: deleted or evicted."""
+        return self.pod.metadata.deletion_timestamp is not None
+
+    @property
     def touched(self) -> bool:
         """Whether one of its claims is reserved for it: by us, in an admission that began."""
         return any(entry.reserved_for(self.uid) for entry in self.entries)
@@ -130,10 +135,10 @@ class Gang:
 
     @property
     def placed(self) -> int:
-        """Members that were released before and count towards the size: living ones, and those that succeeded as
-        part of the same owner's work.
+        """Members that were released before and count towards the size: living ones that stay, and those that succeeded
+        as part of the same owner's work.
         """
-        living = self.released
+        living = [member for member in self.released if not member.leaving]
         owners = {member.owner for member in (*living, *self.gated)}
         done = [m for m in self.at(Stage.SUCCEEDED) if m.owner and m.owner in owners]
         return len(living) + len(done)

@@ -1,7 +1,7 @@
 """The controller's loop: look, put right, decide, carry out, report; then wait until something changed.
 
-Exists to hold the parts together, and nothing else. One loop decides; admissions are carried out beside it, each gang by
-one task at a time, with its devices and nodes assumed taken from the decision on.
+Exists to hold the parts together, and nothing else. One loop decides; admissions and evictions are carried out beside it,
+each gang by one task at a time, with what it is given assumed taken, and what it loses assumed going, from the decision on.
 Never polls: it wakes for a change that may change a decision, for a gang's deadline, and to sweep (rarely).
 """
 
@@ -13,13 +13,22 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
-import msgspec
-
-from fairlead.controller import plan, recovery, requests, tidy
+from fairlead.controller import evictions, plan, recovery, requests, tidy, turns
+from fairlead.controller.admitting import Admitter
 from fairlead.controller.commit import Committer
+from fairlead.controller.evicting import Evictor
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
-from fairlead.controller.model import Admission, GangRequest, Plan, RunningGang, Snapshot, Waiting
+from fairlead.controller.model import (
+    Admission,
+    Eviction,
+    GangRequest,
+    Plan,
+    Reservation,
+    RunningGang,
+    Snapshot,
+    Waiting,
+)
 from fairlead.controller.reporter import Reporter
 from fairlead.controller.setbacks import Setbacks
 from fairlead.controller.state import State
@@ -27,10 +36,9 @@ from fairlead.controller.status import Standing
 from fairlead.controller.tidy import Tidy
 from fairlead.controller.work import Job, Work
 from fairlead.controller.writer import Writer
-from fairlead.kube import logs, resource
+from fairlead.kube import logs
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock, Sleep
-from fairlead.kube.objects import ObjectMeta
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +73,8 @@ class Controller:
         self._tidy = Tidy(client, state, writer, self._work, metrics)
         self._setbacks = Setbacks(random)
         self._committer = Committer(writer, state, wall=wall)
+        self._admitter = Admitter(self._committer, state, reporter, metrics, clock=clock, wall=wall)
+        self._evictor = Evictor(writer, state, reporter, metrics, wall=wall)
         self._reporter = reporter
         self._metrics = metrics
         self._gang_timeout_s = gang_timeout_s
@@ -73,15 +83,16 @@ class Controller:
         self._sleep = sleep
         self._decide = decide
         self._busy: dict[GangId, Admission | None] = {}
-        self._assumed: dict[GangId, Admission] = {}
         self._deadlines: dict[GangId, float] = {}
         self._requests: dict[GangId, GangRequest] = {}
         self._running: dict[GangId, RunningGang] = {}
         self._queues: dict[GangId, str] = {}  # into which queue each was admitted
         self._waiting: dict[GangId, Waiting] = {}
+        self._reservations: dict[GangId, Reservation] = {}
         self._problems: set[str] = set()  # about Queues and Flavors, as last logged
         self._sweep_at = wall() + tidy.SWEEP_S
         self._decide_at = 0.0  # not before this, unless somebody just asked
+        self._turn_at: float | None = None  # then time alone may change a decision
 
     async def run(self) -> None:
         """Until cancelled. Call `settle` afterwards."""
@@ -109,6 +120,9 @@ class Controller:
         self._expire(now)
         touched = self._state.refresh()
         for gang_id in sorted(touched):
+            self._evictor.look(gang_id, self._state.gangs.get(gang_id))
+        touched |= self._evictor.concerned(touched)
+        for gang_id in sorted(touched):
             self._care(gang_id, now)
         if now >= self._sweep_at:
             self._sweep_at = now + tidy.SWEEP_S
@@ -125,8 +139,7 @@ class Controller:
         due = [self._sweep_at, *self._deadlines.values()]
         if self._state.decide:
             due.append(self._decide_at)
-        if (rested := self._setbacks.due()) is not None:
-            due.append(rested)
+        due += [at for at in (self._setbacks.due(), self._turn_at) if at is not None]
         wait_s = max(0.0, min(due) - self._wall())
         waits = (asyncio.ensure_future(self._state.wake.wait()), asyncio.ensure_future(self._sleep(wait_s)))
         try:
@@ -145,6 +158,9 @@ class Controller:
         for gang_id in self._setbacks.expire(now, self._state.gangs):
             self._state.ask()
             self._state.touch(gang_id)
+        if self._turn_at is not None and self._turn_at <= now:
+            self._turn_at = None
+            self._state.ask()
 
     # -- putting right ---------------------------------------------------------------------------------------------
 
@@ -159,11 +175,13 @@ class Controller:
         if gang is None or not gang.members:
             self._waiting.pop(gang_id, None)
             self._queues.pop(gang_id, None)
+            self._evictor.gone(gang_id)
             self._reporter.gone(gang_id)
             return
-        standing = self._standing(gang_id)
+        standing = self._standing(gang, now)
         labels = self._state.namespace_labels(gang.namespace)
-        if (held := requests.running(gang, standing, labels)) is not None:
+        around = self._evictor.around(gang_id, now)
+        if (held := requests.running(gang, standing, labels, around)) is not None:
             self._running[gang_id] = held
         if gang_id in self._busy:
             return
@@ -173,15 +191,39 @@ class Controller:
         elif step is not None:
             self._begin(gang_id, self._step(gang, step), None)
         else:
-            self._assume_no_more(gang_id)
+            self._admitter.assume_no_more(gang_id)
             if gang.released and gang.placed >= gang.size and all(member.bound for member in gang.released):
                 self._setbacks.forget(gang_id)
             if (deadline := recovery.next_deadline(gang, self._gang_timeout_s)) is not None:
                 self._deadlines[gang_id] = max(deadline, now + 0.1)
+            if self._evict_further(gang, standing, now):
+                return
             if requests.blocked(gang) is None and (asked := requests.request(gang, standing, labels)) is not None:
                 self._requests[gang_id] = asked
                 if not requests.same(asked, before):
                     self._state.ask()
+                if asked.preemptor and (until := evictions.holds_until(gang)) > now:
+                    self._deadline(gang_id, until)
+
+    def _evict_further(self, gang: Gang, standing: requests.Standing, now: float) -> bool:
+        """Goes on with the gang's eviction, if it is in one; true when it asks for nothing meanwhile."""
+        step = self._evictor.next_step(gang, now=now, wanted=self._wanted)
+        if isinstance(step, evictions.Wait):
+            self._deadline(gang.id, step.until)
+        elif step is not None:
+            since = gang.created if standing.created is None else min(standing.created, gang.created)
+            self._begin(gang.id, self._evictor.carry_out(gang, step, since=since), None)
+        return step is not None and step.mark.whole
+
+    def _wanted(self, gang_id: GangId) -> bool:
+        """Whether a gang still waits for what others are evicted for."""
+        gang = self._state.gangs.get(gang_id)
+        if gang is None or not gang.gated or self._busy.get(gang_id) is not None:
+            return False
+        return requests.blocked(gang) is None
+
+    def _deadline(self, gang_id: GangId, at: float) -> None:
+        self._deadlines[gang_id] = min(at, self._deadlines.get(gang_id, at))
 
     async def _step(self, gang: Gang, step: recovery.Step) -> None:
         name = type(step).__name__
@@ -194,7 +236,7 @@ class Controller:
         elif isinstance(step, recovery.Undo):
             log.warning("gang %s/%s: taking back %d pods: %s", *gang.id, len(step.members), step.why)
             if await self._committer.undo(step.members, step.why):
-                self._assume_no_more(gang.id)
+                self._admitter.assume_no_more(gang.id)
             self._set_back(gang.id, step.why)
         else:
             log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)
@@ -225,8 +267,9 @@ class Controller:
             classes=self._state.classes,
             gangs=tuple(sorted(asking, key=lambda asked: asked.id)),
             running=tuple(sorted(self._holding(), key=lambda held: held.id)),
-            queues=read.queues,
+            queues=self._evictor.with_budgets(read.queues, now),
             flavors=read.flavors,
+            budgets=self._evictor.budgets(),
         )
         began = self._clock()
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):
@@ -234,97 +277,77 @@ class Controller:
         took_s = self._clock() - began
         self._metrics.decide_seconds.observe(took_s)
         self._decide_at = 0.0 if decided.admissions else now + min(PATIENCE_MAX_S, PATIENCE * took_s)
+        self._turn_at = turns.next_turn(snapshot, decided, now=now, refills=self._evictor.refills(now))
         problems = {*read.problems, *decided.problems}
         for problem in sorted(problems - self._problems):
             log.warning("%s", problem)
         self._problems = problems
-        before = self._waiting
-        self._waiting = {(waiting.namespace, waiting.name): waiting for waiting in decided.waiting}
         for admission in decided.admissions:
             keys = {claim.key for claim in admission.claims}
             if keys & writing:  # two gangs share a claim: the second waits until the first has it
                 continue
             writing |= keys
             self._admit(admission)
+        self._evict(decided.evictions, now)
         self._reporter.queues(decided.queues)
         self._metrics.note_queues(decided.queues)
-        changed = {gang_id for gang_id, waiting in self._waiting.items() if before.get(gang_id) != waiting}
-        return changed | {(admission.namespace, admission.name) for admission in decided.admissions}
+        return self._news(decided) | {(admission.namespace, admission.name) for admission in decided.admissions}
+
+    def _news(self, decided: Plan) -> set[GangId]:
+        """Takes in what is said of waiting gangs; returns those of which something else was said before."""
+        waiting = {(entry.namespace, entry.name): entry for entry in decided.waiting}
+        reserved = {(entry.namespace, entry.name): entry for entry in decided.reservations}
+        news = {gang_id for gang_id, entry in waiting.items() if self._waiting.get(gang_id) != entry}
+        news |= {
+            key
+            for key in reserved.keys() | self._reservations.keys()
+            if reserved.get(key) != self._reservations.get(key)
+        }
+        self._waiting, self._reservations = waiting, reserved
+        return news
 
     def _holding(self) -> list[RunningGang]:
         """What gangs hold, those included that are being admitted."""
         held = dict(self._running)
         for gang_id, admission in self._busy.items():
             gang = self._state.gangs.get(gang_id)
-            if admission is None or gang is None:
-                continue
-            admitted = {assigned.pod.uid for assigned in admission.assignments}
-            others = requests.held([member for member in gang.members if member.uid not in admitted])
-            keys = {claim.key for claim in admission.claims} | set(others)
-            held[gang_id] = RunningGang(
-                namespace=gang.namespace,
-                name=gang.name,
-                uid=admission.uid,
-                queue=admission.queue or gang.queue,
-                claims=tuple(sorted(keys)),
-                namespace_labels=self._state.namespace_labels(gang.namespace),
-                priority=gang.priority,
-                created=gang.created,
-                started=self._wall(),
-            )
+            if admission is not None and gang is not None:
+                held[gang_id] = self._admitter.holding(gang, admission, self._standing(gang, self._wall()).created)
         return list(held.values())
 
     def _admit(self, admission: Admission) -> None:
         gang_id = (admission.namespace, admission.name)
         gang = self._state.gangs[gang_id]
-        pods = {member.uid: member.pod for member in gang.members}
-        self._assumed[gang_id] = admission
-        for planned in admission.claims:
-            if not planned.already_allocated:
-                self._state.assume_claim(
-                    planned.key, _assumed(planned.key, planned.namespace, planned.name, planned.allocation.to_json())
-                )
-        for assigned in admission.assignments:
-            self._state.assume_pod(pods[assigned.pod.uid], assigned.node)
+        self._admitter.assume(gang, admission)
         self._queues[gang_id] = admission.queue
         self._requests.pop(gang_id, None)
         self._begin(gang_id, self._carry_out(gang, admission), admission)
 
     async def _carry_out(self, gang: Gang, admission: Admission) -> None:
-        began = self._clock()
-        log.info("gang %s: admitting %d pods in queue %r", admission.id, len(admission.assignments), admission.queue)
-        outcome = await self._committer.admit(gang, admission)
-        self._assume_no_more(gang.id)  # not reached on an error: then what was written is not certain
-        self._metrics.admissions.labels("admitted" if outcome.done else "failed").inc()
-        if outcome.done:
-            self._metrics.commit_seconds.observe(self._clock() - began)
-            self._tell_admitted(gang, admission)
+        why = await self._admitter.carry_out(gang, admission)
+        if why:
+            self._set_back(gang.id, why)
         else:
-            self._set_back(gang.id, outcome.why)
+            self._evictor.landed(gang.id)
 
-    def _assume_no_more(self, gang_id: GangId) -> None:
-        """The watched copies show what became of the gang's admission."""
-        admission = self._assumed.pop(gang_id, None)
-        if admission is None:
-            return
-        for planned in admission.claims:
-            self._state.release_claim(planned.key)
-        for assigned in admission.assignments:
-            self._state.release_pod(assigned.pod.uid)
-
-    def _tell_admitted(self, gang: Gang, admission: Admission) -> None:
-        pods = {member.uid: member for member in gang.members}
-        given = {planned.key: planned for planned in admission.claims}
-        for assigned in admission.assignments[:64]:
-            member = pods[assigned.pod.uid]
-            devices = [
-                result.device.device
-                for entry in member.entries
-                if entry.key in given
-                for result in given[entry.key].allocation.results
-            ]
-            what = f" with {', '.join(devices[:16])}" if devices else ""
-            self._reporter.pod_event(member.pod, "Admitted", f"released to node {assigned.node}{what}")
+    def _evict(self, decided: tuple[Eviction, ...], now: float) -> None:
+        """Begins the evictions; those for one gang end at one time, so that nobody stops long before it helps."""
+        grace: dict[str, float] = {}
+        for eviction in decided:
+            key = eviction.beneficiary or eviction.id
+            grace[key] = max(grace.get(key, 0.0), eviction.checkpoint_grace_s)
+        for eviction in decided:
+            gang_id = (eviction.namespace, eviction.name)
+            gang = self._state.gangs.get(gang_id)
+            if gang is None or gang_id in self._busy:
+                continue
+            self._evictor.assume(gang_id, eviction)
+            at = now + grace[eviction.beneficiary or eviction.id]
+            self._begin(gang_id, self._evictor.begin(gang, eviction, at), None)
+            self._state.touch(gang_id)
+            namespace, _, name = eviction.beneficiary.partition("/")
+            if name:
+                self._state.touch((namespace, name))
 
     # -- helpers ---------------------------------------------------------------------------------------------------
 
@@ -347,13 +370,16 @@ class Controller:
     def _set_back(self, gang_id: GangId, why: str) -> None:
         self._setbacks.note(gang_id, why, now=self._wall())
 
-    def _standing(self, gang_id: GangId) -> requests.Standing:
-        raw: Mapping[str, Any] = self._state.gang_objects.get("/".join(gang_id)) or {}
-        setback = self._setbacks.get(gang_id)
+    def _standing(self, gang: Gang, now: float) -> requests.Standing:
+        raw: Mapping[str, Any] = self._state.gang_objects.get("/".join(gang.id)) or {}
+        setback = self._setbacks.get(gang.id)
+        past = self._state.past(gang)
+        ages = [age for age in (setback.created, past.since if past else None) if age is not None]
         return requests.Standing(
             uid=raw.get("metadata", {}).get("uid", ""),
-            created=setback.created,
+            created=min(ages, default=None),
             avoid=tuple(sorted(setback.avoid)),
+            preemptor=self._evictor.preemptor(gang, now),
         )
 
     def _report(self, gang_id: GangId) -> None:
@@ -367,6 +393,9 @@ class Controller:
                 admitting=self._busy.get(gang_id) is not None,
                 queue=self._queues.get(gang_id),
                 setback=self._setbacks.get(gang_id).why,
+                course=self._evictor.course(gang),
+                victims=self._evictor.victims(gang_id),
+                reservation=self._reservations.get(gang_id),
             ),
         )
 
@@ -376,11 +405,3 @@ class Controller:
             counts[phase] = counts.get(phase, 0) + 1
         for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
             self._metrics.gangs.labels(phase).set(counts.get(phase, 0))
-
-
-def _assumed(key: str, namespace: str, name: str, allocation: Mapping[str, Any]) -> resource.ResourceClaim:
-    """A claim as the inventory should see it while it is being written."""
-    return resource.ResourceClaim(
-        metadata=ObjectMeta(uid=key, namespace=namespace, name=name),
-        status=resource.ResourceClaimStatus(allocation=msgspec.convert(allocation, resource.AllocationResult)),
-    )

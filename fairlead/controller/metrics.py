@@ -44,6 +44,24 @@ class Metrics:
         self.swept = Counter(
             "fairlead_controller_swept_claims_total", "Abandoned allocations cleared.", registry=registry
         )
+        self.evictions = Counter(
+            "fairlead_controller_evictions_total",
+            "Evictions of gangs or of their surplus, by kind, and how they went.",
+            ["kind", "outcome"],
+            registry=registry,
+        )
+        self.reclaimed_devices = Counter(
+            "fairlead_controller_reclaimed_devices_total",
+            "Devices that evictions gave back.",
+            ["kind"],
+            registry=registry,
+        )
+        self.landing_seconds = Histogram(
+            "fairlead_controller_landing_seconds",
+            "Time from the first eviction for a gang to its release.",
+            buckets=(*SECONDS, 60.0, 300.0, 1800.0),
+            registry=registry,
+        )
         self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
         self.queue_gangs = Gauge(
             "fairlead_queue_gangs", "Gangs of a queue by state.", ["queue", "state"], registry=registry

@@ -50,7 +50,7 @@ def next_step(gang: Gang, *, now: float, timeout_s: float, node_exists: Callable
     touched = [member for member in gang.gated if member.touched]
     if touched:
         return _half_written(gang, touched, now=now, timeout_s=timeout_s, node_exists=node_exists)
-    late = [m for m in gang.released if not m.bound and deadline(m, timeout_s) <= now and not _leaving(m)]
+    late = [m for m in gang.released if not m.bound and deadline(m, timeout_s) <= now and not m.leaving]
     return _roll_back(gang, late, timeout_s) if late else None
 
 
@@ -62,7 +62,7 @@ def _half_written(
     if partial:
         return Undo(members=tuple(partial), why="only some of its claims were written")
     if gang.placed + len(ready) < gang.size:
-        if not gang.released:
+        if all(member.leaving for member in gang.released):
             return Undo(members=tuple(touched), why=f"only {len(ready)} of {gang.size} members were written")
     elif gang.released and all(deadline(member, timeout_s) <= now for member, _ in ready):
         late = [member for member, _ in ready]
@@ -77,14 +77,10 @@ def _roll_back(gang: Gang, late: list[Member], timeout_s: float) -> RollBack | U
     why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
     surplus = len(bound) >= gang.size
     members = tuple(late) if surplus else gang.released
-    members = tuple(member for member in members if member in gang.released and not _leaving(member))
+    members = tuple(member for member in members if member in gang.released and not member.leaving)
     if not members:
         return Undo(members=tuple(late), why=why)
     return RollBack(members=members, nodes=nodes, why=why)
-
-
-def _leaving(member: Member) -> bool:
-    return member.pod.metadata.deletion_timestamp is not None
 
 
 def whole_on(member: Member, node_exists: Callable[[str], bool]) -> str | None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import status
+from fairlead.controller import evictions, status
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.model import QueueUse
 from fairlead.controller.state import State
@@ -60,7 +60,8 @@ class Reporter:
         key: Key = ("gang", *gang.id)
         if known is not None:
             before = status.verdict(*known)
-            if (before.phase, before.reason) == (seen.phase, seen.reason) and known[0].size == gang.size:
+            same = (before.phase, before.reason, _further(known[1])) == (seen.phase, seen.reason, _further(standing))
+            if same and known[0].size == gang.size:
                 wait_s = self._written_at.get(key, float("-inf")) + QUIET_S - self._clock()
                 self._queue.add_after(key, wait_s)
                 return
@@ -133,13 +134,15 @@ class Reporter:
         raw = self._state.gang_objects.get("/".join(gang_id))
         spec = status.gang_spec(gang)
         if raw is None:
-            raw = await self._create(gang_id, spec)
+            raw = await self._create(gang, spec)
         elif any(raw.get("spec", {}).get(field) != value for field, value in spec.items()):
             raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
         now = self._wall()
         made = timestamps.parse(raw["metadata"]["creationTimestamp"])
         before: Mapping[str, Any] = raw.get("status") or {}
-        wanted = status.gang_status(gang, standing, before=before, created=min(made, gang.created or made), now=now)
+        past = evictions.past_of(raw)
+        created = past.at if past is not None else min(made, gang.created or made)
+        wanted = status.gang_status(gang, standing, before=before, created=created, now=now, past=past)
         wanted["observedGeneration"] = raw["metadata"].get("generation", 1)
         if wanted != before:
             body = {"status": {**dict.fromkeys(before), **wanted}}
@@ -149,18 +152,34 @@ class Reporter:
             self._tell(gang, before, wanted)
         self._state.gang_objects.note(raw)
 
-    async def _create(self, gang: GangId, spec: Mapping[str, Any]) -> dict[str, Any]:
-        metadata = {"name": gang[1], "namespace": gang[0], "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}}
+    async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
+        past = self._state.past(gang)  # of the pod that this one stands in for
+        metadata = {
+            "name": gang.name,
+            "namespace": gang.namespace,
+            "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
+            "annotations": {} if past is None else {names.EVICTED: past.annotation()},
+        }
         try:
             made = await self._client.create(resources.GANGS, {"metadata": metadata, "spec": spec})
         except errors.AlreadyExists:
-            made = await self._client.get(resources.GANGS, gang[1], gang[0])
+            made = await self._client.get(resources.GANGS, gang.name, gang.namespace)
         self._state.gang_objects.note(made)
         return made
 
     async def _delete_gang(self, gang: GangId) -> None:
+        """Unless it was evicted a moment ago: then its Gang object keeps its place in line until its pods come again."""
         raw = self._state.gang_objects.get("/".join(gang))
         if raw is None:
+            return
+        past, now = evictions.past_of(raw), self._wall()
+        if past is not None and now < past.at + evictions.RETURN_S:
+            self._queue.add_after(("gang", *gang), past.at + evictions.RETURN_S - now)
+            before = raw.get("status") or {}
+            body = {"status": status.evicted_status(past, before, now)}
+            self._state.gang_objects.note(
+                await self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status")
+            )
             return
         try:
             await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
@@ -187,3 +206,8 @@ class Reporter:
         self.event(gang.id, reason, message, warning=warning)
         if now["phase"] == "Waiting" and gang.gated:
             self.pod_event(gang.gated[0].pod, reason, message, warning=warning)
+
+
+def _further(standing: Standing) -> tuple[object, ...]:
+    """What beside phase and reason is worth writing soon."""
+    return standing.course, standing.victims, standing.reservation is not None

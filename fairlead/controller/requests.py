@@ -7,12 +7,12 @@ Exists so that the core's snapshot is made in one place. Pure. A gang with more 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from fairlead.controller import release
-from fairlead.controller.gangs import Gang, Member, Problem
-from fairlead.controller.model import ClaimRequest, GangRequest, PodRef, RunningGang
+from fairlead.controller import evictions, release
+from fairlead.controller.gangs import Gang, Member, Problem, created_s
+from fairlead.controller.model import ClaimRequest, GangRequest, PodRef, RunningGang, RunningMember
 from fairlead.controller.model import Member as Asked
 from fairlead.controller.nodes import PodNeeds
 from fairlead.controller.reasons import Code
@@ -26,6 +26,17 @@ class Standing:
     uid: str = ""
     created: float | None = None
     avoid: tuple[str, ...] = ()
+    preemptor: bool = False  # others were evicted for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What is known of a running gang beyond its pods and claims. Leaving are the UIDs of pods decided to be evicted."""
+
+    leaving: Collection[str] = ()
+    spared: bool = False  # could not be evicted a moment ago: no victim for now
+    guards: Callable[[Member], tuple[str, ...]] | None = None
+    owner_ends_by: Callable[[Member], float | None] | None = None
 
 
 def blocked(gang: Gang) -> Problem | None:
@@ -70,7 +81,7 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
                 ),
             )
         asked.append(Asked(pod=ref(member), needs=PodNeeds.of(member.pod), claims=tuple(e.key for e in member.entries)))
-    placed = [node for member in gang.released if (node := node_of(member))]
+    placed = [node for member in gang.released if not member.leaving and (node := node_of(member))]
     return GangRequest(
         namespace=gang.namespace,
         name=gang.name,
@@ -85,6 +96,7 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
         topology=gang.topology,
         placed_nodes=tuple(sorted(placed)),
         avoid=standing.avoid,
+        preemptor=standing.preemptor,
     )
 
 
@@ -103,11 +115,17 @@ def _gist(asked: GangRequest) -> tuple[object, ...]:
     )
 
 
-def running(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str]) -> RunningGang | None:
+def running(
+    gang: Gang, standing: Standing, namespace_labels: Mapping[str, str], around: Surroundings | None = None
+) -> RunningGang | None:
     """What the gang holds; None when it holds nothing."""
     claims = held(gang.members)
     if not claims:
         return None
+    around = around or Surroundings()
+    started = {uid: allocated_s(claim) for uid, claim in claims.items()}
+    members = () if around.spared else tuple(_running_member(m, started, around) for m in gang.released)
+    ends = [_ends_by(member, around) for member in gang.released if not member.leaving]
     return RunningGang(
         namespace=gang.namespace,
         name=gang.name,
@@ -117,8 +135,33 @@ def running(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
         namespace_labels=namespace_labels,
         priority=gang.priority,
         created=gang.created if standing.created is None else min(standing.created, gang.created),
-        started=min(allocated_s(claim) for claim in claims.values()),
+        started=min(started.values()),
+        size=gang.size,
+        members=members,
+        min_runtime_s=gang.min_runtime_s,
+        checkpoint_grace_s=gang.checkpoint_grace_s,
+        ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
     )
+
+
+def _running_member(member: Member, started: Mapping[str, float], around: Surroundings) -> RunningMember:
+    uids = tuple(e.claim.metadata.uid for e in member.entries if e.claim and e.claim.metadata.uid in started)
+    return RunningMember(
+        pod=ref(member),
+        node=node_of(member) or "",
+        claims=uids,
+        started=max((started[uid] for uid in uids), default=created_s(member.pod)),
+        leaving=member.leaving or member.uid in around.leaving or evictions.mark_of(member.pod) is not None,
+        guarded_by=around.guards(member) if around.guards else (),
+    )
+
+
+def _ends_by(member: Member, around: Surroundings) -> float | None:
+    """When the cluster will end this pod at the latest: by its own deadline or its Job's."""
+    limit, began = member.pod.spec.active_deadline_seconds, member.pod.status.start_time
+    own = timestamps.parse(began) + limit if limit is not None and began else None
+    owners = around.owner_ends_by(member) if around.owner_ends_by else None
+    return min((end for end in (own, owners) if end is not None), default=None)
 
 
 def held(members: Iterable[Member]) -> dict[str, resource.ResourceClaim]:

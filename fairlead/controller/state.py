@@ -15,11 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import claims, gangs, settings
+from fairlead.controller import claims, disruption, evictions, gangs, settings
+from fairlead.controller.disruption import Guard
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.nodes import NodeTable
-from fairlead.kube import core, resource, resources
+from fairlead.kube import batch, core, resource, resources, timestamps
 from fairlead.kube.informer import Change, Informer, Source
 from fairlead.kube.objects import Object
 from fairlead.kube.resources import Raw
@@ -56,7 +57,10 @@ class State:
         self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
         self.queues: Informer[Raw] = Informer(client, resources.QUEUES)
         self.flavors: Informer[Raw] = Informer(client, resources.FLAVORS)
-        self.gang_objects: Informer[Raw] = Informer(client, resources.GANGS)
+        self.gang_objects: Informer[Raw] = Informer(client, resources.GANGS, indexes={"owner": _evicted_owner_index})
+        self.budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
+        self.jobs: Informer[batch.JobDeadline] = Informer(client, resources.JOB_DEADLINES)
+        self.guards: dict[str, Guard] = {}  # PodDisruptionBudgets by key
         self.cluster_nodes.subscribe(self._node)
         self.slices.subscribe(self._slice)
         self.device_classes.subscribe(self._class)
@@ -67,11 +71,13 @@ class State:
         for watch in (self.queues, self.flavors):
             watch.subscribe(self._setting)
         self.gang_objects.subscribe(self._gang_object)
+        self.budgets.subscribe(self._budget)
+        self.jobs.subscribe(self._job)
 
     def watches(self) -> tuple[Informer[Any], ...]:
         return (
             self.cluster_nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
-            self.templates, self.claims, self.gang_objects, self.pods,
+            self.templates, self.claims, self.gang_objects, self.budgets, self.jobs, self.pods,
         )  # fmt: skip
 
     @property
@@ -121,6 +127,37 @@ class State:
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         found = self.namespaces.get(namespace)
         return found.metadata.labels if found else {}
+
+    def past(self, gang: Gang) -> evictions.Past | None:
+        """The gang's last eviction, and since when it is in line: its own Gang object says, or, for a gang of one, that of
+        a pod that its owner made before.
+        """
+        raw = self.gang_objects.get("/".join(gang.id))
+        pasts = [evictions.past_of(raw) if raw else None]
+        if gang.solo and gang.members[0].owner:
+            gone = (
+                each for each in self.gang_objects.by_index("owner", gang.members[0].owner) if not self._lives(each)
+            )
+            pasts += map(evictions.past_of, gone)
+        return min((past for past in pasts if past is not None), key=lambda past: past.since, default=None)
+
+    def _lives(self, raw: Raw) -> bool:
+        meta = raw["metadata"]
+        return (meta["namespace"], meta["name"]) in self.gangs
+
+    def guards_of(self, pod: core.Pod) -> tuple[str, ...]:
+        """Names of the PodDisruptionBudgets that select the pod."""
+        return disruption.guards_of(pod, self.guards.values()) if self.guards else ()
+
+    def job_ends_by(self, pod: core.Pod) -> float | None:
+        """When the pod's Job will be ended by its own deadline, unix seconds."""
+        owner = pod.metadata.controller
+        if owner is None or owner.kind != "Job":
+            return None
+        job = self.jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        if job is None or job.spec.active_deadline_seconds is None or not job.status.start_time:
+            return None
+        return timestamps.parse(job.status.start_time) + job.spec.active_deadline_seconds
 
     def node_exists(self, name: str) -> bool:
         return self.cluster_nodes.get(name) is not None
@@ -256,6 +293,23 @@ class State:
             self._dirty.add((namespace, name))
             self.wake.set()
 
+    def _budget(self, change: Change[Raw]) -> None:
+        before = self.guards.pop(change.key, None)
+        if change.new is not None:
+            self.guards[change.key] = disruption.guard(change.new)
+        now = self.guards.get(change.key)
+        if before is None or now is None or before.selector != now.selector:
+            namespace = change.key.partition("/")[0]
+            self._dirty |= {gang for gang in self.gangs if gang[0] == namespace}
+        if before != now:
+            self._matters()
+
+    def _job(self, change: Change[batch.JobDeadline]) -> None:
+        facts = [(job.spec, job.status) if job else None for job in (change.old, change.new)]
+        if change.object.spec.active_deadline_seconds is not None and facts[0] != facts[1]:
+            self._dirty |= {gang for gang in self.gangs if gang[0] == change.object.metadata.namespace}
+            self.wake.set()
+
 
 def _node_facts(node: core.Node) -> tuple[object, ...]:
     """What of a node can change a decision; heartbeats do not."""
@@ -292,3 +346,9 @@ def _owner_index(claim: resource.ResourceClaim) -> Iterator[str]:
     controller = claim.metadata.controller
     if controller is not None:
         yield controller.uid
+
+
+def _evicted_owner_index(raw: Raw) -> Iterator[str]:
+    past = evictions.past_of(raw)
+    if past is not None and past.owner:
+        yield past.owner

@@ -13,13 +13,16 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api import names
+from fairlead.controller.evictions import Course, Past
 from fairlead.controller.gangs import Gang, Member, Stage
-from fairlead.controller.model import Amount, QueueUse, Waiting
+from fairlead.controller.model import Amount, QueueUse, Reservation, Waiting
+from fairlead.controller.reasons import Code
 from fairlead.controller.requests import allocated_s, blocked, node_of
 from fairlead.kube import timestamps
 
 MESSAGE_MAX = 4096
 NODES_MAX = 1000
+LISTED_MAX = 8
 
 
 class Progress(StrEnum):
@@ -31,6 +34,8 @@ class Progress(StrEnum):
     RUN = "MembersRun"
     SUCCEEDED = "PodsSucceeded"
     FAILED = "PodsFailed"
+    STOPPING = "Stopping"
+    EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
 
 
@@ -42,6 +47,9 @@ class Standing:
     admitting: bool = False
     queue: str | None = None
     setback: str = ""  # why the last admission was taken back
+    course: Course | None = None  # the eviction that it is in
+    victims: tuple[str, ...] = ()  # gangs that are being evicted for it
+    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +71,14 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
                 message=f"{len(failed)} of {len(gang.members)} pods failed",
             )
         return Verdict(phase="Finished", reason=Progress.SUCCEEDED.value, message="all pods have ended well")
+    if not gated and all(member.leaving for member in released):
+        count = len(released)
+        what = "pod is" if count == 1 else "pods are"
+        return Verdict(
+            phase="Running",
+            reason=Progress.STOPPING.value,
+            message=f"{count} {what} on the way out; devices are still held",
+        )
     if released and gang.placed >= gang.size:
         return _under_way(gang, gated, standing)
     if standing.admitting:
@@ -75,6 +91,8 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
         return Verdict(phase=phase, reason=problem.code.value, message=problem.message)
     if standing.waiting is not None:
         message = str(standing.waiting.reason)
+        if standing.victims and standing.waiting.reason.code is not Code.MAKING_ROOM:
+            message = f"{message} Being evicted for it: {_listed(standing.victims)}."
         if standing.setback:
             message = f"{message} Before that: {standing.setback}."
         return Verdict(phase="Waiting", reason=standing.waiting.reason.code.value, message=message)
@@ -89,6 +107,8 @@ def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Ver
     if gated:
         why = f": {standing.waiting.reason}" if standing.waiting else ""
         more = f"; {len(gated)} more wait{why}"
+    if standing.course is not None:
+        more = f"{more}; {standing.course}"
     if ready >= gang.size:
         return Verdict(phase="Running", reason=Progress.RUN.value, message=f"{ready} of {gang.size} members run{more}")
     return Verdict(
@@ -99,7 +119,8 @@ def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Ver
 
 
 def _ready(member: Member) -> bool:
-    return member.stage is Stage.SUCCEEDED or (member.stage is Stage.RELEASED and member.pod.status.phase == "Running")
+    runs = member.stage is Stage.RELEASED and member.pod.status.phase == "Running" and not member.leaving
+    return runs or member.stage is Stage.SUCCEEDED
 
 
 def gang_spec(gang: Gang) -> dict[str, Any]:
@@ -116,9 +137,15 @@ def gang_spec(gang: Gang) -> dict[str, Any]:
 
 
 def gang_status(
-    gang: Gang, standing: Standing, *, before: Mapping[str, Any], created: float, now: float
+    gang: Gang,
+    standing: Standing,
+    *,
+    before: Mapping[str, Any],
+    created: float,
+    now: float,
+    past: Past | None = None,
 ) -> dict[str, Any]:
-    """The status to be written; equal to `before` when nothing changed but the time."""
+    """The status to be written; equal to `before` when nothing changed but the time. `created`: when it got in line."""
     seen = verdict(gang, standing)
     admitted = seen.phase in {"Admitted", "Running", "Finished", "Failed"}
     running = seen.phase == "Running"
@@ -152,11 +179,67 @@ def gang_status(
     status["conditions"] = [
         _condition("Admitted", admitted, seen, before, now),
         _condition("Running", running, seen, before, now),
+        *_further(standing, before, now, past=past, admitted=admitted),
     ]
     if not admitted:
         unchanged = {key: value for key, value in before.items() if key != "waitSeconds"} == status
         status["waitSeconds"] = before.get("waitSeconds", 0.0) if unchanged else max(0.0, round(now - created, 1))
     return status
+
+
+def evicted_status(past: Past, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Of a gang whose pods are all gone because it was evicted, and that is remembered until they are made anew."""
+    seen = Verdict(
+        phase="Gathering",
+        reason=Progress.EVICTED.value,
+        message=f"{past.mark}: {past.why}; it is remembered for a while, so that pods made anew keep its place in line",
+    )
+    return {
+        "phase": seen.phase,
+        "reason": seen.reason,
+        "message": seen.message[:MESSAGE_MAX],
+        "members": 0,
+        "ready": 0,
+        "nodes": [],
+        "position": None,
+        "conditions": [
+            _condition("Admitted", False, seen, before, now),
+            _condition("Running", False, seen, before, now),
+            *_further(Standing(), before, now, past=past, admitted=False),
+        ],
+    }
+
+
+def _further(
+    standing: Standing, before: Mapping[str, Any], now: float, *, past: Past | None, admitted: bool
+) -> list[dict[str, Any]]:
+    """Conditions that most gangs never have: those that hold, and those that held."""
+    told: dict[str, Verdict] = {}
+    course, kept = standing.course, standing.reservation
+    if course is not None:
+        told["Evicting"] = Verdict(phase="", reason=course.mark.kind, message=str(course))
+    if standing.victims:
+        told["Preempting"] = Verdict(
+            phase="", reason="Evicting", message=f"being evicted for it: {_listed(standing.victims)}"
+        )
+    if kept is not None:
+        ready = f", expected to be free by {timestamps.seconds(kept.ready_by)}" if kept.ready_by is not None else ""
+        told["Reserved"] = Verdict(phase="", reason=kept.kind, message=f"kept for it: {_listed(kept.nodes)}{ready}")
+    if past is not None and not admitted:
+        message = f"evicted at {timestamps.seconds(past.at)}: {past.mark}: {past.why}"
+        told["Evicted"] = Verdict(phase="", reason=Progress.EVICTED.value, message=message)
+    had = {condition.get("type") for condition in before.get("conditions", ())}
+    over = Verdict(phase="", reason="Over", message="no longer")
+    return [
+        _condition(kind, kind in told, told.get(kind, over), before, now)
+        for kind in ("Evicting", "Evicted", "Preempting", "Reserved")
+        if kind in told or kind in had
+    ]
+
+
+def _listed(names_: tuple[str, ...]) -> str:
+    more = len(names_) - LISTED_MAX
+    return ", ".join(names_[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _condition(kind: str, holds: bool, seen: Verdict, before: Mapping[str, Any], now: float) -> dict[str, Any]:

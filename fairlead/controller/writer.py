@@ -1,10 +1,11 @@
-"""All writes of the protocol behind one name: what committing and tidying are given."""
+"""All writes of the protocol behind one name: what committing, evicting and tidying are given."""
 
 from __future__ import annotations
 
 from fairlead.controller.claim_writes import ClaimWrites
+from fairlead.controller.eviction_writes import EvictionWrites
 from fairlead.controller.pod_writes import PodWrites
 
 
-class Writer(ClaimWrites, PodWrites):
+class Writer(ClaimWrites, PodWrites, EvictionWrites):
     """One client guarded by the lease, one bound on how much is under way at once."""

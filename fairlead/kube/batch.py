@@ -45,3 +45,18 @@ class JobStatus(Struct, frozen=True, kw_only=True):
 class Job(Object, frozen=True, kw_only=True):
     spec: JobSpec = JobSpec()
     status: JobStatus = JobStatus()
+
+
+class JobDeadlineSpec(Struct, frozen=True, kw_only=True):
+    active_deadline_seconds: int | None = None
+
+
+class JobDeadlineStatus(Struct, frozen=True, kw_only=True):
+    start_time: str | None = None
+
+
+class JobDeadline(Object, frozen=True, kw_only=True):
+    """A Job without its pod template: all that is kept of it where only its end matters."""
+
+    spec: JobDeadlineSpec = JobDeadlineSpec()
+    status: JobDeadlineStatus = JobDeadlineStatus()

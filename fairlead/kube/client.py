@@ -225,15 +225,23 @@ class Client:
             options["propagationPolicy"] = propagation
         await self.request("DELETE", resource.path(namespace, name), body=options)
 
-    async def evict(self, name: str, namespace: str, *, grace_period_s: int | None = None) -> None:
-        """Asks for a pod's eviction; a PodDisruptionBudget that forbids it now raises TooManyRequests at once."""
+    async def evict(
+        self, name: str, namespace: str, *, uid: str | None = None, grace_period_s: int | None = None
+    ) -> None:
+        """Asks for a pod's eviction; a PodDisruptionBudget that forbids it now raises TooManyRequests at once.
+
+        With `uid`, a pod of the same name made meanwhile is left alone: Conflict.
+        """
         body: dict[str, Any] = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
-        if grace_period_s is not None:
-            body["deleteOptions"] = {"gracePeriodSeconds": grace_period_s}
+        options: dict[str, Any] = {} if grace_period_s is None else {"gracePeriodSeconds": grace_period_s}
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        if options:
+            body["deleteOptions"] = options
         await self.request("POST", PODS.path(namespace, name, "eviction"), body=body, retries=0)
 
     async def bind(self, pod: Pod, node: str) -> None:
