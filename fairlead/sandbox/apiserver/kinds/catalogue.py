@@ -170,6 +170,18 @@ def _in(
     )
 
 
+def _networking() -> list[Kind]:
+    """Policies are checked; the rest is there by shape, since discovery shows the group as a whole."""
+    group = "networking.k8s.io"
+    return [
+        _in(group, "ingressclasses", "IngressClass", BuiltIn("V1IngressClass"), cluster=True),
+        _in(group, "ingresses", "Ingress", BuiltIn("V1Ingress"), STATUS, short=("ing",)),
+        _in(group, "ipaddresses", "IPAddress", BuiltIn("V1IPAddress"), cluster=True, short=("ip",)),
+        _in(group, "networkpolicies", "NetworkPolicy", small.NetworkPolicyStrategy(), short=("netpol",)),
+        _in(group, "servicecidrs", "ServiceCIDR", BuiltIn("V1ServiceCIDR"), STATUS, cluster=True),
+    ]
+
+
 def _review(group: str, plural: str, kind: str, *, cluster: bool = True) -> Kind:
     return _in(group, plural, kind, BuiltIn(f"V1{kind}"), cluster=cluster, verbs=("create",))
 
@@ -222,13 +234,7 @@ def kinds() -> list[Kind]:
         _review(authorization, "subjectaccessreviews", "SubjectAccessReview"),
         _in(batch, "cronjobs", "CronJob", jobs.CronJobStrategy(), STATUS, short=("cj",), categories=_ALL),
         _in(batch, "jobs", "Job", jobs.JobStrategy(), STATUS, categories=_ALL),
-        _in(
-            "networking.k8s.io",
-            "networkpolicies",
-            "NetworkPolicy",
-            small.NetworkPolicyStrategy(),
-            short=("netpol",),
-        ),
+        *_networking(),
         _in(
             "policy",
             "poddisruptionbudgets",
