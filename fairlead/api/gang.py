@@ -56,6 +56,8 @@ Topology = Annotated[
     str, AfterValidator(_topology), Field(json_schema_extra={"pattern": f"^{TOPOLOGY}$", "maxLength": 340})
 ]
 
+Line = Annotated[str, Field(max_length=1024)]
+
 
 class GangSpec(Part):
     """What the members' annotations ask for."""
@@ -68,6 +70,34 @@ class GangSpec(Part):
     """`required:` or `preferred:` and a node label: members share as few of its values as possible."""
     min_runtime: Duration | None = None
     """Not evicted before it has run this long, such as 30m."""
+
+
+class GangHolder(Part):
+    """A running gang whose devices this one could use."""
+
+    gang: str = Field(default="", max_length=512)
+    """namespace/name; empty for claims that belong to no gang."""
+    queue: str = Field(default="", max_length=253)
+    """The queue that it runs in."""
+    devices: int = Field(default=0, ge=0)
+    """How many of them it holds."""
+
+
+class GangWhy(Part):
+    """Why a gang waits, in parts: what `fairlead explain` prints. Bounded; the message holds the same in one piece."""
+
+    message: str = Field(default="", max_length=4096)
+    """What stands in the way, in one sentence."""
+    advice: str = Field(default="", max_length=1024)
+    """What would change it."""
+    could_ever_fit: bool | None = None
+    """Whether it would run on this cluster with nothing else running; absent where that is not known."""
+    details: list[Line] = Field(default_factory=list, max_length=16)
+    """What removed devices and nodes, the most telling first."""
+    holders: list[GangHolder] = Field(default_factory=list, max_length=16)
+    """Who holds devices that it could use."""
+    barriers: list[Line] = Field(default_factory=list, max_length=16)
+    """Whose share stands in the way, and what protects those who run."""
 
 
 class GangStatus(Part):
@@ -89,6 +119,8 @@ class GangStatus(Part):
     """Why it is in this phase, as one CamelCase word."""
     message: str | None = Field(default=None, max_length=32768)
     """Why it is in this phase, for people: what is missing, and what would change it."""
+    why: GangWhy | None = None
+    """Why it waits, in parts."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
     """Nodes that its members were given."""
     wait_seconds: float | None = Field(default=None, ge=0)
@@ -96,7 +128,7 @@ class GangStatus(Part):
     admitted_time: str | None = Field(default=None, max_length=40)
     """When devices were given, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Admitted, Running and what else there is to say."""
+    """Admitted, Running, and while there is something to say Evicting, Evicted, Preempting and Reserved."""
 
 
 class Gang(Resource):

@@ -145,7 +145,7 @@ class Reporter:
         wanted = status.gang_status(gang, standing, before=before, created=created, now=now, past=past)
         wanted["observedGeneration"] = raw["metadata"].get("generation", 1)
         if wanted != before:
-            body = {"status": {**dict.fromkeys(before), **wanted}}
+            body = {"status": _merge_patch(before, wanted)}
             raw = await self._client.patch(
                 resources.GANGS, gang.name, body, namespace=gang.namespace, subresource="status"
             )
@@ -206,6 +206,15 @@ class Reporter:
         self.event(gang.id, reason, message, warning=warning)
         if now["phase"] == "Waiting" and gang.gated:
             self.pod_event(gang.gated[0].pod, reason, message, warning=warning)
+
+
+def _merge_patch(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes `wanted` of `before`: a merge patch keeps every field, and every field within a map, that it does not name."""
+    patch: dict[str, Any] = {**dict.fromkeys(before), **wanted}
+    old, new = before.get("why"), wanted.get("why")
+    if isinstance(old, dict) and isinstance(new, dict):
+        patch["why"] = {**dict.fromkeys(old), **new}
+    return patch
 
 
 def _further(standing: Standing) -> tuple[object, ...]:

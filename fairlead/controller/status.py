@@ -14,6 +14,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.evictions import Course, Past
+from fairlead.controller.explanation import explanation
 from fairlead.controller.gangs import Gang, Member, Stage
 from fairlead.controller.model import Amount, QueueUse, Reservation, Waiting
 from fairlead.controller.reasons import Code
@@ -163,6 +164,7 @@ def gang_status(
         status["queue"] = queue
     if seen.phase == "Waiting" and standing.waiting is not None:
         status["position"] = standing.waiting.position
+        status["why"] = explanation(standing.waiting.reason)
     nodes = sorted({node for member in gang.members if (node := node_of(member))})
     if nodes:
         status["nodes"] = nodes[:NODES_MAX]
@@ -202,6 +204,7 @@ def evicted_status(past: Past, before: Mapping[str, Any], now: float) -> dict[st
         "ready": 0,
         "nodes": [],
         "position": None,
+        "why": None,
         "conditions": [
             _condition("Admitted", False, seen, before, now),
             _condition("Running", False, seen, before, now),
