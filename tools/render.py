@@ -1,9 +1,8 @@
-"""Writes manifests/base and the chart's copies of generated files: the chart is the one source of what is installed.
+"""Writes manifests/base and manifests/crds: the chart is the one source of what is installed.
 
 Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
-in templates are kept. CRDs come from fairlead/api, and lie both in manifests/crds and in the chart, which cannot read
-beyond its own directory.
+in templates are kept. CRDs come from fairlead/api; the chart reads manifests/crds through a link.
 
     python tools/render.py            write
     python tools/render.py --check    say what would change; exit code 1 if anything would
@@ -23,6 +22,7 @@ MANIFESTS = ROOT / "manifests"
 CHART = MANIFESTS / "chart"
 BASE_VALUES = ("namespace.create=true", "crds.install=false")
 SOURCE = "# Source: fairlead/templates/"
+HEAD = "# Rendered from manifests/chart/templates/{}: change it there, then run `make manifests`.\n"
 HELM_ONLY = ("helm.sh/chart:", "app.kubernetes.io/managed-by: Helm")
 KUSTOMIZATION = """\
 # All of Fairlead: kinds, classes, accounts, permissions, fences, and the three programs.
@@ -77,12 +77,11 @@ def template(helm: str, *settings: str, values: Path | None = None) -> str:
 def files(helm: str) -> dict[Path, str]:
     """Every generated file and its text."""
     base = rendered(template(helm, *BASE_VALUES))
-    wanted = {MANIFESTS / "base" / name: text for name, text in base.items()}
+    wanted = {MANIFESTS / "base" / name: HEAD.format(name) + text for name, text in base.items()}
     listed = "".join(f"  - {name}\n" for name in sorted(base))
     wanted[MANIFESTS / "base" / "kustomization.yaml"] = KUSTOMIZATION + listed
     for name, text in crds.render().items():
         wanted[MANIFESTS / "crds" / name] = text
-        wanted[CHART / "files" / "crds" / name] = text
     return wanted
 
 
