@@ -6,8 +6,9 @@ single-threaded and starts no event loop, so forking is safe. It reads one JSON 
 line to stdout; when stdin ends (the cluster is gone, however) it kills what it started.
 
     {"op": "start", "id": "driver n1", "program": "driver", "options": {...}, "log": "/path"}   {"event": "started", ...}
+    {"op": "start", "id": "pod x", "command": ["driver", "--backend=…"], "environment": {...}, "log": "/path"}
     {"op": "signal", "id": "driver n1", "number": 9}                                 {"event": "exited", "status": -9}
-A program that is ready says {"event": "ready", "id": ...} itself. Run as `python -m fairlead.sandbox.program_host`.
+A program that is ready says {"event": "ready", "id": ...} itself; a command line does not, its pod has a probe. Run as `python -m fairlead.sandbox.program_host`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import dataclasses
 import importlib
 import json
 import os
+import runpy
 import select
 import signal
 import sys
@@ -114,12 +116,24 @@ def _become(order: dict[str, Any]) -> None:
         os.dup2(nothing, 0)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        status = asyncio.run(_serve(order, parent))
+        status = _command(order) if "command" in order else asyncio.run(_serve(order, parent))
     except BaseException as error:  # whatever it is, it must reach the log, and only there
         sys.stderr.write(f"{order['id']}: {type(error).__name__}: {error}\n")
     finally:
         sys.stderr.flush()
         os._exit(status)
+
+
+def _command(order: dict[str, Any]) -> int:
+    """What the image's entry point does with a container's arguments and environment. Returns the exit status."""
+    os.environ.clear()
+    os.environ.update(order["environment"])
+    sys.argv = ["fairlead", *order["command"]]
+    try:
+        runpy.run_module("fairlead", run_name="__main__")
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else 1
+    return 0
 
 
 async def _serve(order: dict[str, Any], parent: int) -> int:

@@ -15,7 +15,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -56,7 +56,7 @@ async def running(mode: Mode, *, log_dir: Path, log_level: str = "INFO") -> Asyn
         finally:
             await asyncio.gather(*(each.stop() for each in tasks.started))
         return
-    host = _Host(log_dir=log_dir, log_level=log_level)
+    host = Host(log_dir=log_dir, log_level=log_level)
     await host.open()
     try:
         yield host
@@ -109,8 +109,8 @@ class _Tasks:
 
 
 @dataclass(kw_only=True)
-class _Process:
-    host: _Host
+class Process:
+    host: Host
     name: str
     log: Path
     id: str
@@ -150,13 +150,13 @@ class _Process:
             await self.exited.wait()
 
 
-class _Host:
+class Host:
     """The forking host process and what runs under it."""
 
     def __init__(self, *, log_dir: Path, log_level: str) -> None:
         self._log_dir = log_dir
         self._log_level = log_level
-        self._processes: dict[str, _Process] = {}
+        self._processes: dict[str, Process] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
         self._serial = 0
@@ -193,24 +193,22 @@ class _Host:
             await self._reader
 
     def start(self, name: str, program: str, options: Any) -> Program:
+        encoded = program_host.encode(options)
+        return self._start(name, {"program": program, "options": encoded, "log_level": self._log_level})
+
+    def command(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
+        """The `fairlead` command line, as a container of the image would run it."""
+        return self._start(name, {"command": list(arguments), "environment": dict(environment)})
+
+    def _start(self, name: str, what: Mapping[str, Any]) -> Process:
         self._serial += 1
-        made = _Process(
-            host=self, name=name, log=self._log_dir / f"{name.replace(' ', '-')}.log", id=f"{name} #{self._serial}"
-        )
+        log = self._log_dir / f"{name.replace(' ', '-')}.log"
+        made = Process(host=self, name=name, log=log, id=f"{name} #{self._serial}")
         self._processes[made.id] = made
         if self._reader is None or self._reader.done():
             made.exited.set()  # the host is gone: `ready` will say so
             return made
-        self._send(
-            {
-                "op": "start",
-                "id": made.id,
-                "program": program,
-                "options": program_host.encode(options),
-                "log": str(made.log),
-                "log_level": self._log_level,
-            }
-        )
+        self._send({"op": "start", "id": made.id, "log": str(log), **what})
         return made
 
     def signal(self, process_id: str, number: int) -> None:

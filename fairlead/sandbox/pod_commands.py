@@ -1,0 +1,145 @@
+"""What a container of Fairlead's image would run: a pod's arguments, environment, paths and ports, on this machine.
+
+Exists so that the manifests are tried as they are written. Kubernetes' own rules are kept ($(VAR) in arguments, fieldRef,
+named ports); what a machine without containers cannot give is replaced, and only that: a host path by the simulated
+node's, a port of the pod by a free one. A path that no volume mounts, a port that is not declared, a variable that is not
+set: what would fail in a cluster is an error here. Starts nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from fairlead.sandbox.objects import Obj, meta, name_of, spec_of
+
+_REFERENCE: Final = re.compile(r"\$\((\w+)\)")
+_BIND: Final = re.compile(r"(?P<head>.*=)?0\.0\.0\.0:(?P<port>\d+)")
+_FIELDS: Final = {
+    "metadata.name": lambda pod: meta(pod)["name"],
+    "metadata.namespace": lambda pod: meta(pod)["namespace"],
+    "metadata.uid": lambda pod: meta(pod)["uid"],
+    "spec.nodeName": lambda pod: spec_of(pod)["nodeName"],
+    "spec.serviceAccountName": lambda pod: spec_of(pod)["serviceAccountName"],
+}
+
+
+class PodError(ValueError):
+    """A pod that a cluster could not run as it is written. Names the pod, the field and the value."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """The arguments of `fairlead`, the environment, and the port of this machine for each port of the pod."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    ports: Mapping[int, int]
+
+
+def command_of(pod: Obj, *, host_paths: Mapping[str, Path], free_port: Callable[[], int]) -> Command:
+    """`host_paths` says where directories of the node are on this machine. Raises PodError."""
+    container = only_container(pod)
+    if container.get("command"):
+        raise PodError(f"pod {name_of(pod)}: command: {container['command']}: the image's entry point is `fairlead`")
+    environment = _environment(pod, container)
+    ports = {int(port["containerPort"]): free_port() for port in container.get("ports") or ()}
+    mounts = _mounts(pod, container)
+    arguments = tuple(
+        _argument(_expanded(str(given), environment, pod), pod, ports, mounts, host_paths)
+        for given in container.get("args") or ()
+    )
+    return Command(arguments, environment, ports)
+
+
+def only_container(pod: Obj) -> Mapping[str, Any]:
+    containers = spec_of(pod).get("containers") or []
+    if len(containers) != 1:
+        raise PodError(f"pod {name_of(pod)}: {len(containers)} containers; Fairlead's pods have one")
+    found: Mapping[str, Any] = containers[0]
+    return found
+
+
+def port_number(container: Mapping[str, Any], port: int | str) -> int:
+    """A port by number or by name. Raises PodError when the container declares none such."""
+    for each in container.get("ports") or ():
+        if port in {each.get("name"), each["containerPort"]}:
+            return int(each["containerPort"])
+    raise PodError(f"container {container['name']}: port {port!r} is not among its ports")
+
+
+def _environment(pod: Obj, container: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for variable in container.get("env") or ():
+        source = variable.get("valueFrom")
+        if source is None:
+            found[variable["name"]] = str(variable.get("value", ""))
+            continue
+        path = (source.get("fieldRef") or {}).get("fieldPath")
+        if path not in _FIELDS:
+            raise PodError(f"pod {name_of(pod)}: env {variable['name']}: valueFrom {source} is not known here")
+        found[variable["name"]] = str(_FIELDS[path](pod))
+    return found
+
+
+def _expanded(text: str, environment: Mapping[str, str], pod: Obj) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in environment:
+            raise PodError(f"pod {name_of(pod)}: argument {text!r}: {match[1]} is not in env")
+        return environment[match[1]]
+
+    return _REFERENCE.sub(value, text)
+
+
+def _mounts(pod: Obj, container: Mapping[str, Any]) -> dict[PurePosixPath, PurePosixPath]:
+    """Path in the container to path on the host, of hostPath volumes."""
+    volumes = {volume["name"]: volume for volume in spec_of(pod).get("volumes") or ()}
+    found = {}
+    for mount in container.get("volumeMounts") or ():
+        volume = volumes.get(mount["name"])
+        if volume is None:
+            raise PodError(f"pod {name_of(pod)}: volumeMounts: {mount['name']!r} is no volume of the pod")
+        if "hostPath" in volume:
+            found[PurePosixPath(mount["mountPath"])] = PurePosixPath(volume["hostPath"]["path"])
+    return found
+
+
+def _argument(
+    given: str,
+    pod: Obj,
+    ports: Mapping[int, int],
+    mounts: Mapping[PurePosixPath, PurePosixPath],
+    host_paths: Mapping[str, Path],
+) -> str:
+    if bind := _BIND.fullmatch(given):
+        port = int(bind["port"])
+        if port not in ports:
+            raise PodError(f"pod {name_of(pod)}: argument {given!r}: port {port} is not among the container's ports")
+        return f"{bind['head'] or ''}127.0.0.1:{ports[port]}"
+    flag, equals, value = given.partition("=")
+    if not equals or not value.startswith("/"):
+        return given
+    host = _on_host(PurePosixPath(value), mounts)
+    if host is None:
+        raise PodError(f"pod {name_of(pod)}: argument {given!r}: no hostPath volume is mounted there")
+    for directory, here in host_paths.items():
+        if host.is_relative_to(directory):
+            return f"{flag}={here / host.relative_to(directory)}"
+    raise PodError(
+        f"pod {name_of(pod)}: argument {given!r}: {host} is not known of the node; it has {sorted(host_paths)}"
+    )
+
+
+def _on_host(path: PurePosixPath, mounts: Mapping[PurePosixPath, PurePosixPath]) -> PurePosixPath | None:
+    """Where a path of the container is on the host: in a mount, or above one that lies under the same names there."""
+    for inside, host in mounts.items():
+        if path.is_relative_to(inside):
+            return host / path.relative_to(inside)
+        if inside.is_relative_to(path):
+            below = inside.relative_to(path).parts
+            if host.parts[-len(below) :] == below:
+                return PurePosixPath(*host.parts[: -len(below)])
+    return None
