@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test scale lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,9 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
+
+scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
+	@$(BIN)/python -m pytest -m scale --no-header tests/scale
 
 e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))

@@ -82,6 +82,8 @@ class DriverOptions:
     mps_interval_s: float = 5.0
     sweep_interval_s: float = 120.0
     settle_s: float = 2.0
+    self_check_s: float = 15.0
+    self_check_timeout_s: float = 5.0
 
 
 async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -185,7 +187,7 @@ async def _run(
     plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
-    check = SelfCheck(places)
+    check = SelfCheck(places, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
     mps = MpsWatch(
         preparer,
         turns=turns,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from random import Random
 from typing import Any
 
 import grpc.aio
@@ -24,17 +25,25 @@ class SelfCheck:
     """`problem` is None while the sockets answer."""
 
     def __init__(
-        self, places: Places, *, interval_s: float = 15.0, timeout_s: float = 5.0, sleep: Sleep = asyncio.sleep
+        self,
+        places: Places,
+        *,
+        interval_s: float = 15.0,
+        timeout_s: float = 5.0,
+        sleep: Sleep = asyncio.sleep,
+        random: Random | None = None,
     ) -> None:
         self.problem: str | None = None
         self._places = places
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._sleep = sleep
+        self._random = random or Random()  # noqa: S311 - jitter
 
     async def run(self) -> None:
         while True:
-            await self._sleep(self._interval_s)
+            # Drivers that started together do not all call at one moment.
+            await self._sleep(self._interval_s * self._random.uniform(0.8, 1.2))
             await self.check()
 
     async def check(self) -> str | None:

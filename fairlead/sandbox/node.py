@@ -45,11 +45,13 @@ class NodeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTimes:
-    """How fast a node's parts notice things. The real ones: 40, 30 and 60 s."""
+    """How fast a node's parts notice things. The kubelet's real ones: 40, 30 and 60 s; the driver's are its own."""
 
     lease_s: float = 8.0
     wiping_delay_s: float = 30.0
     reconcile_s: float = 60.0
+    self_check_s: float = DriverOptions.self_check_s
+    self_check_timeout_s: float = DriverOptions.self_check_timeout_s
 
 
 class Node:
@@ -108,6 +110,8 @@ class Node:
             plugins_dir=self.plugins_dir,
             registry_dir=self.registry_dir,
             cdi_dir=self.cdi_dir,
+            self_check_s=self._times.self_check_s,
+            self_check_timeout_s=self._times.self_check_timeout_s,
         )
 
     # -- the kubelet -----------------------------------------------------------------------------------------------
