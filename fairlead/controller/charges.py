@@ -11,6 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from fairlead.controller.capacity import amount, qualified
+from fairlead.controller.model import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,20 +43,23 @@ class Charges:
     """The tariff of one decision."""
 
     def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.flavors: list[FlavorSpec] = []
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
         self._least: dict[Filter, Charge] = {}
         self._held: dict[str, tuple[HeldClaim, Charge]] = {}
-        self._pools: dict[Pool, tuple[int, Charge]] = {}  # as of which building of the pool
+        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
             if problem is None:
                 self.flavors.append(flavor)
             else:
-                self.problems.append(f"Flavor {flavor.name}: spec.deviceSelector: {problem}; it charges nothing")
+                message = f"spec.deviceSelector: {problem}; it charges nothing"
+                self.problems.append(
+                    Problem(kind="Flavor", name=flavor.name, reason="InvalidSelector", message=message)
+                )
 
     def stale(self, structure: int) -> bool:
         """Whether devices came or went since it was renewed."""
@@ -69,18 +73,29 @@ class Charges:
             new._pools = self._pools
         return new
 
-    def total(self, pools: Iterable[Pool]) -> Charge:
-        """What all pools are in every flavor."""
+    def total(self, pools: Iterable[Pool]) -> tuple[Charge, Charge]:
+        """What all pools are in every flavor, and how many devices each flavor's selector takes."""
         total: Charge = {}
+        devices: Charge = {}
         known = self._pools
         self._pools = {}
         for pool in pools:
             entry = known.get(pool)
             if entry is None or entry[0] != pool.built:
-                entry = (pool.built, {} if pool.problem is not None else self.of_pool(pool))
+                fine = pool.problem is None
+                entry = (pool.built, self.of_pool(pool) if fine else {}, self._taken(pool) if fine else {})
             self._pools[pool] = entry
             add(total, entry[1])
-        return total
+            add(devices, entry[2])
+        return total, devices
+
+    def _taken(self, pool: Pool) -> Charge:
+        """How many of a pool's devices each flavor's selector takes."""
+        devices: Charge = {}
+        for device in pool.devices.values():
+            for flavor in self.of_device(device, tuple(device.kind.totals.items())):
+                devices[flavor] = devices.get(flavor, 0) + 1
+        return devices
 
     def selector(self, flavor: str) -> str:
         """The flavor's CEL text."""

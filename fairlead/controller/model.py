@@ -99,6 +99,7 @@ class GangRequest:
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     preemptor: bool = False  # gangs were evicted for it: until it lands, what they give back is held for it
+    run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
 
     @property
     def id(self) -> str:
@@ -196,6 +197,19 @@ class FlavorSpec:
     device_selector: str
     measure: Literal["Devices", "Share", "Capacity"] = "Devices"
     capacity_name: str | None = None  # with measure Capacity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Problem:
+    """What is wrong with a Queue or Flavor object, for its Ready condition."""
+
+    kind: Literal["Queue", "Flavor"]
+    name: str
+    reason: str  # one CamelCase word
+    message: str  # field, value, next step
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.message}"
 
 
 # ------------------------------------------------------------------------------------------------------- in and out
@@ -400,6 +414,4 @@ class Plan:
     reservations: tuple[Reservation, ...] = ()
     queues: tuple[QueueUse, ...] = ()
     flavors: tuple[FlavorTotal, ...] = ()
-    problems: tuple[
-        str, ...
-    ] = ()  # about Queue and Flavor objects: cycles, unknown parents, selectors that don't compile
+    problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing

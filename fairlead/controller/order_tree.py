@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.controller.charges import Charge, add
-from fairlead.controller.model import QueueSpec
+from fairlead.controller.model import Problem, QueueSpec
 from fairlead.controller.reasons import Code, LimitBlock, Reason
 from fairlead.kube import labels
 
@@ -153,7 +153,7 @@ class Queue:
 
 class Tree:
     def __init__(self, specs: Sequence[QueueSpec]) -> None:
-        self.problems: list[str] = []
+        self.problems: list[Problem] = []
         self.implicit = not specs
         self.queues: dict[str, Queue] = {}
         for spec in sorted(specs or (QueueSpec(name=""),), key=lambda spec: (spec.name, spec.uid)):
@@ -171,9 +171,7 @@ class Tree:
                 try:
                     self._selectors[queue.name] = labels.from_label_selector(queue.spec.namespace_selector)
                 except labels.SelectorError as error:
-                    self.problems.append(
-                        f"Queue {queue.name}: spec.namespaceSelector: {error}; it selects no namespace"
-                    )
+                    self._object(queue, "InvalidSelector", f"spec.namespaceSelector: {error}; it selects no namespace")
 
     def begin(self, totals: Mapping[str, Amount]) -> None:
         """A new decision on a cluster that has this of each flavor."""
@@ -190,14 +188,17 @@ class Tree:
                 continue
             parent = self.queues.get(name)
             if parent is None:
-                self.problems.append(
-                    f"Queue {queue.name}: spec.parent: there is no Queue {name!r}; create it or remove the field "
-                    "(treated as a root until then)"
+                self._object(
+                    queue,
+                    "UnknownParent",
+                    f"spec.parent: there is no Queue {name!r}; create it or remove the field (treated as a root until then)",
                 )
             elif queue in parent.path():
-                self.problems.append(
-                    f"Queue {queue.name}: spec.parent: {name!r} makes a cycle; name a queue that is not below this one "
-                    "(treated as a root until then)"
+                self._object(
+                    queue,
+                    "ParentCycle",
+                    f"spec.parent: {name!r} makes a cycle; name a queue that is not below this one "
+                    "(treated as a root until then)",
                 )
             else:
                 queue.parent = parent
@@ -206,10 +207,15 @@ class Tree:
             for flavor in sorted(queue.quotas):
                 below = sum((child.deserved(flavor) for child in queue.children), 0)
                 if queue.children and below > queue.quotas[flavor].deserved:
-                    self.problems.append(
-                        f"Queue {queue.name}: spec.flavors: the queues below it deserve {below} of {flavor}, it only "
-                        f"{queue.quotas[flavor].deserved}; raise its deserved or lower theirs"
+                    self._object(
+                        queue,
+                        "ChildrenDeserveMore",
+                        f"spec.flavors: the queues below it deserve {amount_text(below)} of {flavor}, it only "
+                        f"{amount_text(queue.quotas[flavor].deserved)}; raise its deserved or lower theirs",
                     )
+
+    def _object(self, queue: Queue, reason: str, message: str) -> None:
+        self.problems.append(Problem(kind="Queue", name=queue.name, reason=reason, message=message))
 
     def resolve(self, gang: GangRequest | RunningGang) -> Queue | Reason:
         """The leaf that takes the gang, or why none does."""

@@ -6,11 +6,12 @@ with a fresh board gives the same plan. One board belongs to one inventory and o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.controller.allocator_requests import Compiler
 from fairlead.controller.charges import Charge, Charges
 from fairlead.controller.inventory_ledger import Ledger
+from fairlead.controller.model import Problem
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.placement import Placer
 from fairlead.controller.placement_shapes import Shapes
@@ -27,6 +28,15 @@ if TYPE_CHECKING:
     from fairlead.kube import resource
 
 SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
+
+
+class Totals(NamedTuple):
+    """What the cluster has: per flavor in its measure, per flavor in devices, and devices of any kind."""
+
+    charge: Charge
+    taken: Charge
+    devices: int
+    problems: list[Problem]
 
 
 class Board:
@@ -49,7 +59,7 @@ class Board:
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
-        self._totals: tuple[Charges, int, Charge, int] | None = None
+        self._totals: tuple[Charges, int, Totals] | None = None
         self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
 
     @classmethod
@@ -104,13 +114,15 @@ class Board:
             self._tree = (specs, Tree(specs))
         return self._tree[1]
 
-    def totals(self) -> tuple[Charge, int]:
+    def totals(self) -> Totals:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
         if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
-            charge = self.charges.total(self.inventory.any_order()) if self.charges.flavors else {}
+            charge, taken = self.charges.total(self.inventory.any_order()) if self.charges.flavors else ({}, {})
             devices = sum(len(pool.devices) for pool in self.inventory.any_order())
-            self._totals = (self.charges, self.inventory.structure, charge, devices)
-        return self._totals[2], self._totals[3]
+            idle = [flavor.name for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
+            problems = [_selects_nothing(name, devices) for name in idle]
+            self._totals = (self.charges, self.inventory.structure, Totals(charge, taken, devices, problems))
+        return self._totals[2]
 
     @property
     def empty(self) -> tuple[Placer, Domains]:
@@ -127,3 +139,13 @@ class Board:
             placer = Placer(self.sites, Ledger(), self.shapes)
             self._later = (placer, Domains(placer))
         return self._later
+
+
+def _selects_nothing(flavor: str, devices: int) -> Problem:
+    return Problem(
+        kind="Flavor",
+        name=flavor,
+        reason="SelectsNothing",
+        message=f"spec.deviceSelector: selects none of the {devices} devices of the cluster; compare it with "
+        "`fairlead devices`",
+    )

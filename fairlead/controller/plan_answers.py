@@ -5,6 +5,7 @@ Exists so that the decision's loop reads without the bookkeeping of its output. 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_result import allocation
@@ -17,18 +18,23 @@ from fairlead.controller.model import (
     DeviceConfig,
     DeviceRef,
     DeviceResult,
+    FlavorTotal,
     FlavorUse,
     QueueUse,
+    Waiting,
 )
 from fairlead.controller.model_json import plain_json
+from fairlead.controller.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairlead.controller.allocator_result import ShareIds
-    from fairlead.controller.model import ClaimRequest, GangRequest, PodRef
+    from fairlead.controller.model import Amount, ClaimRequest, FlavorSpec, GangRequest, PodRef
     from fairlead.controller.order_tree import Tree
+    from fairlead.controller.placement_board import Totals
     from fairlead.controller.placement_model import Placed
+    from fairlead.controller.plan_blocked import Stuck
     from fairlead.kube import resource
 
 
@@ -104,6 +110,29 @@ def kept(result: resource.AllocationResult) -> Allocation:
     )
 
 
+def waiting(
+    found: Iterable[tuple[GangRequest, str | None, int, Reason | Stuck]],
+    explain: Callable[[GangRequest, Stuck], Reason],
+    last: int,
+) -> tuple[Waiting, ...]:
+    """In order of position; gangs that were not considered (position 0) come after `last`."""
+    entries = [
+        Waiting(
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=queue,
+            position=position,
+            reason=why if isinstance(why, Reason) else explain(gang, why),
+        )
+        for gang, queue, position, why in found
+    ]
+    entries.sort(key=lambda entry: (entry.position or last + 1, entry.uid))
+    return tuple(
+        entry if entry.position else replace(entry, position=last + place + 1) for place, entry in enumerate(entries)
+    )
+
+
 def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
     """Where every Queue object stands; () when there are none."""
     if tree.implicit:
@@ -121,6 +150,8 @@ def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
                         used=queue.used.get(flavor, 0),
                         demand=queue.demand.get(flavor, 0),
                         fair_share=queue.fair.get(flavor, 0),
+                        deserved=queue.deserved(flavor),
+                        limit=min(queue.bounds(flavor), default=None),
                     )
                     for flavor in flavors
                 ),
@@ -129,3 +160,18 @@ def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
             )
         )
     return tuple(uses)
+
+
+def flavor_totals(
+    flavors: Sequence[FlavorSpec], totals: Totals, allocated: Mapping[str, Amount]
+) -> tuple[FlavorTotal, ...]:
+    """What the cluster has of each flavor that can be read, in name order."""
+    return tuple(
+        FlavorTotal(
+            flavor=flavor.name,
+            devices=int(totals.taken.get(flavor.name, 0)),
+            total=totals.charge.get(flavor.name, 0),
+            allocated=allocated.get(flavor.name, 0),
+        )
+        for flavor in flavors
+    )

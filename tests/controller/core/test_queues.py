@@ -214,7 +214,7 @@ class TestQueueObjects:
         world = h100_world(1)
         world.queues = queues
         plan = world.decide(gang("job", 1, ONE, queue="a"))
-        assert any(words in problem for problem in plan.problems)
+        assert any(words in str(problem) for problem in plan.problems)
         assert len(plan.admissions) + len(plan.waiting) == 1
 
     def test_a_flavor_that_does_not_compile_charges_nothing_and_is_reported(self):
@@ -223,4 +223,4 @@ class TestQueueObjects:
         world.queues = (quota("q", flavor="bad", limit=0),)
         plan = world.decide(gang("job", 1, ONE, queue="q"))
         assert admitted(plan) == ["job"]
-        assert any("Flavor bad" in problem for problem in plan.problems)
+        assert any("Flavor bad" in str(problem) for problem in plan.problems)
