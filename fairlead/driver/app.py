@@ -32,8 +32,9 @@ from fairlead.driver.metadata import Metadata
 from fairlead.driver.metrics import Metrics
 from fairlead.driver.mps import Daemons
 from fairlead.driver.mps_watch import MpsWatch
-from fairlead.driver.prepare import Preparer, Recovery
+from fairlead.driver.prepare import Preparer
 from fairlead.driver.publisher import Publisher
+from fairlead.driver.reports import Reports
 from fairlead.driver.selfcheck import SelfCheck
 from fairlead.driver.service import DraService, HealthService, Plugin, RegistrationService
 from fairlead.driver.slices import Built, Layout
@@ -43,6 +44,7 @@ from fairlead.driver.threads import Threads
 from fairlead.driver.turns import Turns
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
+from fairlead.kube.events import EventRecorder
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS
 
@@ -129,7 +131,9 @@ async def _run(
         return await client.get(RESOURCE_CLAIMS, name, namespace)
 
     async def reload() -> None:
-        await threads.run(preparer.reload)
+        """Another process of this driver had the last turn; at the start, recovering reads everything anyway."""
+        if started:
+            tell.unreadable(await threads.run(preparer.reload))
 
     def publish(built: Built) -> None:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
@@ -144,6 +148,7 @@ async def _run(
         """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
         return registration.problem or publisher.problem or hardware.problem
 
+    started = False
     metrics = Metrics()
     hardware = Hardware(
         backend,
@@ -197,9 +202,10 @@ async def _run(
     )
     hardware.ailing = lambda: mps.ailing
 
+    tell = Reports(EventRecorder(client, "fairlead-driver", instance=options.node_name), metrics, options.node_name)
     async with turns.hold(timeout_s=60.0):
-        recovery = await threads.run(preparer.recover)
-    _report(recovery, metrics)
+        tell.recovery(await threads.run(preparer.recover))
+    started = True
     hardware.own = lambda: _made(preparer)
     if options.dynamic_mig:
         await hardware.look()  # now that it is known which MIG devices are ours
@@ -220,6 +226,7 @@ async def _run(
         _serving(places, plugin, registration, hardware.board, shared=options.pod_uid is not None),
         asyncio.TaskGroup() as group,
     ):
+        group.create_task(tell.events.run())
         group.create_task(publisher.run())
         group.create_task(hardware.watch(publish))
         group.create_task(sweeper.run())
@@ -296,28 +303,6 @@ def _made(preparer: Preparer) -> frozenset[tuple[str, int, int]]:
         for record in preparer.records()
         for device in record.devices
         if device.mig and device.mig.made in {"creating", "live"}
-    )
-
-
-def _report(recovery: Recovery, metrics: Metrics) -> None:
-    """What the process before left, in the log: INFO for what is as it should be, more for what is not."""
-    metrics.unreadable(len(recovery.unreadable))
-    for broken in recovery.unreadable:
-        log.error(
-            "checkpoint of claim %s could not be read (%s); it is kept as %s", broken.uid, broken.reason, broken.path
-        )
-    for uid in recovery.rebuilt:
-        log.warning("claim %s had no checkpoint; it was rebuilt from its CDI file", uid)
-    for uid, reason in recovery.stuck:
-        log.error("claim %s was left unfinished and cannot be undone yet: %s", uid, reason)
-    log.info(
-        "recovered",
-        extra={
-            "kept": len(recovery.kept),
-            "undone": len(recovery.undone),
-            "rebuilt": len(recovery.rebuilt),
-            "earlier_boot": len(recovery.earlier_boot),
-        },
     )
 
 

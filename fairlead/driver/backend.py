@@ -14,6 +14,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
+from fairlead.driver.driverroot import DriverRoot
+
 
 class BackendError(Exception):
     """The hardware or its library refused or failed an operation. Retrying may help; `.permanent` says it will not.
@@ -175,13 +177,14 @@ class Telemetry:
 class MpsProgram:
     """How MPS is run here: the daemon in the foreground, and its front end, which reads commands from standard input.
 
-    `private_shm`: the daemon needs a /dev/shm that it shares with its clients' containers only.
+    With `root` both run in a view of the files of their own: with /tmp and /dev/shm that only the claim's containers share,
+    and, where the driver is installed elsewhere, with its root.
     """
 
     daemon: tuple[str, ...]
     control: tuple[str, ...]
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    private_shm: bool = False
+    root: DriverRoot | None = None
 
 
 class Backend(Protocol):

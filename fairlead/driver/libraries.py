@@ -15,15 +15,8 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
-_LIBRARY_DIRS = (
-    "usr/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib/aarch64-linux-gnu",
-    "lib64",
-    "lib/x86_64-linux-gnu",
-    "lib/aarch64-linux-gnu",
-)
-_BINARY_DIRS = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
+from fairlead.driver.driverroot import BINARY_DIRS, LIBRARY_DIRS, DriverRoot
+
 _BINARIES = (
     "nvidia-smi",
     "nvidia-debugdump",
@@ -35,7 +28,6 @@ _BINARIES = (
 )
 # Where nvidia/cuda images and those made from them look for the driver's libraries.
 LIBRARY_DIR = "/usr/local/nvidia/lib64"
-_SYMLINKS_MAX = 40
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 
 
@@ -56,11 +48,11 @@ def find(root: Path, driver_version: str | None, *, host_root: Path | None = Non
     if not driver_version:
         return ()
     tree = _Tree(root=root, host_root=host_root or root)
-    for directory in _LIBRARY_DIRS:
+    for directory in LIBRARY_DIRS:
         tree.libraries(directory, driver_version)
     if not tree.found:
         return ()
-    for directory in _BINARY_DIRS:
+    for directory in BINARY_DIRS:
         for name in _BINARIES:
             if not any(path.endswith(f"/{name}") for path in tree.found):
                 tree.add(f"{directory}/{name}", Path.is_file)
@@ -72,25 +64,25 @@ def find(root: Path, driver_version: str | None, *, host_root: Path | None = Non
 
 
 class _Tree:
-    """The driver's files under a root, symlinks read as if the root were `/`."""
+    """The driver's files under a root, as mounts by their path in the container."""
 
     def __init__(self, *, root: Path, host_root: Path) -> None:
         self.found: dict[str, Mount] = {}
-        self._root = root
+        self._root = DriverRoot(root)
         self._host_root = host_root
 
     def add(self, path: str, there: Callable[[Path], bool]) -> None:
         """Bind the file at `path` under the root to the same path in the container."""
-        target = self._target(path)
-        if target is not None and there(self._root / target):
+        target = self._root.target(path)
+        if target is not None and there(self._root.path / target):
             self._bind(target, f"/{path}")
 
     def libraries(self, directory: str, driver_version: str) -> None:
         """Every library of that version in a directory, under each name that it has there."""
         # On merged-usr hosts /lib64 is /usr/lib64: the same library once.
-        if self._target(directory) != directory or not (self._root / directory).is_dir():
+        if self._root.target(directory) != directory or not (self._root.path / directory).is_dir():
             return
-        names = sorted(path.name for path in (self._root / directory).iterdir() if ".so" in path.name)
+        names = sorted(path.name for path in (self._root.path / directory).iterdir() if ".so" in path.name)
         targets = {name: self._library(f"{directory}/{name}", driver_version) for name in names}
         if targets.get("libcuda.so.1") and "libcuda.so" not in targets:
             targets["libcuda.so"] = targets["libcuda.so.1"]  # what programs ask for that were not built against CUDA
@@ -100,32 +92,9 @@ class _Tree:
                 self._bind(target, f"{LIBRARY_DIR}/{name}")
 
     def _library(self, path: str, driver_version: str) -> str | None:
-        target = self._target(path)
-        ours = target is not None and target.endswith(f".so.{driver_version}") and (self._root / target).is_file()
+        target = self._root.target(path)
+        ours = target is not None and target.endswith(f".so.{driver_version}") and (self._root.path / target).is_file()
         return target if ours else None
-
-    def _target(self, path: str) -> str | None:
-        """Where `path` leads to, both relative to the root; None where it leads in circles."""
-        done: list[str] = []
-        left = [part for part in reversed(path.split("/")) if part]
-        for _ in range(_SYMLINKS_MAX):
-            while left:
-                part = left.pop()
-                if part == "..":
-                    done = done[:-1]
-                    continue
-                here = self._root.joinpath(*done, part)
-                if not here.is_symlink():
-                    done.append(part)
-                    continue
-                link = str(here.readlink())
-                if link.startswith("/"):
-                    done = []
-                left += [each for each in reversed(link.split("/")) if each not in {"", "."}]
-                break
-            else:
-                return "/".join(done)
-        return None
 
     def _bind(self, target: str, inside: str) -> None:
         self.found[inside] = Mount(host_path=str(self._host_root / target), container_path=inside)

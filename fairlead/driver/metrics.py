@@ -88,8 +88,8 @@ class Metrics:
     def mps_restarted(self) -> None:
         self._mps_restarts.inc()
 
-    def unreadable(self, count: int) -> None:
-        self._unreadable.inc(count)
+    def unreadable(self) -> None:
+        self._unreadable.inc()
 
 
 def _count(states: Callable[[], Mapping[str, int]], state: str) -> float:

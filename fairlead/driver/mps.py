@@ -5,9 +5,11 @@ this node. It outlives the driver where it can: whoever comes next finds it by i
 daemon and its servers are gone, however they went. Blocks; knows no claims beyond their UIDs. When to start and when to
 stop is steps.py's, looking after them is mps_watch.py's.
 
-    <directory>/<claim UID>/pipe    CUDA_MPS_PIPE_DIRECTORY: the containers get it as /tmp/nvidia-mps
+    <directory>/<claim UID>/tmp     /tmp of the daemon
+                               nvidia-mps   CUDA_MPS_PIPE_DIRECTORY: the containers get it at the same place
+                               nvidia-log   CUDA_MPS_LOG_DIRECTORY
                             shm     /dev/shm of daemon and containers
-                            log     CUDA_MPS_LOG_DIRECTORY, and what the daemon prints
+                            output  what the daemon prints
                             lock    held while the daemon or one of its servers lives
                             pid     number and start of the daemon
 Source: NVIDIA, Multi-Process Service, appendix "Tools and interface reference".
@@ -27,7 +29,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fairlead.driver import mps_launch
+from fairlead.driver import launch
 from fairlead.driver.backend import BackendError, MpsProgram
 from fairlead.driver.libraries import Mount
 from fairlead.kube.limits import Clock
@@ -115,7 +117,7 @@ class Daemons:
         program = self._program()
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, its input our own
-                program.control,
+                (*self._launcher(uid, program), *program.control),
                 input="".join(f"{line}\n" for line in lines).encode(),
                 env=self._environment(uid, program),
                 stdout=subprocess.PIPE,
@@ -141,7 +143,7 @@ class Daemons:
             if not self._wait(lambda: not self._locked(uid), QUIT_S):
                 self._kill(uid)
                 if not self._wait(lambda: not self._locked(uid), KILL_S):
-                    raise BackendError(f"MPS daemon of claim {uid} does not end; see {home / 'log'}")
+                    raise BackendError(f"MPS daemon of claim {uid} does not end; see {home / 'output'}")
         shutil.rmtree(home)
         return True
 
@@ -149,16 +151,16 @@ class Daemons:
 
     def _launch(self, uid: str, program: MpsProgram, visible: str, *, multi_user: bool) -> None:
         home = self._directory / uid
-        for path, mode in ((home, 0o755), (self._pipe(uid), 0o755), (self._shm(uid), 0o1777), (home / "log", 0o755)):
+        wanted = ((home, 0o755), (home / "tmp", 0o1777), (self._shm(uid), 0o1777))
+        for path, mode in (*wanted, (self._pipe(uid), 0o755), (home / "tmp" / "nvidia-log", 0o755)):
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(mode)  # whatever the umask: containers of any user reach through these
-        shm = str(self._shm(uid)) if program.private_shm else "-"
         daemon = (*program.daemon, *(("-multiuser-server",) if multi_user else ()))
         problem = "it does not listen"
-        with self._lock(uid) as lock, (home / "log" / "output").open("ab") as output:
+        with self._lock(uid) as lock, (home / "output").open("ab") as output:
             try:
                 subprocess.run(  # noqa: S603 - our own launcher
-                    (sys.executable, "-I", "-S", mps_launch.__file__, str(home / "pid"), shm, *daemon),
+                    (*self._launcher(uid, program, "--pid", str(home / "pid")), *daemon),
                     env=self._environment(uid, program) | {"CUDA_VISIBLE_DEVICES": visible},
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -180,15 +182,24 @@ class Daemons:
         raise BackendError(f"MPS daemon of claim {uid} did not start: {problem}")
 
     def _pipe(self, uid: str) -> Path:
-        return self._directory / uid / "pipe"
+        return self._directory / uid / "tmp" / "nvidia-mps"
 
     def _shm(self, uid: str) -> Path:
         return self._directory / uid / "shm"
 
+    def _launcher(self, uid: str, program: MpsProgram, *options: str) -> tuple[str, ...]:
+        """What comes before the program: how it sees the files."""
+        home = self._directory / uid
+        if program.root is not None:
+            binds = ("--bind", str(home / "tmp"), "/tmp", "--bind", str(self._shm(uid)), CONTAINER_SHM)
+            return program.root.launcher(*binds, *options)
+        return (sys.executable, "-I", "-S", launch.__file__, *options, "--") if options else ()
+
     def _environment(self, uid: str, program: MpsProgram) -> dict[str, str]:
+        tmp = Path("/tmp") if program.root is not None else self._directory / uid / "tmp"
         return dict(program.environment) | {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self._pipe(uid)),
-            "CUDA_MPS_LOG_DIRECTORY": str(self._directory / uid / "log"),
+            "CUDA_MPS_PIPE_DIRECTORY": str(tmp / "nvidia-mps"),
+            "CUDA_MPS_LOG_DIRECTORY": str(tmp / "nvidia-log"),
         }
 
     @contextlib.contextmanager
@@ -216,7 +227,7 @@ class Daemons:
         """The daemon's process ID, if that process still is the one that was started, and runs."""
         pid, started = self._started(uid)
         try:
-            state, since = mps_launch.stat(pid)
+            state, since = launch.stat(pid)
         except (OSError, IndexError):
             return None
         return pid if since == started and state != "Z" else None
@@ -225,7 +236,7 @@ class Daemons:
         """The daemon's whole session; servers that outlived it are in the same process group."""
         group, started = self._started(uid)
         try:
-            ours = mps_launch.stat(group)[1] == started
+            ours = launch.stat(group)[1] == started
         except (OSError, IndexError):
             ours = group > 1  # as long as anyone is in the group, its number is not given to a new process
         if ours:
@@ -249,7 +260,7 @@ class Daemons:
 
     def _output(self, home: Path) -> str:
         with contextlib.suppress(OSError):
-            return (home / "log" / "output").read_text(encoding="utf-8", errors="replace").strip()[-500:]
+            return (home / "output").read_text(encoding="utf-8", errors="replace").strip()[-500:]
         return ""
 
 

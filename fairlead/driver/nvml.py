@@ -33,6 +33,7 @@ from fairlead.driver.backend import (
     Watched,
     Xid,
 )
+from fairlead.driver.driverroot import LIBRARY_DIRS, DriverRoot
 from fairlead.driver.locks import KeyedLocks
 from fairlead.driver.nvml_calls import Calls, text
 from fairlead.driver.nvml_events import Events
@@ -86,7 +87,6 @@ _RECOVERY: dict[int, Recovery] = {
 _COMPUTE_MODES: dict[int, ComputeMode] = {0: "Default", 2: "Prohibited", 3: "ExclusiveProcess"}
 # CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
 _CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
-_LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64", "usr/lib")
 
 
 class NvmlBackend:
@@ -104,8 +104,8 @@ class NvmlBackend:
         self._calls = Calls(nv)
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
-        self._smi = smi_runner or smi.runner(Path("/"))
-        self._mps = mps or (lambda: mps_host.program(Path("/")))
+        self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
+        self._mps = mps or (lambda: mps_host.program(DriverRoot(Path("/"))))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         self._seen: dict[str, int] = {}  # minor by UUID of every GPU that ever answered
@@ -125,14 +125,15 @@ class NvmlBackend:
         """NVML from under `driver_root`. Raises BackendError."""
         import pynvml
 
-        for directory in _LIBRARY_DIRS:
+        for directory in (*LIBRARY_DIRS, "usr/lib"):
             library = driver_root / directory / "libnvidia-ml.so.1"
             if driver_root != Path("/") and library.is_file():
                 # Loaded once by path, it is found by name from then on.
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
-        return cls(pynvml, smi_runner=smi.runner(driver_root), mps=lambda: mps_host.program(driver_root))
+        root = DriverRoot(driver_root)
+        return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_host.program(root))
 
     def close(self) -> None:
         with self._mutex:

@@ -117,11 +117,12 @@ class Preparer:
         with self._mutex:
             return self._records.get(uid)
 
-    def reload(self) -> None:
+    def reload(self) -> tuple[Unreadable, ...]:
         """Read the records again: another process of this driver has worked on them (a rolling update)."""
         loaded = self._checkpoint.load()
         with self._mutex:
             self._records = dict(loaded.records)
+        return loaded.unreadable
 
     # -- start -------------------------------------------------------------------------------------------------------
 

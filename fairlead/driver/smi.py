@@ -6,16 +6,13 @@ can do everything but time slices.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from fairlead.driver.backend import BackendError, TimeSlice
+from fairlead.driver.driverroot import DriverRoot
 
 TIMEOUT_S = 20.0
-_BINARY_DIRS = ("opt/bin", "usr/bin", "usr/sbin", "bin", "sbin")
-_LIBRARY_DIRS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "lib64")
 _INTERVALS: dict[TimeSlice, str] = {"Default": "0", "Short": "1", "Medium": "2", "Long": "3"}
 
 Runner = Callable[[Sequence[str]], None]
@@ -26,18 +23,17 @@ def set_time_slice(run: Runner, gpu_uuid: str, interval: TimeSlice) -> None:
     run(("compute-policy", "-i", gpu_uuid, "--set-timeslice", _INTERVALS[interval]))
 
 
-def runner(root: Path) -> Runner:
+def runner(root: DriverRoot) -> Runner:
     """nvidia-smi under `root` as a function of its arguments, which raises BackendError when it fails."""
 
     def run(arguments: Sequence[str]) -> None:
-        binary = next((root / d / "nvidia-smi" for d in _BINARY_DIRS if (root / d / "nvidia-smi").is_file()), None)
+        binary = root.program("nvidia-smi")
         if binary is None:
-            raise BackendError(f"time slices need nvidia-smi, and there is none under {root}", permanent=True)
-        libraries = os.pathsep.join(str(root / directory) for directory in _LIBRARY_DIRS)
+            raise BackendError(f"time slices need nvidia-smi, and there is none under {root.path}", permanent=True)
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, arguments of our own
-                (str(binary), *arguments),
-                env={"LD_LIBRARY_PATH": libraries, "PATH": os.defpath},
+                (*root.launcher(), root.seen(binary), *arguments),
+                env=root.environment(),
                 capture_output=True,
                 timeout=TIMEOUT_S,
                 check=False,

@@ -21,7 +21,7 @@ from fairlead.driver.metadata import Metadata
 from fairlead.driver.mps import Daemons
 from fairlead.driver.prepare import Preparer
 from fairlead.kube import objects
-from fairlead.kube.resource import ResourceClaim
+from fairlead.kube.resource import Device, ResourceClaim
 
 
 class Killed(BaseException):
@@ -81,7 +81,7 @@ def mps(kind: str = "GpuConfig", **limits: object) -> dict[str, Any]:
 class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them.
 
-    `passed` is told each step of prepare and unprepare.
+    `passed` is told each step of prepare and unprepare; `published` are the devices in the node's slices.
     """
 
     path: Path
@@ -89,6 +89,8 @@ class Node:
     dynamic: bool = False
     boot_id: str = "boot-1"
     passed: Callable[[str], None] | None = None
+    device_metadata: bool = True
+    published: dict[str, Device] = dataclasses.field(default_factory=dict)
     _kill_at: str | None = None
     steps: list[str] = dataclasses.field(default_factory=list)
 
@@ -109,7 +111,7 @@ class Node:
             store=self.store,
             inventory=self.backend.inventory,
             partitionable=lambda: cuttable,
-            metadata=Metadata(self.path / "metadata", enabled=True, published=dict),
+            metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
             at=self._passed,
         )

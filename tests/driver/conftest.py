@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from fairlead.driver import profile
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.driver.testing import Node
+from fairlead.sandbox.testing_driver import DriverCluster
 
 
 @pytest.fixture
@@ -20,6 +21,12 @@ def short_path() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp"))
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture
+async def cluster(short_path: Path) -> AsyncIterator[DriverCluster]:
+    async with DriverCluster.start(short_path) as started:
+        yield started
 
 
 @pytest.fixture

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import mps_host, mps_launch
+from fairlead.driver import launch, mps_host
 from fairlead.driver.backend import BackendError
 from fairlead.driver.claims import ClaimError
+from fairlead.driver.driverroot import DriverRoot
 from fairlead.driver.mps import Daemons, Limits
 from fairlead.driver.mps_watch import MpsWatch
 from fairlead.driver.prepare import PrepareError
@@ -160,7 +161,7 @@ class TestRefusals:
     def test_a_host_without_mps_changes_nothing(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_host.program(node.path / "nowhere"))
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_host.program(DriverRoot(node.path / "nowhere")))
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
@@ -179,16 +180,16 @@ class TestHost:
         root = self.root(tmp_path)
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-        program = mps_host.program(root, proc=tmp_path / "proc")
+        program = mps_host.program(DriverRoot(root), proc=tmp_path / "proc")
         assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
         assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
-        assert program.private_shm
+        assert program.environment["LD_LIBRARY_PATH"].startswith(f"{root}/usr/lib64:")
 
     def test_a_driver_that_does_not_see_the_hosts_processes_is_refused_with_the_way_out(self, tmp_path: Path) -> None:
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
         with pytest.raises(BackendError, match="set hostPID: true") as raised:
-            mps_host.program(self.root(tmp_path), proc=tmp_path / "proc")
+            mps_host.program(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
         assert raised.value.permanent
 
 
@@ -291,11 +292,11 @@ class TestDaemons:
         daemons.start("u1", ["GPU-0"], Limits())
         pid = int((tmp_path / "mps/u1/pid").read_text().split()[0])
         os.kill(pid, signal.SIGSTOP)
-        (tmp_path / "mps/u1/pipe/control").unlink()  # so that asking fails at once
+        (tmp_path / "mps/u1/tmp/nvidia-mps/control").unlink()  # so that asking fails at once
         assert daemons.stop("u1") is True
         assert daemons.uids() == []
         stat = Path(f"/proc/{pid}/stat")
-        assert not stat.exists() or mps_launch.stat(pid)[0] == "Z"  # gone, or waiting for the first process to reap it
+        assert not stat.exists() or launch.stat(pid)[0] == "Z"  # gone, or waiting for the first process to reap it
 
     def test_a_servers_lock_does_not_pass_for_a_daemon(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
@@ -317,7 +318,7 @@ class TestDaemons:
     def test_the_stand_in_ends_when_its_directory_is_taken_away(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits())
-        (tmp_path / "mps/u1/pipe/control").unlink()
+        (tmp_path / "mps/u1/tmp/nvidia-mps/control").unlink()
         assert daemons._wait(lambda: not daemons._locked("u1"), 10)
         daemons.stop("u1")
 

@@ -10,6 +10,7 @@ import pytest
 from fairlead.driver import profile, slices, smi
 from fairlead.driver.backend import Backend, BackendError, Gpu
 from fairlead.driver.backends import open_backend
+from fairlead.driver.driverroot import DriverRoot
 from fairlead.driver.fakenvml import FakeNvml
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.sysfs import Kernel
@@ -231,7 +232,7 @@ class TestTimeSlices:
         binary.parent.mkdir(parents=True)
         binary.write_text(f"#!/bin/sh\n{script}\n")
         binary.chmod(0o755)
-        return smi.runner(path)
+        return smi.runner(DriverRoot(path))
 
     def test_nvidia_smi_under_the_drivers_root_is_asked(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
@@ -244,7 +245,7 @@ class TestTimeSlices:
 
     def test_a_host_without_it_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="time slices need nvidia-smi") as raised:
-            smi.set_time_slice(smi.runner(tmp_path), "GPU-1", "Long")
+            smi.set_time_slice(smi.runner(DriverRoot(tmp_path)), "GPU-1", "Long")
         assert raised.value.permanent
 
 

@@ -1,0 +1,58 @@
+"""What a running driver tells those who run it: metrics, probes, Events."""
+
+from __future__ import annotations
+
+import aiohttp
+
+from fairlead.driver.testing import Kubelet
+from fairlead.kube.resources import EVENTS
+from fairlead.sandbox.testing_driver import DriverCluster, free_port
+
+
+class TestMetrics:
+    async def test_metrics_count_claims_and_devices(self, cluster: DriverCluster) -> None:
+        wanted, bind = await cluster.allocate("gpu-0"), free_port()
+        async with (
+            cluster.driver(metrics_bind=bind, dcgm_metrics=True),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+            await kubelet.prepare(wanted)
+            async with http.get(f"http://{bind}/metrics") as response:
+                text = await response.text()
+        assert 'fairlead_driver_claims_total{operation="NodePrepareResources",result="ok"} 1.0' in text
+        assert 'fairlead_driver_claims_held{state="prepared"} 1.0' in text
+        assert 'fairlead_driver_devices{type="mig"} 10.0' in text
+        assert 'fairlead_driver_resourceslice_writes_total{result="ok",verb="create"} 1.0' in text
+        [uuid] = [
+            device["attributes"]["uuid"]["string"]
+            for stored in await cluster.slices()
+            for device in stored["spec"]["devices"]
+            if device["name"] == "gpu-0"
+        ]
+        assert f'fairlead_driver_gpu_power_watts{{device="gpu-0",uuid="{uuid}"}} 60.0' in text
+        held = f'device="gpu-0",namespace="default",share="",uuid="{uuid}"'
+        assert f'fairlead_driver_device_claim{{claim="train",{held}}} 1.0' in text
+        assert "DCGM_FI_DEV_POWER_USAGE{" in text
+
+
+class TestEvents:
+    async def test_a_record_that_cannot_be_read_is_told_on_the_node(self, cluster: DriverCluster) -> None:
+        wanted = await cluster.allocate("gpu-0")
+        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
+            await kubelet.prepare(wanted)
+        [record] = (cluster.path / "plugins/gpu.fairlead.dev/claims").iterdir()
+        record.write_bytes(record.read_bytes()[:40])
+
+        async def told() -> bool:
+            return bool((await cluster.client.list(EVENTS, "default")).items)
+
+        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
+            await cluster.until(told)
+            assert (await kubelet.prepare(wanted))[wanted.metadata.uid].error == ""
+        [event] = (await cluster.client.list(EVENTS, "default")).items
+        about = event.involved_object
+        assert (about.kind, about.name, about.uid) == ("Node", "n1", "n1")
+        assert (event.type, event.reason) == ("Warning", "CheckpointUnreadable")
+        assert f"record of claim {wanted.metadata.uid} cannot be read (cut short" in event.message
+        assert "it was rebuilt from its CDI file" in event.message
