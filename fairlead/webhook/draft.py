@@ -67,6 +67,37 @@ class Draft:
         self.operations.append({"op": op, "path": pointer(path), "value": _copy(value)})
 
 
+def applied(object_: Json, operations: Iterable[Operation]) -> Json:
+    """A copy with the operations in it, as the apiserver would. Raises KeyError, IndexError or ValueError where one does not apply."""
+    result: Json = _copy(object_)
+    for operation in operations:
+        _apply(result, operation)
+    return result
+
+
+def _apply(document: Json, operation: Operation) -> None:
+    *parents, last = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
+    node: Any = document
+    for step in parents:
+        node = node[int(step)] if isinstance(node, list) else node[step]
+    value = _copy(operation.get("value"))
+    match operation["op"], node:
+        case "add", list():
+            node.insert(len(node) if last == "-" else int(last), value)
+        case "add", dict():
+            node[last] = value
+        case "replace", list():
+            node[int(last)] = value
+        case "replace", dict() if last in node:
+            node[last] = value
+        case "remove", list():
+            del node[int(last)]
+        case "remove", dict():
+            del node[last]
+        case other:
+            raise ValueError(f"{operation} does not apply to {other}")
+
+
 def pointer(path: Iterable[Step]) -> str:
     """`("metadata", "annotations", "a/b")` as `/metadata/annotations/a~1b`."""
     steps = [step if isinstance(step, str) else str(step) for step in path]

@@ -48,6 +48,8 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
     if size is None and (job := owner_job(metadata)) is not None:
         size = facts.jobs.get((namespace, job))  # a Job that was made before the webhook was there
+    if size is None and intent.size_elsewhere:  # in a PodGroup object, which the controller reads
+        return Settled(intent=intent, warnings=tuple(warnings))
     if size is None:
         return Settled(intent=intent, faults=(_no_size(intent.gang),))
     settled = replace(intent, size=size)

@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from fairlead.api import names
-from fairlead.api.base import LabelSelector, ManifestError
+from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.intent import IntentError, read_intent
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.cel.asks import asks
 from fairlead.kube import errors, labels
-from fairlead.kube import objects as kube_objects
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
@@ -326,12 +325,8 @@ def _member(pod: MemberPod) -> Member:
 
 
 def _policy(raw: dict[str, Any]) -> _Policy:
-    policy = TenancyPolicy.stored(raw)
-    return _Policy(policy, labels.from_label_selector(_selector(policy.spec.namespace_selector)))
-
-
-def _selector(selector: LabelSelector) -> kube_objects.LabelSelector:
-    return msgspec.convert(selector.model_dump(by_alias=True, mode="json"), kube_objects.LabelSelector)
+    found = TenancyPolicy.stored(raw)
+    return _Policy(found, policy.selector_of(found))
 
 
 def _into(kept: dict[str, T], convert: Callable[[Any], T]) -> Callable[[Change[Any]], None]:

@@ -17,8 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import msgspec
+
 from fairlead.api import names
 from fairlead.api.policy import LegacyRequests, TenancyPolicy
+from fairlead.kube import labels
+from fairlead.kube.objects import LabelSelector
 from fairlead.webhook.verdict import Finding, Verdict, deny
 
 Policies = tuple[TenancyPolicy, ...]
@@ -29,6 +33,12 @@ AUDIT_MAX = 32
 def governing(policies: Iterable[TenancyPolicy], namespace: str, username: str, groups: frozenset[str]) -> Policies:
     """Those of the policies that judge this user in this namespace."""
     return tuple(policy for policy in policies if not _exempt(policy, namespace, username, groups))
+
+
+def selector_of(policy: TenancyPolicy) -> labels.Selector:
+    """Which namespaces the policy governs. Raises SelectorError."""
+    raw = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
+    return labels.from_label_selector(msgspec.convert(raw, LabelSelector))
 
 
 def _exempt(policy: TenancyPolicy, namespace: str, username: str, groups: frozenset[str]) -> bool:

@@ -1,0 +1,253 @@
+"""The webhook's verdicts without a cluster: a pile of manifests in, one result per object out.
+
+Exists so that CI, the documentation and the tests hear exactly what `kubectl apply` would: the same handlers, in the
+apiserver's order (mutate, patch, validate). The manifests are both the world and what is judged; pods that a job would
+make are judged, too. What only a running cluster knows (members of a gang, RBAC, other webhooks) is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.api.base import ManifestError
+from fairlead.api.flavor import Flavor
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
+from fairlead.webhook import devices, handlers
+from fairlead.webhook.claims import claim_spec
+from fairlead.webhook.draft import applied
+from fairlead.webhook.facts import Facts, Key
+from fairlead.webhook.fields import Json, MalformedError, map_at
+from fairlead.webhook.policy import governing, selector_of
+from fairlead.webhook.review import Review
+from fairlead.webhook.templates import SHAPES, descend, parts_of
+from fairlead.webhook.verdict import Verdict
+
+RESOURCES: dict[str, tuple[str, str]] = {
+    "Pod": ("", "pods"),
+    "Job": ("batch", "jobs"),
+    "CronJob": ("batch", "cronjobs"),
+    "JobSet": ("jobset.x-k8s.io", "jobsets"),
+    "LeaderWorkerSet": ("leaderworkerset.x-k8s.io", "leaderworkersets"),
+    "PyTorchJob": ("kubeflow.org", "pytorchjobs"),
+    "MPIJob": ("kubeflow.org", "mpijobs"),
+    "TrainJob": ("trainer.kubeflow.org", "trainjobs"),
+    "RayCluster": ("ray.io", "rayclusters"),
+    "RayJob": ("ray.io", "rayjobs"),
+    "ResourceClaim": ("resource.k8s.io", "resourceclaims"),
+    "ResourceClaimTemplate": ("resource.k8s.io", "resourceclaimtemplates"),
+    "DeviceClass": ("resource.k8s.io", "deviceclasses"),
+    "Queue": (names.API_GROUP, "queues"),
+    "Flavor": (names.API_GROUP, "flavors"),
+    "TenancyPolicy": (names.API_GROUP, "tenancypolicies"),
+    "Namespace": ("", "namespaces"),
+}
+"""Kinds that are judged, with group and resource."""
+CLUSTERED = frozenset({"DeviceClass", "Queue", "Flavor", "TenancyPolicy", "Namespace", "ResourceSlice"})
+USER = "fairlead-check"
+GROUPS = frozenset({"system:authenticated"})
+
+
+def _shipped(name: str, type_: str) -> DeviceClass:
+    text = f"device.driver == '{names.DRIVER}' && device.attributes['{names.DRIVER}'].type == '{type_}'"
+    spec = {"selectors": [{"cel": {"expression": text}}]}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, DeviceClass)
+
+
+SHIPPED = {names.GPU_CLASS: _shipped(names.GPU_CLASS, "gpu"), names.MIG_CLASS: _shipped(names.MIG_CLASS, "mig")}
+"""The classes that an install brings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What became of one object. `source` says which object makes it, for a job's pods."""
+
+    review: Review
+    mutated: Verdict
+    validated: Verdict | None
+    object: Json
+    source: str = ""
+
+    @property
+    def last(self) -> Verdict:
+        return self.mutated if self.validated is None else self.validated
+
+    @property
+    def allowed(self) -> bool:
+        return self.last.allowed
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Each once, of both halves."""
+        return self.mutated.with_warnings(() if self.validated is None else self.validated.warnings).warnings
+
+    @property
+    def audit(self) -> tuple[str, ...]:
+        """What only the audit log hears."""
+        return tuple(found.message for found in self.last.findings if found.mode == "Audit")
+
+    @property
+    def outcome(self) -> str:
+        """refused, patched, allowed, or untouched: not ours."""
+        if not self.allowed:
+            return "refused"
+        if self.mutated.patch:
+            return "patched"
+        return "untouched" if self.last.cause == "unmanaged" else "allowed"
+
+
+@dataclass(kw_only=True)
+class World:
+    """What the manifests say there is. `faults` are manifests that cannot be read."""
+
+    drivers: tuple[str, ...] = (names.DRIVER,)
+    classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
+    templates: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
+    claims: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    queues: dict[str, Queue] = field(default_factory=dict)
+    flavors: dict[str, Flavor] = field(default_factory=dict)
+    policies: dict[str, TenancyPolicy] = field(default_factory=dict)
+    devices: dict[devices.Model, None] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def add(self, document: Json) -> None:
+        """Take in one manifest, as the cluster would hold it."""
+        metadata = document.get("metadata") or {}
+        name, key = str(metadata.get("name", "")), (namespace_of(document), str(metadata.get("name", "")))
+        try:
+            match document.get("kind"):
+                case "DeviceClass":
+                    self.classes[name] = msgspec.convert(document, DeviceClass)
+                case "ResourceClaimTemplate":
+                    self.templates[key] = claim_spec(document, "spec.spec")
+                case "ResourceClaim":
+                    self.claims[key] = claim_spec(document, "spec")
+                case "Namespace":
+                    self.namespaces[name] = dict(metadata.get("labels") or {})
+                case "Queue":
+                    self.queues[name] = Queue.stored(document)
+                case "Flavor":
+                    self.flavors[name] = Flavor.stored(document)
+                case "TenancyPolicy":
+                    self.policies[name] = TenancyPolicy.stored(document)
+                case "ResourceSlice":
+                    found = msgspec.convert(document, ResourceSlice).spec
+                    where = found.node_name or found.pool.name
+                    self.devices |= dict.fromkeys(devices.models(found.driver, where, found.devices))
+        except (ManifestError, MalformedError, msgspec.ValidationError, TypeError, ValueError) as error:
+            self.faults.append(f"{document.get('kind')} {name}: cannot be read: {error}")
+
+    def facts(self, review: Review) -> Facts:
+        """What the webhook would know for this review."""
+        own = {"kubernetes.io/metadata.name": review.namespace, **self.namespaces.get(review.namespace, {})}
+        selected = [policy for _, policy in sorted(self.policies.items()) if selector_of(policy).matches(own)]
+        policies = governing(selected, review.namespace, review.username, review.groups) if review.namespace else ()
+        return Facts(
+            drivers=self.drivers,
+            classes=self.classes,
+            templates=self.templates,
+            claims=self.claims,
+            queues=self.queues,
+            flavors=self.flavors,
+            policies=policies,
+            namespace_labels=own,
+            devices=tuple(self.devices),
+        )
+
+
+def world_of(documents: Iterable[Json]) -> World:
+    world = World()
+    for document in documents:
+        world.add(document)
+    return world
+
+
+def judge(
+    document: Json, world: World, *, username: str = USER, groups: frozenset[str] = GROUPS, source: str = ""
+) -> Iterator[Result]:
+    """The result for one object, and for what it would make; none for kinds that are not judged."""
+    if document.get("kind") not in RESOURCES or document.get("kind") == "Namespace":
+        return
+    result = _judge(document, world, username, groups, source)
+    yield result
+    if not result.allowed or result.review.of not in SHAPES:
+        return
+    for made in _made(result):
+        yield from judge(made, world, username=username, groups=groups, source=result.review.subject)
+
+
+def review_of(document: Json, username: str, groups: frozenset[str], *, old: Json | None = None) -> Review:
+    group, resource = RESOURCES[document["kind"]]
+    metadata = document.get("metadata") or {}
+    return Review(
+        uid="fairlead-check",
+        group=group,
+        resource=resource,
+        subresource="",
+        kind=document["kind"],
+        operation="CREATE" if old is None else "UPDATE",
+        namespace=namespace_of(document),
+        name=str(metadata.get("name", "")),
+        username=username,
+        groups=groups,
+        dry_run=True,
+        object=document,
+        old=old,
+    )
+
+
+def namespace_of(document: Json) -> str:
+    if document.get("kind") in CLUSTERED:
+        return ""
+    metadata: Any = document.get("metadata")
+    return str((metadata or {}).get("namespace") or "default")
+
+
+def _judge(document: Json, world: World, username: str, groups: frozenset[str], source: str) -> Result:
+    review = review_of(document, username, groups)
+    facts = world.facts(review)
+    mutated = handlers.mutate(review, facts)
+    if not mutated.allowed:
+        return Result(review=review, mutated=mutated, validated=None, object=document, source=source)
+    stored = applied(document, mutated.patch)
+    validated = handlers.validate(review_of(stored, username, groups), facts)
+    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source)
+
+
+def _made(result: Result) -> Iterator[Json]:
+    """What its controller would make: a CronJob's Job, a RayJob's cluster, one pod of each template."""
+    review, object_ = result.review, result.object
+    owner = {"apiVersion": "v1", "kind": review.kind, "name": review.name, "controller": True}
+    around = {"namespace": review.namespace, "ownerReferences": [owner]}
+    spec = map_at(object_, "spec")
+    if review.kind == "CronJob":
+        run = map_at(spec, "jobTemplate", "spec")
+        metadata = {**map_at(run, "metadata"), **around, "name": f"{review.name}-run"}
+        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": run.get("spec")}
+    elif review.kind == "RayJob":
+        metadata = {**around, "name": f"{review.name}-run"}
+        yield {
+            "apiVersion": "ray.io/v1",
+            "kind": "RayCluster",
+            "metadata": metadata,
+            "spec": spec.get("rayClusterSpec"),
+        }
+    else:
+        for index, part in enumerate(_sound(review.of, object_)):
+            template = descend(object_, part.path)
+            metadata = {**map_at(template, "metadata"), **around, "generateName": f"{review.name or 'made'}-{index}-"}
+            yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
+
+
+def _sound(of: str, object_: Json) -> Sequence[Any]:
+    try:
+        return parts_of(of, object_)
+    except MalformedError:
+        return ()

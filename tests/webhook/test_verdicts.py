@@ -1,0 +1,78 @@
+"""The table of verdicts (verdicts/*.yaml): manifest in; verdict, message, warnings and patch out. docs/admission.md is made of it."""
+
+import copy
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.sandbox.apiserver.kinds.podspec import default_pod
+from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
+from fairlead.webhook import handlers
+from fairlead.webhook.offline import Result, review_of
+from fairlead.webhook.testing import patched
+
+Json = dict[str, Any]
+
+
+def _table() -> Any:
+    """The table's module, from this directory, which is no package."""
+    path = Path(__file__).parent / "verdict_table.py"
+    spec = importlib.util.spec_from_file_location("verdict_table", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["verdict_table"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+table = _table()
+CASES: list[tuple[str, Json]] = list(table.cases())
+NAMES, ROWS = [name for name, _ in CASES], [case for _, case in CASES]
+
+
+@pytest.mark.parametrize("case", ROWS, ids=NAMES)
+def test_the_verdict_is_the_one_in_the_table(case: Json) -> None:
+    before = copy.deepcopy(case["object"])
+    assert table.outcome(case) == case["expect"]
+    assert case["object"] == before, "a verdict must not change what it judges"
+
+
+def test_the_page_is_made_of_the_table() -> None:
+    assert table.PAGE.read_text() == table.page(), "run: python tests/webhook/verdict_table.py"
+
+
+def test_every_ready_policy_is_in_the_table_and_in_the_kustomization() -> None:
+    used = {found for case in ROWS for found in case.get("policies", ()) if isinstance(found, str)}
+    ready = {path.stem for path in table.READY.glob("*.yaml")} - {"kustomization"}
+    listed = yaml.safe_load((table.READY / "kustomization.yaml").read_text())["resources"]
+    assert used == ready == {Path(name).stem for name in listed}
+
+
+def _allowed() -> list[tuple[str, Json]]:
+    return [(name, case) for name, case in CASES if case["expect"]["verdict"] in {"patched", "allowed"}]
+
+
+@pytest.mark.parametrize("case", [case for _, case in _allowed()], ids=[name for name, _ in _allowed()])
+def test_a_second_pass_changes_nothing_and_what_it_makes_is_admitted(case: Json) -> None:
+    found: list[Result] = table.results(case)
+    for result in found:
+        assert result.allowed, f"{result.review.subject}: {result.last.message}"
+        facts = table.world(case).facts(result.review)
+        again = handlers.mutate(review_of(result.object, "alice", result.review.groups), facts)
+        assert again.patch == ()
+
+
+@pytest.mark.parametrize("case", [case for _, case in _allowed()], ids=[name for name, _ in _allowed()])
+def test_a_patched_pod_passes_the_apiservers_validation(case: Json) -> None:
+    for result in table.results(case):
+        if result.review.kind != "Pod":
+            continue
+        stored = patched(result.review.object or {}, result.mutated) if not result.last.allowed else result.object
+        stored = copy.deepcopy(stored)
+        default_pod(stored)
+        assert [f"{fault.field}: {fault.message}" for fault in pod_spec(stored["spec"])] == []
