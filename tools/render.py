@@ -2,7 +2,8 @@
 
 Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
-in templates are kept. CRDs come from fairlead/api; the chart reads manifests/crds through a link.
+in templates are kept. CRDs come from fairlead/api; the chart reads manifests/crds through a link. An overlay is a file of
+chart values: what they change against the base becomes resources and patches of a kustomization.
 
     python tools/render.py            write
     python tools/render.py --check    say what would change; exit code 1 if anything would
@@ -15,6 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import yaml
+
 from fairlead.api import crds
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -23,6 +26,15 @@ CHART = MANIFESTS / "chart"
 BASE_VALUES = ("namespace.create=true", "crds.install=false")
 SOURCE = "# Source: fairlead/templates/"
 HEAD = "# Rendered from manifests/chart/templates/{}: change it there, then run `make manifests`.\n"
+DELETION = """\
+  - patch: |
+      $patch: delete
+      apiVersion: {}
+      kind: {}
+      metadata: {{name: {}, namespace: {}}}
+"""
+VALUES = "values.yaml"
+Key = tuple[str, str, str, str]
 HELM_ONLY = ("helm.sh/chart:", "app.kubernetes.io/managed-by: Helm")
 KUSTOMIZATION = """\
 # All of Fairlead: kinds, classes, accounts, permissions, fences, and the three programs.
@@ -35,6 +47,16 @@ kind: Kustomization
 resources:
   - ../crds
 """
+OVERLAY = """\
+# manifests/base with what values.yaml changes. Generated from manifests/chart by `make manifests`; do not edit.
+#
+#   kubectl apply --server-side -k manifests/overlays/{}
+#
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - ../../base
+"""
 
 
 def main(arguments: list[str]) -> int:
@@ -44,7 +66,8 @@ def main(arguments: list[str]) -> int:
         return 2
     wanted = files(helm)
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
-    extra = [path for folder in (MANIFESTS / "base",) for path in sorted(folder.glob("*.yaml")) if path not in wanted]
+    folders = (MANIFESTS / "base", *overlays())
+    extra = [p for f in folders for p in sorted(f.glob("*.yaml")) if p not in wanted and p.name != VALUES]
     if arguments == ["--check"]:
         for path in stale + extra:
             print(
@@ -82,7 +105,49 @@ def files(helm: str) -> dict[Path, str]:
     wanted[MANIFESTS / "base" / "kustomization.yaml"] = KUSTOMIZATION + listed
     for name, text in crds.render().items():
         wanted[MANIFESTS / "crds" / name] = text
+    for folder in overlays():
+        values = rendered(template(helm, *BASE_VALUES, values=folder / VALUES))
+        wanted |= {folder / name: text for name, text in overlay(folder.name, base, values).items()}
     return wanted
+
+
+def overlays() -> list[Path]:
+    return sorted(path.parent for path in (MANIFESTS / "overlays").glob(f"*/{VALUES}"))
+
+
+def overlay(name: str, base: dict[str, str], wanted: dict[str, str]) -> dict[str, str]:
+    """Files of an overlay: objects that the base lacks, and patches that delete or replace those it has."""
+    before, after = _objects(base), _objects(wanted)
+    added: dict[str, list[str]] = {}
+    replaced: dict[str, list[str]] = {}
+    for key, (file, text) in after.items():
+        if key not in before:
+            added.setdefault(file, []).append(text)
+        elif before[key][1] != text:
+            replaced.setdefault(f"patch-{file}", []).append(f"$patch: replace\n{text}")
+    found = {
+        file: HEAD.format(file.removeprefix("patch-")) + "\n---\n".join(texts) + "\n"
+        for files in (added, replaced)
+        for file, texts in files.items()
+    }
+    kustomization = OVERLAY.format(name) + "".join(f"  - {file}\n" for file in sorted(added))
+    patches = [f"  - path: {file}\n" for file in sorted(replaced)]
+    patches += [DELETION.format(*key) for key in before if key not in after]
+    if patches:
+        kustomization += "patches:\n" + "".join(patches)
+    return {**found, "kustomization.yaml": kustomization}
+
+
+def _objects(files: dict[str, str]) -> dict[Key, tuple[str, str]]:
+    """Each object's file and text."""
+    found = {}
+    for file, text in files.items():
+        for document in text.removesuffix("\n").split("\n---\n"):
+            obj = yaml.safe_load(document)
+            metadata = obj["metadata"]
+            key = (obj["apiVersion"], obj["kind"], metadata["name"], metadata.get("namespace", ""))
+            found[key] = (file, document)
+    return found
 
 
 def rendered(text: str) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
 
-Of kustomize it knows `resources` (files and directories, recursively), `namespace` and `labels` (of metadata only),
-which is all that `manifests/base` uses; a kustomization that asks for more is refused and not half-applied. Talks to nobody.
+Of kustomize it knows `resources` (files and directories, recursively), `namespace`, `labels` (of metadata only), and
+`patches` that delete or replace whole objects, which is all that manifests/ uses; a kustomization that asks for more is
+refused and not half-applied. Talks to nobody.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 import yaml
 
 Manifest = dict[str, Any]
+Identity = tuple[str, str, str, str]
+"""apiVersion, kind, name, namespace."""
 
 KUSTOMIZATION = "kustomization.yaml"
-_KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "labels", "metadata"}
+_KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "labels", "metadata", "patches"}
 
 # Kinds that others need first, in the order in which they are applied; all others follow in the order they came.
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding")
@@ -82,13 +85,42 @@ def _kustomization(folder: Path) -> Iterator[Manifest]:
                 f"{where}: labels: {', '.join(sorted(set(entry) - {'pairs'}))}: only pairs are understood here"
             )
         labels |= entry["pairs"]
+    patches = dict(_patches(where, wanted.get("patches") or ()))
     for entry in wanted.get("resources") or ():
         target = (folder / entry).resolve()
         if not target.exists():
             raise ManifestError(f"{where}: resources: {entry!r} does not exist")
-        for manifest in load(target):
+        for found in load(target):
+            manifest = patches.pop(_identity(found), found)
+            if manifest is None:
+                continue
             if labels:
                 manifest["metadata"]["labels"] = (manifest["metadata"].get("labels") or {}) | labels
             if wanted.get("namespace") and "namespace" in manifest["metadata"]:
                 manifest["metadata"]["namespace"] = wanted["namespace"]
             yield manifest
+    if patches:
+        raise ManifestError(f"{where}: patches: no resource is called {', '.join(map(str, patches))}")
+
+
+def _patches(where: Path, entries: Iterable[Any]) -> Iterator[tuple[Identity, Manifest | None]]:
+    """What stands in an object's place; None where it is deleted."""
+    for entry in entries:
+        if set(entry) == {"path"}:
+            documents = list(yaml.safe_load_all((where.parent / entry["path"]).read_text()))
+        elif set(entry) == {"patch"}:
+            documents = [yaml.safe_load(entry["patch"])]
+        else:
+            raise ManifestError(f"{where}: patches: {sorted(entry)}: only path or patch are understood here")
+        for document in documents:
+            directive = document.pop("$patch", None) if isinstance(document, dict) else None
+            if directive not in {"delete", "replace"}:
+                raise ManifestError(
+                    f"{where}: patches: only $patch: delete and replace are understood here; use kubectl"
+                )
+            yield _identity(document), document if directive == "replace" else None
+
+
+def _identity(manifest: Manifest) -> Identity:
+    metadata = manifest["metadata"]
+    return manifest["apiVersion"], manifest["kind"], metadata["name"], metadata.get("namespace") or ""
