@@ -103,14 +103,14 @@ def _untolerated(device: Device, wanted: Filter, node: NodeDevices) -> str | Non
         taint = rule.taint
         if (
             taint.effect in {"NoSchedule", "NoExecute"}
-            and _covers(rule.device_selector, device)
+            and covers(rule.device_selector, device)
             and not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations)
         ):
             return _shown(taint)
     return None
 
 
-def _covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
+def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
     """A rule without a selector covers nothing (1.36 had it cover everything: k/k#141648)."""
     return (
         selector is not None

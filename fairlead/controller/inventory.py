@@ -74,6 +74,7 @@ class HeldDevice:
     admin: bool
     whole: bool
     consumed: tuple[tuple[str, Amount], ...]  # qualified names
+    tolerations: tuple[resource.DeviceToleration, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,11 @@ class Inventory:
         """Every pool, in order."""
         return sorted(self._pools.values(), key=lambda pool: pool.sort_key)
 
+    @property
+    def rules(self) -> tuple[resource.DeviceTaintRuleSpec, ...]:
+        """The DeviceTaintRules, in name order."""
+        return tuple(self._rules[name] for name in sorted(self._rules))
+
     def any_order(self) -> Iterable[Pool]:
         """Every pool, for sums."""
         return self._pools.values()
@@ -198,8 +204,7 @@ class Inventory:
             return known
         pools = {**self._pools_on.get(node, {}), **self._roaming}
         ordered = sorted(pools.values(), key=lambda pool: pool.sort_key)
-        rules = tuple(self._rules[name] for name in sorted(self._rules))
-        found = self._on_node[node] = NodeDevices(ordered, node, labels, rules)
+        found = self._on_node[node] = NodeDevices(ordered, node, labels, self.rules)
         return found
 
     # ------------------------------------------------------------------------------------------------- keeping
@@ -294,6 +299,7 @@ def _held(result: resource.DeviceRequestAllocationResult) -> HeldDevice:
             (qualified(name, result.driver), _measured(value))
             for name, value in sorted(result.consumed_capacity.items())
         ),
+        tolerations=result.tolerations,
     )
 
 

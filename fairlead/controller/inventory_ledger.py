@@ -1,7 +1,8 @@
 """What a decision has given away so far, on top of the inventory and the node table, with exact undo.
 
 Exists so that a decision can try, take back and try again without touching its input. Lives for one decision. Every
-`take` has a `release` that leaves no trace; amounts are exact, so nothing drifts.
+`take` has a `release` that leaves no trace; amounts are exact, so nothing drifts. `lift` counts a running claim as given
+back, `lower` undoes that: so is seen what evictions would make room for.
 With `empty=True` the cluster is taken as if nothing ran on it: the test of whether a gang could ever fit.
 """
 
@@ -13,6 +14,7 @@ from fairlead.controller.capacity import qualified
 from fairlead.controller.nodes import ports_clash
 
 if TYPE_CHECKING:
+    from fairlead.controller.inventory import HeldClaim, Inventory
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_pool import Pool
     from fairlead.controller.model import Amount
@@ -22,7 +24,7 @@ Consumption = tuple[tuple[str, "Amount"], ...]
 
 
 class Ledger:
-    __slots__ = ("counters", "empty", "loads", "ports", "shares", "taken", "used")
+    __slots__ = ("counters", "empty", "gone", "gone_whole", "left", "loads", "ports", "shares", "taken", "used")
 
     def __init__(self, *, empty: bool = False) -> None:
         self.empty = empty
@@ -32,11 +34,16 @@ class Ledger:
         self.counters: dict[Pool, list[Amount]] = {}  # beside the pool's `used`
         self.loads: dict[NodeInfo, dict[str, int]] = {}
         self.ports: dict[NodeInfo, list[Port]] = {}
+        self.gone: dict[Device, int] = {}  # running claims that count as given back
+        self.gone_whole: dict[Device, int] = {}  # of a shared device: those of them that had all of it
+        self.left: dict[NodeInfo, set[str]] = {}  # UIDs of pods that count as gone
 
     def clear(self) -> None:
         """As new."""
         for book in (self.taken, self.shares, self.used, self.counters, self.loads, self.ports):
             book.clear()
+        for lifted in (self.gone, self.gone_whole, self.left):
+            lifted.clear()
 
     # ----------------------------------------------------------------------------------------------- devices
 
@@ -47,13 +54,15 @@ class Ledger:
         use = device.use
         if use is None or self.empty:
             return True
-        return not use.whole if device.shared else not use.claims
+        if device.shared:
+            return use.whole <= self.gone_whole.get(device, 0)
+        return len(use.claims) <= self.gone.get(device, 0)
 
     def draws_fit(self, device: Device) -> bool:
         """Whether the counters it draws from have enough left."""
         if device.shared and device in self.shares:
             return True  # drawn already
-        if device.use is not None and device.use.claims and not self.empty:
+        if self._drawn_before(device):
             return True
         pool = device.pool
         totals, mine = pool.layout.totals, self.counters.get(pool)
@@ -122,8 +131,78 @@ class Ledger:
     def release_share(self, device: Device, consumption: Consumption) -> None:
         self._consume(device, consumption, -1)
 
+    def hold(self, device: Device, consumption: Consumption) -> bool:
+        """Keep the device (or this much of it) from others, whoever has it now; False when it is kept already."""
+        if not device.shared:
+            if device in self.taken:
+                return False
+            self.taken.add(device)
+            if device.draws and not self._drawn_before(device):
+                self._draw(device, 1)
+            return True
+        shares = self.shares.get(device, 0)
+        if device.draws and not shares and not self._drawn_before(device):
+            self._draw(device, 1)
+        self.shares[device] = shares + 1
+        self._consume(device, consumption, 1)
+        return True
+
+    def unhold(self, device: Device, consumption: Consumption) -> None:
+        """Undo one `hold` that was True."""
+        if device.shared or not self._drawn_before(device):
+            self.release(device, consumption)
+        else:
+            self.taken.discard(device)
+
     def _drawn_before(self, device: Device) -> bool:
-        return device.use is not None and bool(device.use.claims) and not self.empty
+        """A running claim draws the device's counters, and goes on doing so."""
+        use = device.use
+        return use is not None and not self.empty and len(use.claims) > self.gone.get(device, 0)
+
+    # ------------------------------------------------------------------------------------------ what would be free
+
+    def lift(self, claim: HeldClaim, inventory: Inventory) -> None:
+        """Count a running claim as given back. Not while this decision has given any of its devices away."""
+        self._lift(claim, inventory, 1)
+
+    def lower(self, claim: HeldClaim, inventory: Inventory) -> None:
+        """Undo one `lift`, when all that was taken of its devices since is released."""
+        self._lift(claim, inventory, -1)
+
+    def _lift(self, claim: HeldClaim, inventory: Inventory, sign: int) -> None:
+        seen: set[Device] = set()
+        for held in claim.devices:
+            device = None if held.admin else inventory.device(held.ref)
+            if device is None or device.use is None:
+                continue
+            if held.whole and device.shared:
+                self.gone_whole[device] = self.gone_whole.get(device, 0) + sign
+            if held.consumed:
+                used = self.used.setdefault(device, {})
+                for name, value in held.consumed:
+                    used[name] = used.get(name, 0) - sign * value
+            if device in seen:
+                continue
+            seen.add(device)
+            drawn = device.draws and (self._drawn_before(device) or device in self.shares)
+            gone = self.gone.get(device, 0) + sign
+            if gone:
+                self.gone[device] = gone
+            else:
+                del self.gone[device]
+            if device.draws and drawn != (self._drawn_before(device) or device in self.shares):
+                self._draw(device, -sign)
+
+    def lift_pod(self, node: NodeInfo, uid: str, needs: PodNeeds, sign: int = 1) -> None:
+        """Count a pod as gone from its node, or (sign -1) as there again."""
+        load = self.loads.setdefault(node, {})
+        for name, value in needs.requests:
+            load[name] = load.get(name, 0) - sign * value
+        left = self.left.setdefault(node, set())
+        if sign > 0:
+            left.add(uid)
+        else:
+            left.discard(uid)
 
     def _draw(self, device: Device, sign: int) -> None:
         mine = self.counters.get(device.pool)
@@ -156,7 +235,8 @@ class Ledger:
         if needs.ports:
             taken: list[Port] = list(self.ports.get(node, ()))
             if not self.empty:
-                taken.extend(port for ports in node.ports.values() for port in ports)
+                gone = self.left.get(node, set())
+                taken.extend(port for uid, ports in node.ports.items() if uid not in gone for port in ports)
             clash = ports_clash(needs.ports, taken)
             if clash is not None:
                 return f"host port {clash[2]}/{clash[0]} is taken"

@@ -56,6 +56,7 @@ class Pool:
         "problem",
         "roaming",
         "slices",
+        "tainted",
         "used",
         "waits",
     )
@@ -69,6 +70,7 @@ class Pool:
         self.used: list[Amount] = []
         self.local: dict[str, list[Device]] = {}  # by node name
         self.roaming: list[Device] = []  # reachable by selector or from everywhere
+        self.tainted: list[Device] = []
         self.binding = False
         self.built = 0  # how often
         self.problem: str | None = None
@@ -99,6 +101,7 @@ class Pool:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)
         self.local, self.roaming = {}, []
+        self.tainted = [device for device in built if device.kind.taints]
         for order, device in enumerate(built):
             device.order = order
             self._link(device, uses.get(device.name))

@@ -273,6 +273,10 @@ class NodeTable:
             _weigh(info, uid, needs, 1)
             self.changes.note(where)
 
+    def pod(self, uid: str) -> tuple[str, PodNeeds] | None:
+        """Where a counted pod is, and what it asks; None for one that is not counted."""
+        return self._pods.get(uid)
+
     def drop_pod(self, uid: str) -> None:
         where, needs = self._pods.pop(uid, (None, None))
         if where is None or needs is None:

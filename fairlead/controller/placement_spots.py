@@ -180,6 +180,8 @@ class Spots:
             taken = ledger.taken
             if ledger.empty:
                 return sum(device not in taken for device in found.devices)
+            if ledger.gone:
+                return sum(ledger.free(device) for device in found.devices)
             return sum(device.use is None and device not in taken for device in found.devices)
         return sum(
             ledger.free(device)

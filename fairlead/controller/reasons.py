@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fairlead.kube import timestamps
+
 
 class Code(StrEnum):
     """Why, in one CamelCase word that fits a condition's `reason`."""
@@ -24,10 +26,18 @@ class Code(StrEnum):
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
     NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now
+    OVER_SHARE = "OverFairShare"  # the same, and its queue may not take devices back: it would hold more than its share
+    PROTECTED = "VictimsProtected"  # the same, and what it could take back is protected: by min-runtime, a budget, …
+    MAKING_ROOM = "MakingRoom"  # others are being evicted for it
+    COMING_FREE = "DevicesComingFree"  # fits as soon as pods that are leaving anyway are gone
+    HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
     SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
     POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
+    RECLAIMED = "Reclaimed"  # evicted: its queue gives back to another one
+    PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
+    BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
 class Filter(StrEnum):
@@ -42,6 +52,7 @@ class Filter(StrEnum):
     CAPACITY = "too little capacity"
     NODE = "on unsuitable nodes"
     IN_USE = "in use"
+    HELD = "held for another gang"
     COUNTERS = "parent's counters used up"
     SHARED_FULL = "shared capacity used up"
 
@@ -107,6 +118,48 @@ class LimitBlock:
         return f"queue {self.queue}: flavor {self.flavor}: {self.used} used + {self.asked} asked > limit {self.limit}"
 
 
+class Bar(StrEnum):
+    """What keeps running gangs from being evicted for one that waits."""
+
+    SHARE = "would hold more than its fair share with this gang"
+    WITHIN_SHARE = "holds no more than its fair share"
+    DESERVED = "is within what it deserves, or would be left with less"
+    OTHER_FLAVOR = "holds nothing of the flavors that are asked for"
+    PRIORITY = "same or higher priority"
+    POLICY = "does not preempt its own gangs"
+    MIN_RUNTIME = "within min-runtime"
+    BUDGET = "PodDisruptionBudget has nothing left"
+    DISRUPTIONS = "its queue's disruption budget is used up"
+    UNKNOWN = "its pods are not known"
+    PLACE = "their devices would not make a place"
+    STEPS = "the search for victims ran out of steps"
+    LEAVING = "others evicted for it have not gone yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barrier:
+    """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
+
+    bar: Bar
+    queue: str  # whose gangs, or (SHARE, POLICY) the queue that may not take more
+    gangs: int = 0
+    devices: int = 0
+    example: str = ""  # a gang, or a budget
+    until: float | None = None  # unix seconds: the first of them may be evicted then
+    detail: str = ""  # the numbers
+
+    def __str__(self) -> str:
+        who = f"queue {self.queue}" if self.queue else "running gangs"
+        if self.gangs:
+            who += f": {self.gangs} gang{'s' if self.gangs != 1 else ''} with {self.devices} devices"
+        text = f"{who}: {self.bar.value}"
+        if self.until is not None:
+            text += f" until {timestamps.seconds(self.until)}"
+        if self.example:
+            text += f" ({self.example})"
+        return f"{text}: {self.detail}" if self.detail else text
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearMiss:
     """The best that could be done: how many members fit, and where it stopped."""
@@ -136,6 +189,7 @@ class Reason:
     near_miss: NearMiss | None = None
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
+    barriers: tuple[Barrier, ...] = ()  # whose share stands in the way, and what protects who runs
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]
@@ -150,6 +204,8 @@ class Reason:
             shown = ", ".join(str(holder) for holder in self.holders[:3])
             more = len(self.holders) - 3
             parts.append(shown + (f" and {more} more" if more > 0 else ""))
+        if self.barriers:
+            parts.append("Nothing is evicted for it: " + "; ".join(str(barrier) for barrier in self.barriers[:4]))
         if self.advice:
             parts.append(_sentence(self.advice))
         return ". ".join(part.rstrip(".") for part in parts) + "."

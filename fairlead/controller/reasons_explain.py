@@ -7,10 +7,22 @@ Changes nothing. Counts are as of the end of the decision: the gangs admitted in
 from __future__ import annotations
 
 import heapq
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_model import Verdict
-from fairlead.controller.reasons import Code, Filter, Holder, NearMiss, NodeShortage, Reason, RequestShortage
+from fairlead.controller.reasons import (
+    Bar,
+    Barrier,
+    Code,
+    Filter,
+    Holder,
+    NearMiss,
+    NodeShortage,
+    Reason,
+    RequestShortage,
+)
+from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,12 +30,13 @@ if TYPE_CHECKING:
     from fairlead.controller.allocator_requests import Ask
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
-    from fairlead.controller.model import GangRequest
+    from fairlead.controller.model import GangRequest, Reservation
     from fairlead.controller.placement_model import Outcome
     from fairlead.controller.placement_shapes import Shape, Unit
     from fairlead.controller.placement_spots import Site, Sites
 
 HOLDERS_MAX = 8
+_NOBODY: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Filter)}
 
 
@@ -53,7 +66,9 @@ class Explainer:
         ledger: Ledger,
         owners: Mapping[str, tuple[str, str]],
         taken_by: Mapping[Device, tuple[str, str]],
+        held_for: Mapping[Device, tuple[str, str]] = _NOBODY,
     ) -> None:
+        self._held_for = held_for  # devices that are free, but promised: (gang, queue)
         self._sites = sites
         self._ledger = ledger
         self._owners = owners  # claim UID: (gang, queue)
@@ -62,15 +77,26 @@ class Explainer:
         self._census: dict[object, Census] = {}
         self._refusals: dict[object, tuple[dict[str, list[str]], set[Site]]] = {}
 
-    def explain(self, gang: GangRequest, units: Sequence[Unit], outcome: Outcome, ever: bool | None) -> Reason:
+    def explain(
+        self,
+        gang: GangRequest,
+        units: Sequence[Unit],
+        outcome: Outcome,
+        ever: bool | None,
+        barriers: tuple[Barrier, ...] = (),
+        reserved: Reservation | None = None,
+    ) -> Reason:
         unit = outcome.stuck or units[0]
         refused, willing = self._nodes(unit.shape)
         shortages, worst = self._shortages(unit, willing)
-        code = self._code(outcome, ever, worst, willing, shortages)
+        told = code = self._code(outcome, ever, worst, willing, shortages)
+        if code is Code.NO_DEVICES:
+            told = _by_whom(worst, sum(other.shape.least for other in units if other.shape is unit.shape), barriers)
         return Reason(
-            code=code,
+            code=told,
             message=self._message(code, gang, units, unit, shortages, worst, willing),
-            advice=_advice(code, worst),
+            advice=_reserved(reserved) or _advice(told, worst),
+            barriers=barriers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
             nodes=tuple(
@@ -177,8 +203,8 @@ class Explainer:
             if lost in {Filter.IN_USE, Filter.SHARED_FULL} and device.use is not None:
                 for uid in device.use.claims:
                     census.holders[uid] = census.holders.get(uid, 0) + 1
-            elif lost in {Filter.IN_USE, Filter.SHARED_FULL} and device in self._taken_by:
-                gang = self._taken_by[device][0]
+            elif device in self._taken_by or device in self._held_for:
+                gang = (self._taken_by.get(device) or self._held_for[device])[0]
                 census.holders[gang] = census.holders.get(gang, 0) + 1
         census.free += here
         census.nodes += bool(here)
@@ -189,7 +215,7 @@ class Explainer:
         if ask.admin:
             return None
         if not ledger.free(device):
-            return Filter.IN_USE
+            return Filter.HELD if device in self._held_for else Filter.IN_USE
         if device.draws and not ledger.draws_fit(device):
             return Filter.COUNTERS
         if device.shared and not ledger.room(device, consumption):  # type: ignore[arg-type]
@@ -266,13 +292,31 @@ class Explainer:
             return ()
         if worst.shown is None:
             gangs: dict[tuple[str, str], int] = {}
-            queues = dict(self._taken_by.values())
+            queues = dict((*self._taken_by.values(), *self._held_for.values()))
             for holder, devices in worst.holders.items():
                 owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
                 gangs[owner] = gangs.get(owner, 0) + devices
             most = heapq.nsmallest(HOLDERS_MAX, gangs.items(), key=_largest)
             worst.shown = tuple(Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in most)
         return worst.shown
+
+
+def _by_whom(worst: Census | None, wanted: int, barriers: tuple[Barrier, ...]) -> Code:
+    """Why devices that are in use stay so, in one word."""
+    held = 0 if worst is None else worst.removed.get(Filter.HELD, 0)
+    if worst is not None and held and worst.free + held >= wanted:
+        return Code.HELD
+    bars = {barrier.bar for barrier in barriers}
+    if bars & {Bar.MIN_RUNTIME, Bar.BUDGET, Bar.DISRUPTIONS}:
+        return Code.PROTECTED
+    return Code.OVER_SHARE if Bar.SHARE in bars else Code.NO_DEVICES
+
+
+def _reserved(reserved: Reservation | None) -> str:
+    if reserved is None:
+        return ""
+    ready = f", ready by {timestamps.seconds(reserved.ready_by)}" if reserved.ready_by is not None else ""
+    return f"wait: {_plural(len(reserved.nodes), 'node')} reserved for it ({', '.join(reserved.nodes[:3])}{ready})"
 
 
 def _largest(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
@@ -319,6 +363,12 @@ def _advice(code: Code, worst: Census | None) -> str:
             return "guard the expression, for instance with has(...) or ?. and orValue(...)"
         case Code.POOL_INCOMPLETE:
             return "wait for the driver to finish publishing, or look at its log"
+        case Code.OVER_SHARE:
+            return "wait until gangs end; more deserved or weight for its queue, or less asked by others, would let it take back"
+        case Code.PROTECTED:
+            return "wait until what protects them ends"
+        case Code.HELD:
+            return "wait: the gang for which they are held goes first; a gang that promises to end in time may pass"
         case Code.SEARCH_ENDED:
             return "it is tried again when the cluster changes; simpler constraints make the search shorter"
         case _:

@@ -7,6 +7,7 @@ the attributes that our driver publishes, as far as decisions read them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,6 +16,7 @@ from fairlead.api import names
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.model import (
     ClaimRequest,
+    DisruptionBudget,
     FlavorSpec,
     GangRequest,
     Member,
@@ -22,6 +24,7 @@ from fairlead.controller.model import (
     PodRef,
     QueueSpec,
     RunningGang,
+    RunningMember,
     Snapshot,
 )
 from fairlead.controller.nodes import NodeTable, PodNeeds
@@ -182,8 +185,12 @@ class World:
         self.answers: dict[str, tuple[Json, str, Json]] = {}  # claim key: claim, node, allocation
         self.pods: dict[str, tuple[Json, str]] = {}  # by UID: pod, node
         self.running: dict[str, RunningGang] = {}
+        self.requests: dict[str, GangRequest] = {}  # as those that run were asked for
         self.queues: tuple[QueueSpec, ...] = ()
         self.flavors: tuple[FlavorSpec, ...] = ()
+        self.budgets: tuple[DisruptionBudget, ...] = ()
+        self.now = 0.0
+        self.reserve_after_s = 600.0
         self.add_class(GPU, _selects("gpu"))
         self.add_class(MIG, _selects("mig"))
 
@@ -227,14 +234,23 @@ class World:
             running=tuple(self.running.values()),
             queues=self.queues,
             flavors=self.flavors,
+            budgets=self.budgets,
+            reserve_after_s=self.reserve_after_s,
         )
 
     def decide(self, *gangs: GangRequest) -> Plan:
-        return decide(self.snapshot(*gangs), 0.0)
+        return decide(self.snapshot(*gangs), self.now)
 
     def carry_out(self, plan: Plan, gangs: Iterable[GangRequest]) -> list[GangRequest]:
-        """Write the admissions back, as the rim would; returns the gangs that still wait."""
+        """Write admissions and evictions back, as the rim would; returns the gangs that still wait.
+
+        Evicted pods are leaving until `gone()`; gangs for which others go are `preemptor` from then on.
+        """
         by_id = {entry.id: entry for entry in gangs}
+        for eviction in plan.evictions:
+            self._leave(eviction.id, set(eviction.pods))
+            if eviction.beneficiary in by_id:
+                by_id[eviction.beneficiary] = replace(by_id[eviction.beneficiary], preemptor=True)
         for admission in plan.admissions:
             entry = by_id.pop(admission.id)
             node_of = {assignment.pod: assignment.node for assignment in admission.assignments}
@@ -262,8 +278,47 @@ class World:
                 namespace_labels=entry.namespace_labels,
                 claims=tuple(claim.key for claim in admission.claims),
                 priority=entry.priority,
+                created=entry.created,
+                started=self.now,
+                size=entry.size,
+                members=tuple(
+                    RunningMember(pod=member.pod, node=node_of[member.pod], claims=member.claims, started=self.now)
+                    for member in entry.members
+                ),
+                ends_by=None if entry.run_s is None else self.now + entry.run_s,
             )
+            self.requests[entry.id] = replace(entry, preemptor=False)
         return list(by_id.values())
+
+    def _leave(self, gang_id: str, pods: set[PodRef]) -> None:
+        running = self.running[gang_id]
+        members = tuple(replace(member, leaving=True) if member.pod in pods else member for member in running.members)
+        self.running[gang_id] = replace(running, members=members)
+
+    def gone(self) -> list[GangRequest]:
+        """Pods that were leaving are gone. Gangs that stopped come back as requests, with the age they had."""
+        back: list[GangRequest] = []
+        for running in list(self.running.values()):
+            staying = [member for member in running.members if not member.leaving]
+            if len(staying) == len(running.members):
+                continue
+            kept = {uid for member in staying for uid in member.claims}
+            for member in running.members:
+                if member.leaving:
+                    self.pods.pop(member.pod.uid, None)
+                    self.nodes.drop_pod(member.pod.uid)
+            for key in running.claims:
+                if key not in kept:
+                    self.answers.pop(key, None)
+                    self.inventory.drop_claim(key)
+            if staying:
+                left = tuple(key for key in running.claims if key in kept)
+                self.running[running.id] = replace(running, members=tuple(staying), claims=left)
+            else:
+                del self.running[running.id]
+                if running.id in self.requests:
+                    back.append(self.requests.pop(running.id))
+        return back
 
     def end(self, gang_id: str) -> None:
         """The gang finished: its claims and pods are gone."""
@@ -288,6 +343,7 @@ class World:
         other = World()
         other.class_json = self.class_json
         other.queues, other.flavors, other.running = self.queues, self.flavors, dict(self.running)
+        other.budgets, other.now, other.reserve_after_s = self.budgets, self.now, self.reserve_after_s
         for body in self.node_json.values():
             other.nodes.set_node(msgspec.convert(body, core.Node))
         other.inventory.set_slices(msgspec.convert(list(self.slice_json.values()), list[resource.ResourceSlice]))

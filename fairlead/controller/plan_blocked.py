@@ -1,0 +1,252 @@
+"""A gang that finds no place now: will it find one later, may others be evicted for it, is anything kept for it?
+
+Exists so that the decision's loop only asks once per blocked gang. In this order: devices that are coming free anyway;
+victims (`victims_search`); a reservation (`reserve`). Whatever a gang is promised is held in both ledgers and charged to its
+queue, so that no later gang of the decision starts on it and nobody is evicted twice for the same.
+A gang for which others were evicted before evicts nobody more while anything is still leaving: a decision on its own outcome
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fairlead.controller.allocator_model import Verdict
+from fairlead.controller.charges import Charge, add
+from fairlead.controller.model import Reservation
+from fairlead.controller.placement_model import Outcome, Placed
+from fairlead.controller.plan_gang import signature
+from fairlead.controller.reasons import Bar, Barrier, Code, Reason
+from fairlead.controller.reclaim import Rules, Wish
+from fairlead.controller.reclaim_later import Later, keep
+from fairlead.controller.reserve import Held, Reserver
+from fairlead.controller.victims import Crowd
+from fairlead.controller.victims_evictions import evictions, making_room
+from fairlead.controller.victims_search import Victims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairlead.controller.inventory_device import Device
+    from fairlead.controller.model import Amount, Eviction, RunningGang, Snapshot
+    from fairlead.controller.order import Entry
+    from fairlead.controller.order_tree import Queue
+    from fairlead.controller.placement_board import Board
+    from fairlead.controller.placement_shapes import Unit
+    from fairlead.controller.plan_gang import Places
+
+
+@dataclass(slots=True)
+class Stuck:
+    """A gang that stays, with what is known of why: told in full when the decision is over."""
+
+    outcome: Outcome
+    barriers: tuple[Barrier, ...] = ()
+    reserved: Reservation | None = None
+
+
+@dataclass(slots=True)
+class Blocked:
+    """Those of one decision. `running` with their queues; `leaving`: UIDs of pods that go for another reason."""
+
+    board: Board
+    snapshot: Snapshot
+    places: Places
+    now: float
+    running: Sequence[tuple[RunningGang, Queue]]
+    leaving: set[str]
+    gone: dict[Queue, Charge] = field(default_factory=dict)  # held now by pods that leave
+    evictions: list[Eviction] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
+    promised: list[tuple[Queue, Charge, int]] = field(default_factory=list)
+    taken_by: dict[Device, tuple[str, str]] = field(default_factory=dict)  # free devices that are held, for whom
+    admitted: list[list[Placed]] = field(default_factory=list)
+    due: list[float] = field(default_factory=list)  # times at which an answer may change
+    commits: int = 0
+    last_promised: str = ""  # id of the gang
+    _later: Later | None = None
+    _crowd: Crowd | None = None
+    _rules: Rules | None = None
+    _victims: Victims | None = None
+    _reserver: Reserver | None = None
+    _barriers: dict[object, tuple[Barrier, ...]] = field(default_factory=dict)
+
+    def start(self) -> None:
+        """Before anybody is considered: what leaves counts as gone for shares and order."""
+        if any(member.leaving or member.pod.uid in self.leaving for gang, _ in self.running for member in gang.members):
+            self.later.leaves(self.running, self.leaving)
+
+    @property
+    def later(self) -> Later:
+        if self._later is None:
+            self._later = Later(self.board, self.snapshot, self.gone)
+            for placed in self.admitted:
+                self._later.mirror(placed)
+        return self._later
+
+    @property
+    def crowd(self) -> Crowd:
+        if self._crowd is None:
+            self._crowd = Crowd(self.snapshot.inventory, self.board.charges, self.now)
+            for gang, queue in self.running:
+                self._crowd.enter(gang, queue, self.leaving)
+            self._crowd.sort()
+            self.due += [until for until in self._crowd.protected.values() if until > self.now]
+        return self._crowd
+
+    @property
+    def rules(self) -> Rules:
+        if self._rules is None:
+            self._rules = Rules(self.crowd, self.snapshot.budgets)
+        return self._rules
+
+    @property
+    def victims(self) -> Victims:
+        if self._victims is None:
+            self._victims = Victims(self.later, self.rules)
+        return self._victims
+
+    @property
+    def reserver(self) -> Reserver:
+        if self._reserver is None:
+            self._reserver = Reserver(self.later, self.crowd, self.now)
+        return self._reserver
+
+    # ---------------------------------------------------------------------------------------------------- now
+
+    def over_limit(self, queue: Queue, charge: Mapping[str, Amount]) -> list[tuple[Queue, str]]:
+        """Limits that would break while those that leave still hold what they have."""
+        if not self.gone:
+            return queue.over_limit(charge)
+        for step in queue.path():
+            add(step.used, self.gone.get(step, {}))
+        broken = queue.over_limit(charge)
+        for step in queue.path():
+            add(step.used, self.gone.get(step, {}), -1)
+        return broken
+
+    def note_admitted(self, placed: list[Placed]) -> None:
+        self.admitted.append(placed)
+        if self._later is not None:
+            self._later.mirror(placed)
+
+    def backfill(self, entry: Entry) -> list[Held]:
+        """Reservations that this gang may use meanwhile: it ends before they are ready. Let go; take again afterwards."""
+        if self._reserver is None or entry.gang.run_s is None:
+            return []
+        return self._reserver.usable(self.now + entry.gang.run_s)
+
+    # --------------------------------------------------------------------------------------------------- later
+
+    def consider(
+        self, entry: Entry, units: list[Unit], why: Reason | Outcome, *, again: bool = False
+    ) -> Reason | Stuck:
+        """What becomes of a gang that cannot start now. `again`: it was blocked before, and more has come free since."""
+        limited = isinstance(why, Reason)
+        if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
+            return why
+        if not self.running:
+            return why if isinstance(why, Reason) else Stuck(why)
+        gang, queue = entry.gang, entry.queue
+        spread = queue.spec.strategy == "spread"
+        wish = Wish(gang, queue, units, entry.charge, spread, signature(gang, units, spread=spread))
+        if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
+            outcome = self.later.place(gang, units, wish.signature, spread=spread)
+            if outcome.verdict is Verdict.FOUND:
+                charge = self.board.charges.of_placed(outcome.placed)
+                if not queue.over_limit(charge):
+                    reserved = self._promise(wish, outcome.placed, "Preemptor" if gang.preemptor else "Blocked")
+                    return _coming(wish, reserved)
+                self.later.placer.undo(outcome.placed)
+        if self.places.ever(gang, units) is False:
+            return why if isinstance(why, Reason) else Stuck(why)
+        barriers: tuple[Barrier, ...] = ()
+        if gang.preemptor and self._later is not None and self._later.leaving:
+            barriers = (Barrier(bar=Bar.LEAVING, queue=queue.name),)
+        else:
+            choice = self.victims.choose(wish)
+            if not isinstance(choice, Bar):
+                made = evictions(wish, choice, self.rules)
+                self.evictions += made
+                self.commits += 1
+                self.later.version += 1
+                self._promise(wish, choice.placed, "Preemptor")
+                return making_room(wish, made)
+            barriers = self._barriers_of(wish, choice)
+        reserved_ = None if again or limited else self._reserve(wish)
+        if isinstance(why, Reason):
+            return why
+        return Stuck(why, barriers, reserved_)
+
+    def _barriers_of(self, wish: Wish, bar: Bar) -> tuple[Barrier, ...]:
+        known = self._barriers.get(wish.kind)
+        if known is None:
+            known = self._barriers[wish.kind] = self.rules.barriers(wish)
+        return (Barrier(bar=bar, queue=wish.queue.name), *known) if bar is Bar.STEPS else known
+
+    def _promise(self, wish: Wish, placed: list[Placed], kind: str) -> Reservation:
+        """Taken in the later ledger already; held in the one of now, and charged."""
+        keep(placed, self.board.placer.ledger)
+        self._name(wish, placed)
+        charge = self.board.charges.of_placed(placed)
+        devices = sum(not pick.ask.admin for entry in placed for picks in entry.picks for pick in picks)
+        wish.queue.charge(charge, devices)
+        self.promised.append((wish.queue, charge, devices))
+        self.last_promised = wish.gang.id
+        reservation = _reservation(wish, placed, kind, None)
+        self.reservations.append(reservation)
+        return reservation
+
+    def settle(self) -> None:
+        """The decision is made: queues hold what they hold now, with what leaves and without what is promised."""
+        for queue, charge, devices in self.promised:
+            queue.charge(charge, devices, -1)
+        for queue, charge in self.gone.items():
+            add(queue.used, charge)
+
+    def _reserve(self, wish: Wish) -> Reservation | None:
+        """For a gang that has waited long enough, if its queue has none yet."""
+        since = wish.gang.created + self.snapshot.reserve_after_s
+        if since > self.now:
+            self.due.append(since)
+            return None
+        held = self.reserver.reserve(wish, self.board.placer.ledger)
+        if held is None:
+            return None
+        self._name(wish, held.placed)
+        reservation = _reservation(wish, held.placed, "Blocked", held.ready_by)
+        self.reservations.append(reservation)
+        return reservation
+
+    def _name(self, wish: Wish, placed: Sequence[Placed]) -> None:
+        for entry in placed:
+            self.board.sites.changed(entry.site)
+            for picks in entry.picks:
+                for pick in picks:
+                    if pick.device.use is None:
+                        self.taken_by.setdefault(pick.device, (wish.gang.id, wish.queue.name))
+
+
+def _reservation(wish: Wish, placed: Sequence[Placed], kind: str, ready_by: float | None) -> Reservation:
+    return Reservation(
+        namespace=wish.gang.namespace,
+        name=wish.gang.name,
+        uid=wish.gang.uid,
+        queue=wish.queue.name,
+        nodes=tuple(sorted({entry.site.name for entry in placed})),
+        kind="Preemptor" if kind == "Preemptor" else "Blocked",
+        ready_by=ready_by,
+    )
+
+
+def _coming(wish: Wish, reserved: Reservation) -> Reason:
+    where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
+    evicted = wish.gang.preemptor
+    return Reason(
+        code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
+        message=f"{'pods that were evicted for it' if evicted else 'pods that are leaving'} still hold devices on {where}; "
+        "it fits as soon as they are gone, and what they give back is held for it",
+        advice="wait until they have ended: their grace periods bound that",
+        could_ever_fit=True,
+    )

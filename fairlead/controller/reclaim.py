@@ -1,0 +1,190 @@
+"""May this piece be evicted for that gang? Reclaim between queues, preemption within one, and what protects who runs.
+
+Exists so that choosing, minimising, judging the set again and explaining ask one place. Between queues `legality` is the law;
+within a queue strictly lower priority gives way, if the queue says so. On top: min-runtime, PodDisruptionBudgets (whole
+pods of them, as the eviction API counts), each queue's budget of disruptions (a whole gang counts one).
+Keeps count of what a tentative set uses up: `take` and `give` around each piece. Chooses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from fairlead.controller.legality import Rule, may_reclaim
+from fairlead.controller.order_tree import amount_text
+from fairlead.controller.reasons import Bar, Barrier
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairlead.controller.model import Amount, DisruptionBudget, GangRequest
+    from fairlead.controller.order_tree import Queue
+    from fairlead.controller.placement_shapes import Unit
+    from fairlead.controller.victims import Crowd, Piece
+
+_BARS = {
+    Rule.OVER_SHARE: Bar.SHARE,
+    Rule.NO_FAIRER: Bar.SHARE,
+    Rule.WITHIN_SHARE: Bar.WITHIN_SHARE,
+    Rule.WITHIN_DESERVED: Bar.DESERVED,
+    Rule.BELOW_DESERVED: Bar.DESERVED,
+    Rule.NOTHING_ASKED: Bar.OTHER_FLAVOR,
+}
+_ORDER = {bar: place for place, bar in enumerate(Bar)}
+_ABOUT_SHARES = frozenset({Bar.SHARE, Bar.WITHIN_SHARE, Bar.DESERVED})
+_OF_THE_QUEUE = frozenset({Bar.SHARE, Bar.WITHIN_SHARE, Bar.OTHER_FLAVOR, Bar.POLICY})
+QUEUES_MAX = 32  # whose gangs are counted when it is told why nothing is evicted
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Wish:
+    """A gang that wants a place, and what it may cost its queue."""
+
+    gang: GangRequest
+    queue: Queue
+    units: Sequence[Unit]
+    charge: Mapping[str, Amount]
+    spread: bool
+    signature: object
+
+    @property
+    def kind(self) -> object:
+        """Equal for gangs that may evict the same."""
+        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())))
+
+    def with_charge(self, charge: Mapping[str, Amount]) -> Wish:
+        """The same with what it really costs."""
+        return replace(self, charge=charge)
+
+
+class Rules:
+    def __init__(self, crowd: Crowd, budgets: Sequence[DisruptionBudget]) -> None:
+        self.crowd = crowd
+        self._allowed = {(budget.namespace, budget.name): budget.allowed for budget in budgets}
+        self._disruptions: dict[Queue, int] = {}  # by this decision
+        self._whole: set[str] = set()  # gangs that stop
+        self._surplus: dict[str, int] = {}  # gang: members of its surplus that go
+        self._taken: set[Piece] = set()
+
+    # -------------------------------------------------------------------------------------------------- one piece
+
+    def refusal(self, wish: Wish, piece: Piece) -> Bar | None:
+        """What forbids to evict the piece as well, as things stand; None when nothing does."""
+        gang = piece.gang
+        if gang.id == wish.gang.id or piece in self._taken or gang.id in self._whole:
+            return Bar.PLACE
+        if piece in self.crowd.protected:
+            return Bar.MIN_RUNTIME if piece.members else Bar.UNKNOWN
+        if piece.queue is wish.queue:
+            if wish.queue.spec.preemption == "Never":
+                return Bar.POLICY
+            if gang.priority >= wish.gang.priority:
+                return Bar.PRIORITY
+        else:
+            verdict = may_reclaim(wish.queue, wish.charge, piece.queue, piece.charge)
+            if not verdict:
+                return _BARS[verdict.rule]
+        return self._spent(piece)
+
+    def _spent(self, piece: Piece) -> Bar | None:
+        """Whether a budget has too little left for it."""
+        taken = self._surplus.get(piece.gang.id, 0)
+        if piece.whole:
+            if taken:
+                return Bar.PLACE  # its surplus goes already; the rest would be another eviction
+            for queue in piece.queue.path():
+                left = queue.spec.evictions_left
+                if left is not None and self._disruptions.get(queue, 0) >= left:
+                    return Bar.DISRUPTIONS
+        elif taken >= self.crowd.staying[piece.gang.id] - piece.gang.size:
+            return Bar.PLACE
+        return Bar.BUDGET if self._guarded(piece) else None
+
+    def _guarded(self, piece: Piece) -> bool:
+        """Whether a PodDisruptionBudget forbids it. The eviction API refuses a pod that several of them select."""
+        wanted: dict[str, int] = {}
+        for member in piece.members:
+            if len(member.guarded_by) > 1:
+                return True
+            for name in member.guarded_by:
+                wanted[name] = wanted.get(name, 0) + 1
+        return any(self._allowed.get((piece.gang.namespace, name), 0) < count for name, count in wanted.items())
+
+    def take(self, piece: Piece) -> None:
+        """Count it as going."""
+        self._count(piece, 1)
+        self._taken.add(piece)
+
+    def give(self, piece: Piece) -> None:
+        """Undo `take`."""
+        self._count(piece, -1)
+        self._taken.discard(piece)
+
+    def _count(self, piece: Piece, sign: int) -> None:
+        gang = piece.gang
+        if piece.whole:
+            (self._whole.add if sign > 0 else self._whole.discard)(gang.id)
+            for queue in piece.queue.path():
+                self._disruptions[queue] = self._disruptions.get(queue, 0) + sign
+        else:
+            self._surplus[gang.id] = self._surplus.get(gang.id, 0) + sign
+        for member in piece.members:
+            for name in member.guarded_by:
+                key = (gang.namespace, name)
+                self._allowed[key] = self._allowed.get(key, 0) - sign
+
+    # ------------------------------------------------------------------------------------------------- all at once
+
+    def anybody(self, wish: Wish) -> bool:
+        """Whether at least one piece may be evicted. Within a decision that only gets less."""
+        return any(self._first(wish, pieces) is None for pieces in self.crowd.by_queue.values())
+
+    def _first(self, wish: Wish, pieces: Sequence[Piece]) -> Bar | None:
+        """Why none of a queue's pieces may go; None when one may."""
+        why: Bar | None = Bar.PLACE
+        for piece in pieces:
+            bar = self.refusal(wish, piece)
+            if bar is None:
+                return None
+            if bar in _OF_THE_QUEUE:
+                return bar
+            why = bar
+        return why
+
+    def barriers(self, wish: Wish) -> tuple[Barrier, ...]:
+        """What keeps each queue's gangs from being evicted for this one; the largest holders first."""
+        found: dict[tuple[Bar, str], list[Piece]] = {}
+        queues = sorted(self.crowd.by_queue, key=lambda queue: (-queue.devices, queue.name))
+        for queue in queues[:QUEUES_MAX]:
+            for piece in self.crowd.by_queue[queue]:
+                if not piece.whole or not piece.devices or piece.gang.id in self._whole:
+                    continue
+                bar = self.refusal(wish, piece) or Bar.PLACE
+                about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else queue
+                found.setdefault((bar, about.name), []).append(piece)
+        return tuple(
+            self._barrier(wish, bar, name, pieces)
+            for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
+        )
+
+    def _barrier(self, wish: Wish, bar: Bar, name: str, pieces: Sequence[Piece]) -> Barrier:
+        until = min((self.crowd.protected[piece] for piece in pieces), default=None) if bar is Bar.MIN_RUNTIME else None
+        about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else pieces[0].queue
+        return Barrier(
+            bar=bar,
+            queue=name,
+            gangs=len(pieces),
+            devices=sum(piece.devices for piece in pieces),
+            example=pieces[0].gang.id,
+            until=until,
+            detail=self.standing(wish, about) if bar in _ABOUT_SHARES else "",
+        )
+
+    def standing(self, wish: Wish, queue: Queue) -> str:
+        """What a queue holds against its share, in the flavors that the gang asks for."""
+        return "; ".join(
+            f"{amount_text(queue.used.get(flavor, 0))} of {flavor} held, fair share "
+            f"{amount_text(queue.fair.get(flavor, 0))}, deserved {amount_text(queue.deserved(flavor))}"
+            for flavor in sorted(wish.charge)
+        )

@@ -1,0 +1,164 @@
+"""Who runs, as pieces that can be evicted: whole gangs, or single members of an elastic gang's surplus.
+
+Exists so that reclaim, preemption and reservations look at running gangs in one way: by node, in a total order. Knows what
+a piece holds and whether it is protected for itself (min-runtime, unknown pods); whose turn it is to give is `reclaim`'s.
+Order: surplus before whole gangs, lower priority first, youngest first, then UID.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from fairlead.controller.charges import Charge, add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fairlead.controller.charges import Charges
+    from fairlead.controller.inventory import HeldClaim, Inventory
+    from fairlead.controller.model import RunningGang, RunningMember
+    from fairlead.controller.order_tree import Queue
+
+Rank = tuple[bool, int, float, str, str]
+
+
+class Piece:
+    """What one eviction gives back. `members` are those that would go; leaving ones are gone already."""
+
+    __slots__ = ("charge", "claims", "devices", "gang", "members", "queue", "rank", "started", "whole")
+
+    def __init__(
+        self,
+        gang: RunningGang,
+        queue: Queue,
+        members: Sequence[RunningMember],
+        claims: Mapping[str, list[HeldClaim]],
+        charge: Charge,
+        devices: int,
+        *,
+        whole: bool,
+    ) -> None:
+        self.gang = gang
+        self.queue = queue
+        self.members = members
+        self.claims = claims  # by node
+        self.charge = charge
+        self.devices = devices
+        self.whole = whole
+        self.started = gang.started if whole else members[0].started or gang.started
+        self.rank: Rank = (whole, gang.priority, -self.started, gang.uid, "" if whole else members[0].pod.uid)
+
+    def __repr__(self) -> str:
+        return f"Piece({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        return dict.fromkeys([member.node for member in self.members] + list(self.claims))
+
+
+class Crowd:
+    """All that runs, per node, worked out once per decision. `now` decides what min-runtime still protects."""
+
+    def __init__(self, inventory: Inventory, charges: Charges, now: float) -> None:
+        self._inventory = inventory
+        self._charges = charges
+        self.now = now
+        self.pieces: list[Piece] = []
+        self.by_node: dict[str, list[Piece]] = {}
+        self.by_queue: dict[Queue, list[Piece]] = {}
+        self.protected: dict[Piece, float] = {}  # until when
+        self.staying: dict[str, int] = {}  # gang id: members that are not leaving
+
+    def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
+        """A gang and its queue; `leaving` are the UIDs of pods that go anyway."""
+        members = [member for member in gang.members if not member.leaving and member.pod.uid not in leaving]
+        if not gang.members:
+            self._unknown(gang, queue)
+        if not members:
+            return
+        self.staying[gang.id] = len(members)
+        shortest_s = minimum_runtime_s(gang, queue)
+        users: dict[str, int] = {}
+        for member in gang.members:
+            for uid in member.claims:
+                users[uid] = users.get(uid, 0) + 1
+        whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
+        pieces = [whole]
+        if len(members) > gang.size:
+            for member in members:
+                own = {uid: member.node for uid in member.claims if users[uid] == 1}
+                piece = self._piece(gang, queue, [member], own, whole=False)
+                if piece.claims:
+                    pieces.append(piece)
+        for piece in pieces:
+            until = piece.started + shortest_s
+            if until > self.now:
+                self.protected[piece] = until
+            self._add(piece)
+
+    def _unknown(self, gang: RunningGang, queue: Queue) -> None:
+        """A gang whose pods the rim does not know: never a victim, but it may be waited for."""
+        held: dict[str, str] = {}
+        for uid in gang.claims:
+            claim = self._inventory.claim(uid)
+            for item in claim.devices if claim is not None else ():
+                device = self._inventory.device(item.ref)
+                if device is not None and device.node is not None:
+                    held.setdefault(uid, device.node)
+        piece = self._piece(gang, queue, (), held, whole=True)
+        self.staying[gang.id] = 0
+        self.protected[piece] = inf
+        self._add(piece)
+
+    def _add(self, piece: Piece) -> None:
+        self.pieces.append(piece)
+        self.by_queue.setdefault(piece.queue, []).append(piece)
+        for node in piece.nodes:
+            self.by_node.setdefault(node, []).append(piece)
+
+    def _piece(
+        self,
+        gang: RunningGang,
+        queue: Queue,
+        members: Sequence[RunningMember],
+        held: Mapping[str, str],
+        *,
+        whole: bool,
+    ) -> Piece:
+        claims: dict[str, list[HeldClaim]] = {}
+        charge: Charge = {}
+        devices = 0
+        for uid, node in held.items():
+            claim = self._inventory.claim(uid)
+            if claim is not None:
+                claims.setdefault(node, []).append(claim)
+                add(charge, self._charges.of_held(claim, self._inventory))
+                devices += sum(not item.admin for item in claim.devices)
+        return Piece(gang, queue, members, claims, charge, devices, whole=whole)
+
+    def sort(self) -> None:
+        """Once, when all have entered."""
+        self.pieces.sort(key=_rank)
+        for pieces in (*self.by_node.values(), *self.by_queue.values()):
+            pieces.sort(key=_rank)
+
+
+def _rank(piece: Piece) -> Rank:
+    return piece.rank
+
+
+def _nodes_of(members: Iterable[RunningMember]) -> dict[str, str]:
+    """Claim UID: the node of its first user."""
+    nodes: dict[str, str] = {}
+    for member in members:
+        for uid in member.claims:
+            nodes.setdefault(uid, member.node)
+    return nodes
+
+
+def minimum_runtime_s(gang: RunningGang, queue: Queue) -> float:
+    """The gang's own, else its queue's, else that of the queues above, at last none."""
+    if gang.min_runtime_s is not None:
+        return gang.min_runtime_s
+    return next((step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None), 0.0)
