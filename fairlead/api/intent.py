@@ -1,14 +1,15 @@
 """What a pod's annotations ask of Fairlead: its gang, queue, topology and patience.
 
 Exists so that webhook and controller read annotations with one function and one set of messages. Reads
-one object's metadata; whether other members agree is the webhook's question.
+one object's metadata; whether other members agree is the webhook's question. Where ours are absent, those of other
+systems count (`foreign`): ours come first, each by itself, so that `fairlead.dev/queue` may stand beside Kueue's group.
 """
 
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fairlead.api import names
+from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.gang import GANG_SIZE_MAX, duration_s, topology_domain
 
@@ -34,15 +35,30 @@ class Intent:
     topology: str | None = None
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
+    system: foreign.System | None = None
+    """Whose words name the gang, where they are not ours. Its size may be in that system's PodGroup object."""
+    borrowed_queue: bool = False
+    """The queue is named in another system's words: where no Queue has that name, it is as if none were named."""
+
+    @property
+    def size_elsewhere(self) -> bool:
+        """Whether a PodGroup object may say how many members there are, since the pod does not."""
+        return self.size is None and self.system in foreign.PROVIDERS
 
     @property
     def empty(self) -> bool:
         return self == Intent()
 
 
-def read_intent(annotations: Mapping[str, str], labels: Mapping[str, str] | None = None) -> Intent:
-    """The intent of one pod or pod template. Raises IntentError with every fault at once."""
+def read_intent(
+    annotations: Mapping[str, str], labels: Mapping[str, str] | None = None, pod_group: str | None = None
+) -> Intent:
+    """The intent of one pod or pod template; `pod_group` is its `spec.schedulingGroup.podGroupName`.
+
+    Raises IntentError with every fault at once.
+    """
     faults: list[str] = []
+    labels = labels or {}
 
     def fault(key: str, text: str) -> None:
         faults.append(f"metadata.annotations[{key}]: {text}")
@@ -51,7 +67,17 @@ def read_intent(annotations: Mapping[str, str], labels: Mapping[str, str] | None
     if gang is not None and not is_dns_subdomain(gang):
         fault(names.GANG, f"{gang!r} is no gang name: use lower case letters, digits, '-' and '.', at most 253")
     size = _size(annotations.get(names.GANG_SIZE), fault)
-    queue = _queue(annotations, labels or {}, fault)
+    other = foreign.group(annotations, labels, pod_group) if gang is None else None
+    if other is not None:
+        gang, size = other.name, _foreign_size(other, faults) if size is None else size
+        if not is_dns_subdomain(gang):
+            faults.append(f"{other.path}: {gang!r} is no gang name: use lower case letters, digits, '-' and '.'")
+    queue = _queue(annotations, labels, fault)
+    borrowed = foreign.queue(annotations, labels) if queue is None else None
+    if borrowed is not None:
+        queue = borrowed[0]
+        if not is_dns_subdomain(queue):
+            faults.append(f"{borrowed[1]}: {queue!r} is no queue name: use lower case letters, digits, '-' and '.'")
     topology = annotations.get(names.TOPOLOGY)
     if topology is not None:
         try:
@@ -74,6 +100,8 @@ def read_intent(annotations: Mapping[str, str], labels: Mapping[str, str] | None
         topology=topology,
         min_runtime_s=waits[names.MIN_RUNTIME],
         checkpoint_grace_s=waits[names.CHECKPOINT_GRACE],
+        system=other.system if other is not None else None,
+        borrowed_queue=borrowed is not None,
     )
 
 
@@ -95,6 +123,10 @@ def _size(text: str | None, fault: Callable[[str, str], None]) -> int | None:
         fault(names.GANG_SIZE, f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}")
         return None
     return int(text)
+
+
+def _foreign_size(group: foreign.Group, faults: list[str]) -> int | None:
+    return _size(group.size_text, lambda _, text: faults.append(f"{group.size_path}: {text}"))
 
 
 def _queue(annotations: Mapping[str, str], labels: Mapping[str, str], fault: Callable[[str, str], None]) -> str | None:

@@ -49,6 +49,18 @@ EVICTED: Final = (
 # On namespaces: an operator's way to keep the webhook out.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 
+# Of other systems, on pods: understood as gang and queue where ours are absent (fairlead.api.foreign).
+KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
+KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_GATE: Final = "kueue.x-k8s.io/admission"
+VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
+VOLCANO_SIZE: Final = "scheduling.volcano.sh/group-min-member"
+VOLCANO_QUEUE: Final = "volcano.sh/queue-name"
+VOLCANO_QUEUE_2: Final = "scheduling.volcano.sh/queue-name"
+COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
+COSCHEDULING_SIZE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
+
 # Kubernetes' own, resource.k8s.io/v1.
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from fairlead.api import names
+from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, IntentError, read_intent
 from fairlead.controller import claims
 from fairlead.controller.reasons import Code
@@ -112,6 +112,7 @@ class Gang:
     checkpoint_grace_s: float | None = None
     problems: tuple[Problem, ...] = ()
     solo: bool = False  # a pod without gang annotation
+    borrowed_queue: bool = False  # `queue` is named in another system's words
     strangers: tuple[Member, ...] = ()  # gated, but asking for nothing of ours: no members, to be let go
 
     @property
@@ -167,6 +168,7 @@ class Objects(Protocol):
     def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None: ...
     def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]: ...
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None: ...
+    def group_size(self, api: str, namespace: str, name: str) -> int | None: ...
 
 
 def created_s(pod: core.Pod) -> float:
@@ -176,7 +178,19 @@ def created_s(pod: core.Pod) -> float:
 
 def gang_id(pod: core.Pod) -> GangId:
     """Which gang a pod belongs to: by annotation, else it is one by itself."""
-    return pod.metadata.namespace, pod.metadata.annotations.get(names.GANG) or pod.metadata.name
+    return pod.metadata.namespace, named_gang(pod) or pod.metadata.name
+
+
+def named_gang(pod: core.Pod) -> str | None:
+    """The gang that the pod names, in our words or another system's; None when it names none."""
+    group = pod.spec.scheduling_group
+    return foreign.gang_name(pod.metadata.annotations, pod.metadata.labels, group.pod_group_name if group else None)
+
+
+def intent(pod: core.Pod) -> Intent:
+    """Raises IntentError."""
+    group = pod.spec.scheduling_group
+    return read_intent(pod.metadata.annotations, pod.metadata.labels, group.pod_group_name if group else None)
 
 
 def is_member(pod: core.Pod, objects: Objects) -> bool:
@@ -204,14 +218,14 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
     intents: list[tuple[Member, Intent]] = []
     for member in members:
         try:
-            intents.append((member, read_intent(member.pod.metadata.annotations, member.pod.metadata.labels)))
+            intents.append((member, intent(member.pod)))
         except IntentError as error:
             problems.append(Problem(code=Code.INVALID, message=f"member {member.pod.metadata.name}: {error}"))
-    solo = not any(member.pod.metadata.annotations.get(names.GANG) for member in members)
+    solo = not any(named_gang(member.pod) for member in members)
     namesakes = [
         member.pod.metadata.name
         for member in members
-        if member.stage in {Stage.GATED, Stage.RELEASED} and not member.pod.metadata.annotations.get(names.GANG)
+        if member.stage in {Stage.GATED, Stage.RELEASED} and not named_gang(member.pod)
     ]
     if namesakes and not solo:
         problems.append(
@@ -226,14 +240,10 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
     queue, queue_disagreement = _agreed("queue", active, lambda intent: intent.queue)
     topology, topology_disagreement = _agreed("topology", active, lambda intent: intent.topology)
     problems += [found for found in (disagreement, queue_disagreement, topology_disagreement) if found]
-    if size is None and not solo and not disagreement:
-        problems.append(
-            Problem(
-                code=Code.INVALID,
-                message=f"no member says how many there are; annotate each with {names.GANG_SIZE}: <number>",
-            )
-        )
     first = active[0][1] if active else Intent()
+    if size is None and not solo and not disagreement:
+        size, missing = _size_elsewhere(gang, first, objects)
+        problems += [missing] if missing else []
     return Gang(
         id=gang,
         size=size or 1,
@@ -242,10 +252,27 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
         topology=topology,
         min_runtime_s=first.min_runtime_s,
         checkpoint_grace_s=first.checkpoint_grace_s,
+        borrowed_queue=first.borrowed_queue,
         problems=tuple(problems),
         solo=solo,
         strangers=strangers,
     )
+
+
+def _size_elsewhere(gang: GangId, intent: Intent, objects: Objects) -> tuple[int | None, Problem | None]:
+    """What a PodGroup object says, where the members follow another system."""
+    if intent.system is not None and intent.size_elsewhere:
+        api = foreign.PROVIDERS[intent.system]
+        size = objects.group_size(api, *gang)
+        if size is not None:
+            return size, None
+        message = (
+            f"PodGroup {gang[0]}/{gang[1]} of {api} does not exist, or this cluster does not serve it; "
+            f"create it, or annotate each member with {names.GANG_SIZE}: <number>"
+        )
+        return None, Problem(code=Code.GATHERING, message=message)
+    message = f"no member says how many there are; annotate each with {names.GANG_SIZE}: <number>"
+    return None, Problem(code=Code.INVALID, message=message)
 
 
 def _agreed(
@@ -282,7 +309,7 @@ def _stage(pod: core.Pod) -> Stage:
 
 def _was_member(pod: core.Pod, known: bool) -> bool:
     """Finished pods have lost their claims."""
-    return pod.finished and (known or names.GANG in pod.metadata.annotations)
+    return pod.finished and (known or named_gang(pod) is not None)
 
 
 def _claims(pod: core.Pod, objects: Objects) -> Iterable[resource.ResourceClaim]:
@@ -331,6 +358,8 @@ def _member(pod: core.Pod, objects: Objects) -> Member:
         others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.ADMISSION_GATE]
         if others:
             message = f"pod {pod.metadata.name} has other scheduling gates: {', '.join(others)}; whoever set them removes them"
+            if names.KUEUE_GATE in others:
+                message += f" ({names.KUEUE_GATE}: Kueue admits the pod first, by its own quota; without Kueue's label it would not)"
             problems.append(Problem(code=Code.GATHERING, message=message))
     return Member(
         pod=pod, stage=stage, entries=tuple(entries), problems=tuple(problems), legacy=tuple(sorted(set(legacy)))

@@ -11,6 +11,7 @@ something was freed or added), and what only changes a report, so that a waiting
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ from fairlead.controller.disruption import Guard
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.nodes import NodeTable
+from fairlead.controller.podgroups import PodGroups
 from fairlead.kube import batch, core, resource, resources, timestamps
 from fairlead.kube.informer import Change, Informer, Source
 from fairlead.kube.objects import Object
@@ -60,6 +62,7 @@ class State:
         self.gang_objects: Informer[Raw] = Informer(client, resources.GANGS, indexes={"owner": _evicted_owner_index})
         self.budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
         self.jobs: Informer[batch.JobDeadline] = Informer(client, resources.JOB_DEADLINES)
+        self.pod_groups = PodGroups(self._pod_group)
         self.guards: dict[str, Guard] = {}  # PodDisruptionBudgets by key
         self.cluster_nodes.subscribe(self._node)
         self.slices.subscribe(self._slice)
@@ -77,7 +80,8 @@ class State:
     def watches(self) -> tuple[Informer[Any], ...]:
         return (
             self.cluster_nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
-            self.templates, self.claims, self.gang_objects, self.budgets, self.jobs, self.pods,
+            self.templates, self.claims, self.gang_objects, self.budgets, self.jobs,
+            *self.pod_groups.watches, self.pods,
         )  # fmt: skip
 
     @property
@@ -95,6 +99,9 @@ class State:
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None:
         return self.templates.get(f"{namespace}/{name}")
 
+    def group_size(self, api: str, namespace: str, name: str) -> int | None:
+        return self.pod_groups.size(api, namespace, name)
+
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def refresh(self) -> set[GangId]:
@@ -106,6 +113,8 @@ class State:
             if seen is None:
                 self.gangs.pop(gang, None)
             else:
+                if seen.borrowed_queue and seen.queue not in self.queues:
+                    seen = dataclasses.replace(seen, queue=None)
                 self.gangs[gang] = seen
         return dirty
 
@@ -285,7 +294,14 @@ class State:
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             self._settings = None
+            if change.old is None or change.new is None:  # a queue that others name may be ours now, or no longer
+                self._dirty |= {gang_id for gang_id, gang in self.gangs.items() if gang.borrowed_queue}
             self._matters(urgent=True)
+
+    def _pod_group(self, namespace: str, name: str) -> None:
+        if (namespace, name) in self.gangs:
+            self._dirty.add((namespace, name))
+            self.wake.set()
 
     def _gang_object(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None:
@@ -317,9 +333,7 @@ def _node_facts(node: core.Node) -> tuple[object, ...]:
 
 
 def _may_be_member(pod: core.Pod) -> bool:
-    return (
-        bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or names.GANG in pod.metadata.annotations
-    )
+    return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
 
 
 def _gang_index(pod: core.Pod) -> Iterator[str]:

@@ -182,6 +182,7 @@ class Bench:
         sleep: float | None = None,
         gates: Sequence[str] = (names.ADMISSION_GATE,),
         annotations: dict[str, str] | None = None,
+        labels: dict[str, str] | None = None,
         **spec: Any,
     ) -> core.Pod:
         notes = dict(annotations or {})
@@ -189,7 +190,7 @@ class Bench:
             notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
         use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         body = {
-            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes},
+            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes, "labels": labels or {}},
             "spec": {
                 "restartPolicy": "Never",
                 "schedulingGates": [{"name": gate} for gate in gates],

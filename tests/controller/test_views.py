@@ -80,6 +80,7 @@ def claim(name, owner, *, node=None, reserved=(), ours=False, age_s=0.0, **meta)
 class Objects:
     claims: list[resource.ResourceClaim] = field(default_factory=list)
     templates: dict[str, resource.ResourceClaimTemplate] = field(default_factory=lambda: {"t": template()})
+    groups: dict[tuple[str, str], int] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
@@ -92,6 +93,9 @@ class Objects:
     def template(self, namespace, name):
         return self.templates.get(name)
 
+    def group_size(self, api, namespace, name):
+        return self.groups.get((api, name))
+
 
 def view(*pods, objects=None, known=False):
     found = gangs.view(gangs.gang_id(pods[0]), pods, objects or Objects(), known=known)
@@ -101,6 +105,46 @@ def view(*pods, objects=None, known=False):
 
 def step(gang, *, timeout_s=60.0, nodes=("n1", "n2")):
     return recovery.next_step(gang, now=NOW, timeout_s=timeout_s, node_exists=lambda name: name in nodes)
+
+
+# -- what other systems call a gang ---------------------------------------------------------------------------------
+
+
+def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
+    meta = {
+        "labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE_LABEL: "q"},
+        "annotations": {names.KUEUE_SIZE: "2"},
+    }
+    gang = view(pod("a", **meta), pod("b", **meta))
+    assert (gang.id, gang.size, gang.solo, gang.queue, gang.borrowed_queue) == (("ml", "g"), 2, False, "q", True)
+    assert requests.blocked(gang) is None
+
+
+def test_what_kueues_own_gate_waits_for_is_said():
+    one = pod("a")
+    one = msgspec.structs.replace(
+        one, spec=msgspec.structs.replace(one.spec, scheduling_gates=(*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE)))
+    )  # fmt: skip
+    problem = requests.blocked(view(one))
+    assert problem is not None
+    assert "Kueue admits the pod first" in problem.message
+
+
+def test_the_size_of_a_podgroup_is_read_from_its_object_and_missed_by_name():
+    meta = {"annotations": {names.VOLCANO_GROUP: "g", names.VOLCANO_QUEUE: "q"}}
+    gang = view(pod("a", **meta), objects=Objects(groups={("scheduling.volcano.sh", "g"): 4}))
+    assert (gang.size, gang.queue) == (4, "q")
+    problem = requests.blocked(view(pod("a", **meta)))
+    assert problem is not None
+    assert problem.message.startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
+
+
+def test_a_native_podgroup_is_a_gang():
+    one = pod("a")
+    group = core.PodSchedulingGroup(pod_group_name="g")
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group))
+    gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "g"): 3}))
+    assert (gang.id, gang.size) == (("ml", "g"), 3)
 
 
 # -- what a gang is ------------------------------------------------------------------------------------------------

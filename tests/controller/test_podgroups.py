@@ -1,0 +1,78 @@
+"""Manifests of other systems on the sandbox: they run unchanged, as gangs and in the queue that they name."""
+
+import pytest
+
+from fairlead.api import names
+from fairlead.controller.podgroups import least_members
+from fairlead.kube import resources
+from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
+
+from .conftest import NAMESPACE, Bench
+
+GROUPS: Resource[Raw] = Resource(
+    group="scheduling.x-k8s.io", version="v1alpha1", plural="podgroups", kind="PodGroup", namespaced=True, type=dict
+)
+
+
+async def serve_pod_groups(bench: Bench) -> None:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    body = {
+        "metadata": {"name": "podgroups.scheduling.x-k8s.io"},
+        "spec": {
+            "group": "scheduling.x-k8s.io",
+            "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+    await bench.client.create(resources.raw(CRDS), body)
+
+
+async def test_a_group_of_the_coscheduling_plugin_runs_as_a_gang(bench: Bench):
+    await serve_pod_groups(bench)
+    await bench.template("one")
+    async with bench.controller():
+        label = {names.COSCHEDULING_GROUP_LABEL: "train"}
+        await bench.pod("w-0", template="one", labels=label)
+        said = f"PodGroup {NAMESPACE}/train of scheduling.x-k8s.io does not exist"
+        await bench.until(lambda: bench.status("train").get("message", "").startswith(said), "the group is missed")
+        group = {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}}
+        await bench.client.create(GROUPS, group)
+        await bench.until(lambda: "1 of 2 members" in bench.status("train").get("message", ""), "its size is read")
+        await bench.pod("w-1", template="one", labels=label)
+        await bench.until(lambda: bench.running(["w-0", "w-1"]), "both run")
+
+
+async def test_kueues_queue_counts_where_there_is_one_of_that_name(bench: Bench):
+    await bench.template("one")
+    everyone = {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}}
+    await bench.client.create(QUEUES, everyone)
+
+    label = {names.KUEUE_QUEUE_LABEL: "team"}
+
+    async def queue_of(pod: str) -> str:
+        await bench.until(lambda: bench.status(pod).get("phase") == "Running", f"{pod} runs")
+        found = await bench.client.get(GANGS, pod, NAMESPACE)
+        return str(found["status"]["queue"])
+
+    async with bench.controller():
+        await bench.pod("before", template="one", labels=label)
+        assert await queue_of("before") == "everyone"
+        await bench.client.create(QUEUES, {"metadata": {"name": "team"}, "spec": {}})
+        await bench.pod("after", template="one", labels=label)
+        assert await queue_of("after") == "team"
+
+
+@pytest.mark.parametrize(
+    ("api", "spec", "size"),
+    [
+        ("scheduling.k8s.io", {"schedulingPolicy": {"gang": {"minCount": 4}}}, 4),
+        ("scheduling.k8s.io", {"schedulingPolicy": {"basic": {}}}, 1),
+        ("scheduling.volcano.sh", {"minMember": 3}, 3),
+        ("scheduling.x-k8s.io", {"minMember": 5}, 5),
+        ("scheduling.x-k8s.io", {}, 1),
+    ],
+)
+def test_a_podgroup_says_how_many_run_together(api, spec, size):
+    assert least_members(api, {"spec": spec}) == size
