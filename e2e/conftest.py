@@ -1,6 +1,8 @@
 """The cluster that e2e runs on: the one of --kubeconfig, else a sandbox that is started for the module.
 
-On a cluster of yours the three programs must run already; the suite applies `examples/`, watches, checks and deletes.
+On a cluster of yours the three programs must run already; the suite applies `examples/`, watches, checks and deletes. On the
+sandbox they are installed from manifests/overlays/simulated, as an operator would, and run from what was installed. Either
+way the cluster needs the GPUs that the examples ask for: two nodes as hgx-h100, one as dgx-a100, one as l40s.
 """
 
 from collections.abc import AsyncIterator
@@ -10,11 +12,15 @@ import pytest
 import pytest_asyncio
 
 from fairlead.cli.demo.observe import Observer
-from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox import files, manifests
 from fairlead.sandbox.apply import Applier
-from fairlead.sandbox.cluster import Cluster, ClusterOptions
+from fairlead.sandbox.cluster import ClusterOptions, NodeSpec
+from fairlead.sandbox.installed import installed
+
+PROFILES = {"hgx-h100-a": "hgx-h100", "hgx-h100-b": "hgx-h100", "dgx-a100": "dgx-a100", "l40s": "l40s"}
+NODES = tuple(NodeSpec(name, labels={"fairlead.dev/simulated": profile}) for name, profile in PROFILES.items())
+OVERLAY = "manifests/overlays/simulated"
 
 
 class Site:
@@ -41,12 +47,11 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             await found.apply("00-queues")
             yield found
             return
-    workdir = tmp_path_factory.mktemp("e2e")
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=NODES)
     async with (
-        Cluster(ClusterOptions(workdir=workdir, nodes=NODES)) as cluster,
-        cluster.client() as client,
-        Observer(client).running() as observer,
+        installed(options, manifests.load(files.find(OVERLAY))) as installation,
+        Observer(installation.admin).running() as observer,
     ):
-        found = Site(client, observer)
+        found = Site(installation.admin, observer)
         await found.apply("00-queues")
         yield found

@@ -20,6 +20,10 @@ from fairlead.sandbox.apiserver.store import Store
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
 
+Audit = Callable[[UserInfo, Access, bool], None]
+"""Told of every question to the authorizer, and of its answer."""
+
+
 class Authorizer(Protocol):
     """Who may do what. `explain` adds the reason; `rules_of` lists PolicyRules."""
 
@@ -58,6 +62,7 @@ class State:
     watchers: set[asyncio.Event] = field(default_factory=set)  # set one to have its watch look around
     bookmark_interval_s: float = 60.0
     watch_queue_limit: int = 10_000
+    audit: Audit | None = None
 
     _storages: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -88,7 +93,10 @@ class State:
         return [stored.obj for stored in self.store.entries(self._storage(group, plural), namespace)]
 
     def allows(self, user: UserInfo, access: Access) -> bool:
-        return self.authorizer.allows(user, access)
+        verdict = self.authorizer.allows(user, access)
+        if self.audit is not None:
+            self.audit(user, access, verdict)
+        return verdict
 
     def _storage(self, group: str, plural: str) -> str:
         key = group, plural
