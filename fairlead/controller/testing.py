@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ def faults(
 
     `together` False: they were not given at one time, so `All` may lack shared devices that were full at its time.
     """
-    judge = _Judge(list(nodes), list(classes), list(slices), list(allocated), list(consumed))
+    judge = Judge(list(nodes), list(classes), list(slices), list(allocated), list(consumed))
     judge.together = together
     for claim, node, allocation in answers:
         judge.claim(claim, node, allocation)
@@ -49,7 +50,7 @@ def faults(
     return judge.found
 
 
-class _Judge:
+class Judge:
     def __init__(
         self, nodes: list[Json], classes: list[Json], slices: list[Json], allocated: list[Json], consumed: list[Json]
     ) -> None:
@@ -143,12 +144,12 @@ class _Judge:
             self.found.append(f"{where}: not a device of a valid pool")
             return
         device, spec = self.devices[key]
-        if not self._reaches(spec, device, node):
+        if not self.reaches(spec, device, node):
             self.found.append(f"{where}: not reachable from {node}")
-        if not self._selected(ask, key):
+        if not self.selected(ask, key):
             self.found.append(f"{where}: not selected")
         for taint in device.get("taints", ()):
-            if taint["effect"] in {"NoSchedule", "NoExecute"} and not _tolerated(taint, ask.get("tolerations", ())):
+            if taint["effect"] in {"NoSchedule", "NoExecute"} and not tolerated(taint, ask.get("tolerations", ())):
                 self.found.append(f"{where}: taint {taint['key']} is not tolerated")
         admin = bool(ask.get("adminAccess"))
         if bool(result.get("adminAccess")) != admin:
@@ -159,7 +160,7 @@ class _Judge:
         self._capacity(where, ask, device, key, result)
 
     def _capacity(self, where: str, ask: Json, device: Json, key: Id, result: Json) -> None:
-        expected = _consumption(ask, device)
+        expected = consumption(ask, device)
         if expected is None:
             self.found.append(f"{where}: too small for the capacity asked")
             return
@@ -181,9 +182,9 @@ class _Judge:
         wanted: set[Id] = set()
         got = {_id(result) for result in results}
         for key, (device, spec) in self.devices.items():
-            if key in self.unusable or not self._reaches(spec, device, node) or not self._selected(ask, key):
+            if key in self.unusable or not self.reaches(spec, device, node) or not self.selected(ask, key):
                 continue
-            takes = _consumption(ask, device)
+            takes = consumption(ask, device)
             if takes is None:
                 continue
             if device.get("allowMultipleAllocations") and any(
@@ -218,20 +219,24 @@ class _Judge:
         for kind in ("matchAttribute", "distinctAttribute"):
             if kind not in constraint:
                 continue
-            values = [self._attribute(_id(result), constraint[kind]) for result in over]
-            if any(value is None for value in values):
+            values = [self.values(_id(result), constraint[kind]) for result in over]
+            if not all(values):
                 self.found.append(f"{claim}: {kind} {constraint[kind]}: a device lacks it")
-            elif kind == "matchAttribute" and len(set(values)) > 1:
+            elif kind == "matchAttribute" and values and not frozenset.intersection(*values):
                 self.found.append(f"{claim}: matchAttribute {constraint[kind]}: {values}")
-            elif kind == "distinctAttribute" and len(set(values)) != len(values):
+            elif kind == "distinctAttribute" and any(one & other for one, other in combinations(values, 2)):
                 self.found.append(f"{claim}: distinctAttribute {constraint[kind]}: {values}")
 
-    def _attribute(self, key: Id, name: str) -> tuple[str, Any] | None:
-        device = self.devices.get(key, ({}, {}))[0]
+    def values(self, key: Id, name: str) -> frozenset[tuple[str, Any]]:
+        """The typed values of an attribute: several of a list, none where the device lacks it."""
         domain, _, plain = name.rpartition("/")
-        attributes = device.get("attributes", {})
+        attributes = self.devices.get(key, ({}, {}))[0].get("attributes", {})
         value = attributes.get(name, attributes.get(plain) if domain == key[0] else None)
-        return None if value is None else next(iter(value.items()))
+        if value is None:
+            return frozenset()
+        (kind, one_or_many), *_ = value.items()
+        many = one_or_many if isinstance(one_or_many, list) else [one_or_many]
+        return frozenset((kind.removesuffix("s"), one) for one in many)
 
     def _selector(self, claim: str, node: str, allocation: Json) -> None:
         selector = allocation.get("nodeSelector")
@@ -272,7 +277,7 @@ class _Judge:
 
     # ---------------------------------------------------------------------------------------------------- helpers
 
-    def _reaches(self, spec: Json, device: Json, node: str) -> bool:
+    def reaches(self, spec: Json, device: Json, node: str) -> bool:
         where = device if spec.get("perDeviceNodeSelection") else spec
         if where.get("nodeName"):
             return bool(where["nodeName"] == node)
@@ -280,7 +285,7 @@ class _Judge:
             return True
         return "nodeSelector" in where and _node_matches(where["nodeSelector"], node, self.nodes[node])
 
-    def _selected(self, ask: Json, key: Id) -> bool:
+    def selected(self, ask: Json, key: Id) -> bool:
         view = DeviceView.of(key[0], msgspec.convert(self.devices[key][0], Device))
         selectors = [*self.classes[ask["deviceClassName"]].get("selectors", ()), *ask.get("selectors", ())]
         try:
@@ -293,7 +298,7 @@ def _id(entry: Json) -> Id:
     return (entry["driver"], entry["pool"], entry["device"])
 
 
-def _tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
+def tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
     return any(
         toleration.get("effect", "") in {"", taint["effect"]}
         and (
@@ -308,7 +313,7 @@ def _tolerated(taint: Json, tolerations: Iterable[Json]) -> bool:
     )
 
 
-def _consumption(ask: Json, device: Json) -> dict[str, Fraction] | None:
+def consumption(ask: Json, device: Json) -> dict[str, Fraction] | None:
     """What the request takes of each capacity; {} of an exclusive device; None when it does not fit."""
     asked = {name: number(value) for name, value in ask.get("capacity", {}).get("requests", {}).items()}
     capacity = device.get("capacity", {})

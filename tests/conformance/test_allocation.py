@@ -11,15 +11,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from fairlead.controller.inventory import Inventory
-from fairlead.controller.model import ClaimRequest, GangRequest, Member, PodRef, Snapshot
-from fairlead.controller.nodes import NodeTable, PodNeeds
 from fairlead.controller.plan import decide
 from fairlead.controller.testing import faults
-from fairlead.kube import core, resource
+from fairlead.controller.testing_case import snapshot_of
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -35,47 +31,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     metafunc.parametrize("line", cases)
 
 
-def _held(number: int, entry: dict[str, Any], capacity: dict[str, str] | None) -> resource.ResourceClaim:
-    result = {"request": "r", "driver": entry["driver"], "pool": entry["pool"], "device": entry["device"]}
-    if capacity is not None:
-        result |= {"shareID": f"share-{number}", "consumedCapacity": capacity}
-    return msgspec.convert(
-        {
-            "metadata": {"name": f"held-{number}", "namespace": "other", "uid": f"held-{number}"},
-            "status": {"allocation": {"devices": {"results": [result]}}},
-        },
-        resource.ResourceClaim,
-    )
-
-
-def _snapshot(case: dict[str, Any]) -> Snapshot:
-    inventory = Inventory()
-    inventory.set_slices(msgspec.convert(case["slices"], list[resource.ResourceSlice]))
-    for number, entry in enumerate(case["allocated"]):
-        inventory.set_claim(_held(number, entry, None))
-    for number, entry in enumerate(case["consumed"], len(case["allocated"])):
-        inventory.set_claim(_held(number, entry, entry["capacity"]))
-    nodes = NodeTable()
-    nodes.set_node(msgspec.convert(case["node"], core.Node))
-    claims = tuple(
-        ClaimRequest(
-            key=claim["metadata"]["uid"],
-            namespace=claim["metadata"]["namespace"],
-            name=claim["metadata"]["name"],
-            spec=msgspec.convert(claim["spec"], resource.ResourceClaimSpec),
-        )
-        for claim in case["claims"]
-    )
-    member = Member(
-        pod=PodRef("default", "pod", "pod"),
-        needs=PodNeeds.of(core.Pod()),
-        claims=tuple(claim.key for claim in claims),
-    )
-    gang = GangRequest(namespace="default", name="pod", uid="pod", size=1, members=(member,), claims=claims)
-    classes = {entry["metadata"]["name"]: msgspec.convert(entry, resource.DeviceClass) for entry in case["classes"]}
-    return Snapshot(inventory=inventory, nodes=nodes, classes=classes, gangs=(gang,))
-
-
 def _alternatives(results: list[dict[str, Any]]) -> set[str]:
     return {result["request"] for result in results if "/" in result["request"]}
 
@@ -83,7 +38,7 @@ def _alternatives(results: list[dict[str, Any]]) -> set[str]:
 def test_the_allocation_is_the_one_that_kubernetes_should_give(line: bytes) -> None:
     case = json.loads(line)
     expect = case["expect"]
-    plan = decide(_snapshot(case), 0.0)
+    plan = decide(snapshot_of(case), 0.0)
     if not plan.admissions:
         assert str(plan.waiting[0].reason)
         assert expect["result"] != "allocated", plan.waiting[0].reason

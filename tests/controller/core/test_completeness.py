@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.controller.model import GangRequest
 from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_examples import examples
 
 MODEL = f'device.attributes["{names.DRIVER}"].productName'
 Wish = tuple[int, str, bool]  # devices, model ("" any), all of one island
@@ -67,7 +68,7 @@ device = st.tuples(st.sampled_from(["x", "y"]), st.integers(0, 1))
 wish: Any = st.tuples(st.integers(1, 3), st.sampled_from(["", "x", "y"]), st.booleans())
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     cluster=st.lists(st.lists(device, max_size=4), min_size=1, max_size=3),
     cpus=st.lists(st.integers(1, 3), min_size=3, max_size=3),

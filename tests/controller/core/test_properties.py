@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
 from fairlead.controller.testing_cluster import MIG, World, ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.controller.testing_examples import examples
 
 DRIVER = names.DRIVER
 ISLAND = f"{DRIVER}/nvlinkDomain"
 MODEL = f'device.attributes["{DRIVER}"].productName'
 PROFILE = f'device.attributes["{DRIVER}"].profile'
 
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+RELAXED = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
