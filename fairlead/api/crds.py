@@ -90,6 +90,9 @@ DEFINITIONS = (
         namespaced=False,
         columns=(
             ("Measure", "string", ".spec.measure", "How devices are counted."),
+            ("Devices", "integer", ".status.devices", "Devices that it selects."),
+            ("Total", "string", ".status.total", "What the cluster has of it."),
+            ("Allocated", "string", ".status.allocated", "What gangs hold of it."),
             _AGE,
         ),
         rules=(

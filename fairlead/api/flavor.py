@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fairlead.api.base import CONDITIONS, CelExpression, Condition, Part, Resource, is_dns_subdomain
+from fairlead.api.base import CONDITIONS, CelExpression, Condition, Part, Quantity, Resource, is_dns_subdomain
 
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
@@ -60,6 +60,12 @@ class FlavorStatus(Part):
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
+    devices: int = Field(default=0, ge=0)
+    """Published devices that the selector takes, partitions of a device counted beside it."""
+    total: Quantity = 0
+    """What the cluster has of it, in its measure; partitions of a whole are not counted beside it."""
+    allocated: Quantity = 0
+    """What gangs hold of it, in its measure."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
     """Ready, and what else there is to say."""
 

@@ -218,21 +218,36 @@ def controller(
         float,
         typer.Option("--lease-duration", min=3, help="Seconds until another replica takes a silent leader's place."),
     ] = 15.0,
+    usage_half_life: Annotated[
+        str,
+        typer.Option("--usage-half-life", help="After this long, what a queue used counts half, such as 7d or 12h."),
+    ] = "7d",
+    usage_weight: Annotated[
+        float,
+        typer.Option("--usage-weight", min=0, help="How strongly past use corrects queues' weights; 0: not at all."),
+    ] = 1.0,
     managed_driver: ManagedDrivers = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the controller: decide which gangs get which GPUs, and give them."""
+    from fairlead.api.gang import duration_s
     from fairlead.cli import programs
     from fairlead.controller.app import ControllerOptions, run
 
+    try:
+        half_life_s = duration_s(usage_half_life)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--usage-half-life") from None
     options = ControllerOptions(
         kubeconfig=kubeconfig,
         namespace=namespace,
         identity=identity,
         gang_timeout_s=gang_timeout_s,
         lease_s=lease_s,
+        usage_half_life_s=half_life_s,
+        usage_weight=usage_weight,
         managed_drivers=tuple(managed_driver or (names.DRIVER,)),
         metrics_bind=metrics_bind,
     )

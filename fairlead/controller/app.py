@@ -23,6 +23,7 @@ from fairlead.controller.loop import Controller
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.reporter import Reporter
 from fairlead.controller.state import State
+from fairlead.controller.usage import Memory
 from fairlead.controller.writer import Writer
 from fairlead.controller.writes import LeaseLostError
 from fairlead.kube import probes
@@ -48,6 +49,8 @@ class ControllerOptions:
     metrics_bind: str | None = None
     managed_drivers: tuple[str, ...] = (names.DRIVER,)
     gang_timeout_s: float = 120.0
+    usage_half_life_s: float = 7 * 86_400.0  # after this long, past use of a queue counts half
+    usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
     lease_s: float = 15.0
     concurrent_writes: int = 64
     qps: float | None = None
@@ -139,14 +142,17 @@ async def lead(
         writing, state, concurrent=options.concurrent_writes, clock=time.monotonic, wall=time.time, random=random
     )
     recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-    reporter = Reporter(client, state, recorder, WorkQueue(), clock=time.monotonic, wall=time.time)
+    memory = Memory(options.usage_half_life_s)
+    reporter = Reporter(client, state, memory, recorder, WorkQueue(), clock=time.monotonic, wall=time.time)
     controller = Controller(
         writing,
         state,
         writer,
         reporter,
+        memory,
         metrics,
         gang_timeout_s=options.gang_timeout_s,
+        usage_weight=options.usage_weight,
         clock=time.monotonic,
         wall=time.time,
         sleep=asyncio.sleep,

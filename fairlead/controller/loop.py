@@ -24,6 +24,7 @@ from fairlead.controller.model import (
     Eviction,
     GangRequest,
     Plan,
+    Problem,
     Reservation,
     RunningGang,
     Snapshot,
@@ -34,6 +35,7 @@ from fairlead.controller.setbacks import Setbacks
 from fairlead.controller.state import State
 from fairlead.controller.status import Standing
 from fairlead.controller.tidy import Tidy
+from fairlead.controller.usage import Memory
 from fairlead.controller.work import Job, Work
 from fairlead.controller.writer import Writer
 from fairlead.kube import logs
@@ -58,9 +60,11 @@ class Controller:
         state: State,
         writer: Writer,
         reporter: Reporter,
+        memory: Memory,
         metrics: Metrics,
         *,
         gang_timeout_s: float,
+        usage_weight: float,
         clock: Clock,
         wall: Clock,
         sleep: Sleep,
@@ -76,6 +80,8 @@ class Controller:
         self._admitter = Admitter(self._committer, state, reporter, metrics, clock=clock, wall=wall)
         self._evictor = Evictor(writer, state, reporter, metrics, wall=wall)
         self._reporter = reporter
+        self._memory = memory
+        self._usage_weight = usage_weight
         self._metrics = metrics
         self._gang_timeout_s = gang_timeout_s
         self._clock = clock
@@ -89,7 +95,7 @@ class Controller:
         self._queues: dict[GangId, str] = {}  # into which queue each was admitted
         self._waiting: dict[GangId, Waiting] = {}
         self._reservations: dict[GangId, Reservation] = {}
-        self._problems: set[str] = set()  # about Queues and Flavors, as last logged
+        self._problems: set[Problem] = set()  # about Queues and Flavors, as last logged
         self._sweep_at = wall() + tidy.SWEEP_S
         self._decide_at = 0.0  # not before this, unless somebody just asked
         self._turn_at: float | None = None  # then time alone may change a decision
@@ -132,6 +138,8 @@ class Controller:
             told |= self._decide_now(now)
         for gang_id in sorted(told):
             self._report(gang_id)
+        for queue in self._memory.tick(now):
+            self._reporter.past(queue)
         self._count()
 
     async def _rest(self) -> None:
@@ -253,6 +261,7 @@ class Controller:
         """Decides and begins what was decided. Returns the gangs about which there is something new to say."""
         self._state.decide = self._state.urgent = False
         read = self._state.settings()
+        self._memory.restore(read.remembered)
         writing = {claim.key for admission in self._busy.values() if admission for claim in admission.claims}
         asking = [
             asked
@@ -267,9 +276,10 @@ class Controller:
             classes=self._state.classes,
             gangs=tuple(sorted(asking, key=lambda asked: asked.id)),
             running=tuple(sorted(self._holding(), key=lambda held: held.id)),
-            queues=self._evictor.with_budgets(read.queues, now),
+            queues=self._evictor.with_budgets(self._memory.tell(read.queues, now), now),
             flavors=read.flavors,
             budgets=self._evictor.budgets(),
+            usage_weight=self._usage_weight,
         )
         began = self._clock()
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):
@@ -289,7 +299,8 @@ class Controller:
             writing |= keys
             self._admit(admission)
         self._evict(decided.evictions, now)
-        self._reporter.queues(decided.queues)
+        self._memory.note(read.queues, decided.queues, decided.flavors, now)
+        self._reporter.settings(decided, sorted(problems))
         self._metrics.note_queues(decided.queues)
         return self._news(decided) | {(admission.namespace, admission.name) for admission in decided.admissions}
 

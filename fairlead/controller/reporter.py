@@ -1,4 +1,4 @@
-"""Writing what is said of gangs and queues: Gang objects, Queue status, events.
+"""Writing what is said of gangs, queues and flavors: Gang objects, status, events.
 
 Exists apart from the decisions so that a slow or failing report never holds them up: what is to be said is noted, the
 newest wins, and workers write it a moment later. Not part of the protocol: nothing is decided from what is written here.
@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import evictions, status
+from fairlead.controller import evictions, status, status_settings
 from fairlead.controller.gangs import Gang, GangId
-from fairlead.controller.model import QueueUse
+from fairlead.controller.model import Plan, Problem, QueueUse
 from fairlead.controller.state import State
 from fairlead.controller.status import Standing
+from fairlead.controller.usage import Memory, Remembered
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder, Regarding
@@ -27,26 +28,36 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
+SETTING_S = 1.0  # between two writes of one Queue's or Flavor's status
 SOON_S = 0.2  # a gang passes quickly through its first phases: write the last of them
 WORKERS = 8
 PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
 
-Key = tuple[str, str, str]  # "gang" or "queue", namespace, name
+Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
 
 class Reporter:
     def __init__(
-        self, client: Client, state: State, recorder: EventRecorder, queue: WorkQueue[Key], *, clock: Clock, wall: Clock
+        self,
+        client: Client,
+        state: State,
+        memory: Memory,
+        recorder: EventRecorder,
+        queue: WorkQueue[Key],
+        *,
+        clock: Clock,
+        wall: Clock,
     ) -> None:
         self.phases: dict[GangId, str] = {}
         self._client = client
         self._state = state
+        self._memory = memory
         self._recorder = recorder
         self._queue = queue
         self._clock = clock
         self._wall = wall
         self._gangs: dict[GangId, tuple[Gang, Standing]] = {}
-        self._uses: dict[str, QueueUse] = {}
+        self._settings: dict[Key, tuple[Any, tuple[Problem, ...]]] = {}  # of Queues and Flavors
         self._written_at: dict[Key, float] = {}
 
     # -- noting ----------------------------------------------------------------------------------------------------
@@ -73,12 +84,29 @@ class Reporter:
         self.phases.pop(gang, None)
         self._queue.add(("gang", *gang))
 
-    def queues(self, uses: tuple[QueueUse, ...]) -> None:
-        for use in uses:
-            if self._uses.get(use.name) != use:
-                self._uses[use.name] = use
-                key: Key = ("queue", "", use.name)
-                self._queue.add_after(key, self._written_at.get(key, float("-inf")) + 1.0 - self._clock())
+    def settings(self, plan: Plan, problems: Iterable[Problem]) -> None:
+        """What the plan says of Queues and Flavors, and what is wrong with them."""
+        by_object: dict[tuple[str, str], list[Problem]] = {}
+        for problem in problems:
+            by_object.setdefault((problem.kind, problem.name), []).append(problem)
+        uses = {use.name: use for use in plan.queues}
+        totals = {total.flavor: total for total in plan.flavors}
+        for raw in self._state.queues.all():
+            name = raw["metadata"]["name"]
+            use = uses.get(name) or QueueUse(name=name, flavors=(), waiting=0, admitted=0)
+            self._setting(("queue", "", name), (use, tuple(by_object.get(("Queue", name), ()))))
+        for raw in self._state.flavors.all():
+            name = raw["metadata"]["name"]
+            self._setting(("flavor", "", name), (totals.get(name), tuple(by_object.get(("Flavor", name), ()))))
+
+    def _setting(self, key: Key, said: tuple[Any, tuple[Problem, ...]]) -> None:
+        if self._settings.get(key) != said:
+            self._settings[key] = said
+            self._queue.add_after(key, self._written_at.get(key, float("-inf")) + SETTING_S - self._clock())
+
+    def past(self, queue: str) -> None:
+        """What is remembered of the queue's use has changed enough to be written."""
+        self._queue.add(("queue", "", queue))
 
     def event(self, gang: GangId, reason: str, message: str, *, warning: bool = False) -> None:
         """On the Gang object."""
@@ -119,8 +147,8 @@ class Reporter:
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
-        if kind == "queue":
-            await self._write_queue(name)
+        if kind in {"queue", "flavor"}:
+            await self._write_setting(key)
         elif (namespace, name) in self._gangs:
             await self._write_gang((namespace, name))
         else:
@@ -186,16 +214,29 @@ class Reporter:
         except (errors.NotFound, errors.Conflict):
             return
 
-    async def _write_queue(self, name: str) -> None:
-        raw = self._state.queues.get(name)
-        use = self._uses.get(name)
-        if raw is None or use is None:
+    async def _write_setting(self, key: Key) -> None:
+        kind, _, name = key
+        known = self._state.queues if kind == "queue" else self._state.flavors
+        raw, said = known.get(name), self._settings.get(key)
+        if raw is None or said is None:
+            self._settings.pop(key, None)
             return
+        uid, now = raw["metadata"].get("uid", ""), self._wall()
         before = raw.get("status") or {}
-        wanted = status.queue_status(use, generation=raw["metadata"].get("generation", 1))
+        generation = raw["metadata"].get("generation", 1)
+        remembered: Remembered | None = None
+        if kind == "queue":
+            remembered = self._memory.standing(uid, now)
+            wanted = status_settings.queue_status(
+                said[0], remembered, said[1], before=before, generation=generation, now=now
+            )
+        else:
+            wanted = status_settings.flavor_status(said[0], said[1], before=before, generation=generation, now=now)
         if any(before.get(field) != value for field, value in wanted.items()):
-            written = await self._client.patch(resources.QUEUES, name, {"status": wanted}, subresource="status")
-            self._state.queues.note(written)
+            resource = resources.QUEUES if kind == "queue" else resources.FLAVORS
+            known.note(await self._client.patch(resource, name, {"status": wanted}, subresource="status"))
+        if remembered is not None:
+            self._memory.wrote(uid, remembered)
 
     def _tell(self, gang: Gang, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """An event when phase or reason changed: on the gang, and while it waits on its first pod too."""

@@ -6,15 +6,19 @@ Exists so that one object that cannot be read does not stop the others: it is le
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
+from fairlead.api.gang import duration_s
 from fairlead.api.queue import Queue
+from fairlead.api.queues import disagreements
 from fairlead.controller.capacity import amount
-from fairlead.controller.model import FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.controller.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
+from fairlead.controller.usage import Remembered
+from fairlead.kube import timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
 
@@ -23,29 +27,58 @@ from fairlead.kube.quantity import QuantityError
 class Settings:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
-    problems: tuple[str, ...] = ()
+    remembered: Mapping[str, Remembered] = field(default_factory=dict)  # by the queue's UID: past use, from its status
+    problems: tuple[Problem, ...] = ()
 
 
 def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any]]) -> Settings:
     """In name order."""
-    problems: list[str] = []
+    problems: list[Problem] = []
+    objects: dict[str, Queue] = {}
     read_queues: list[QueueSpec] = []
     read_flavors: list[FlavorSpec] = []
+    remembered: dict[str, Remembered] = {}
     for raw in queues:
         try:
-            read_queues.append(_queue(Queue.stored(raw)))
+            queue = Queue.stored(raw)
+            read_queues.append(_queue(queue))
         except (ManifestError, QuantityError) as error:
-            problems.append(str(error))
+            problems.append(_unreadable("Queue", raw, error))
+            continue
+        objects[queue.name] = queue
+        remembered[read_queues[-1].uid] = _remembered(queue)
     for raw in flavors:
         try:
             read_flavors.append(_flavor(Flavor.stored(raw)))
         except ManifestError as error:
-            problems.append(str(error))
+            problems.append(_unreadable("Flavor", raw, error))
+    names = {flavor.name for flavor in read_flavors}
+    problems += [
+        Problem(kind="Queue", name=found.queue, reason=found.reason, message=found.message)
+        for found in disagreements(objects, names)
+    ]
     return Settings(
         queues=tuple(sorted(read_queues, key=lambda queue: queue.name)),
         flavors=tuple(sorted(read_flavors, key=lambda flavor: flavor.name)),
+        remembered=remembered,
         problems=tuple(sorted(problems)),
     )
+
+
+def _unreadable(kind: Literal["Queue", "Flavor"], raw: Mapping[str, Any], error: Exception) -> Problem:
+    name = str(raw.get("metadata", {}).get("name", ""))
+    return Problem(kind=kind, name=name, reason="Unreadable", message=f"{error}; it is left out")
+
+
+def _remembered(queue: Queue) -> Remembered:
+    status = queue.status
+    if status is None or status.usage_time is None:
+        return Remembered(parts={}, at=0.0)
+    parts = {usage.flavor: usage.past_usage for usage in status.usage if usage.past_usage}
+    try:
+        return Remembered(parts=parts, at=timestamps.parse(status.usage_time))
+    except ValueError:
+        return Remembered(parts={}, at=0.0)
 
 
 def _queue(queue: Queue) -> QueueSpec:
@@ -60,12 +93,16 @@ def _queue(queue: Queue) -> QueueSpec:
                 deserved=amount(quota.deserved),
                 limit=None if quota.limit is None else amount(quota.limit),
                 weight=quota.weight,
+                borrowing_limit=None if quota.borrowing_limit is None else amount(quota.borrowing_limit),
+                lending_limit=None if quota.lending_limit is None else amount(quota.lending_limit),
             )
             for quota in sorted(spec.flavors, key=lambda quota: quota.flavor)
         ),
         priority=spec.priority,
         strategy=spec.strategy,
         ordering=spec.ordering,
+        preemption=spec.preemption,
+        min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
     )
 

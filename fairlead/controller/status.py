@@ -1,4 +1,4 @@
-"""What is said of a gang and of a queue: their status, in words, from facts.
+"""What is said of a gang: its status, in words, from facts.
 
 Exists so that `kubectl get gangs`, events and `fairlead explain` tell one story. Pure: a function of the gang, the plan's
 verdict on it and the status written before (for the times at which conditions changed).
@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from fractions import Fraction
 from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.evictions import Course, Past
 from fairlead.controller.explanation import explanation
 from fairlead.controller.gangs import Gang, Member, Stage
-from fairlead.controller.model import Amount, QueueUse, Reservation, Waiting
+from fairlead.controller.model import Reservation, Waiting
 from fairlead.controller.reasons import Code
 from fairlead.controller.requests import allocated_s, blocked, node_of
 from fairlead.kube import timestamps
@@ -256,27 +255,3 @@ def _condition(kind: str, holds: bool, seen: Verdict, before: Mapping[str, Any],
         "message": seen.message[:MESSAGE_MAX],
         "lastTransitionTime": since,
     }
-
-
-def queue_status(use: QueueUse, *, generation: int) -> dict[str, Any]:
-    return {
-        "observedGeneration": generation,
-        "waiting": use.waiting,
-        "running": use.admitted,
-        "usage": [
-            {
-                "flavor": flavor.flavor,
-                "allocated": _plain(flavor.used),
-                "demand": _plain(flavor.demand),
-                "fairShare": _plain(flavor.fair_share),
-            }
-            for flavor in use.flavors
-        ],
-    }
-
-
-def _plain(value: Amount) -> int | str:
-    """A quantity of the API: whole numbers as they are, parts in thousandths."""
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else f"{round(value * 1000)}m"
-    return value

@@ -1,7 +1,9 @@
 """What users see of the controller besides gangs: Queue status, limits at work, probes and metrics."""
 
 import asyncio
+import contextlib
 import socket
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -10,7 +12,7 @@ from fairlead.controller.app import STUCK_S, Standing
 from fairlead.controller.state import State
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
-from fairlead.kube.resources import FLAVORS, QUEUES, Raw
+from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource
 
 from .conftest import NAMESPACE, Bench
 
@@ -31,14 +33,26 @@ def status(queues: Informer[Raw], name: str) -> Raw:
     return found
 
 
-@pytest.fixture
-async def queues(bench: Bench):
-    informer = Informer(bench.client, QUEUES)
+@contextlib.asynccontextmanager
+async def seen(bench: Bench, resource: Resource[Raw]) -> AsyncIterator[Informer[Raw]]:
+    informer = Informer(bench.client, resource)
     task = asyncio.create_task(informer.run())
     await informer.synced.wait()
     yield informer
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def queues(bench: Bench):
+    async with seen(bench, QUEUES) as informer:
+        yield informer
+
+
+@pytest.fixture
+async def flavors(bench: Bench):
+    async with seen(bench, FLAVORS) as informer:
+        yield informer
 
 
 async def test_a_queue_over_its_limit_waits_and_its_status_says_how_full_it_is(bench: Bench, queues):
@@ -131,3 +145,51 @@ async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_
 
     standing.controller = Hanging()  # type: ignore[assignment]
     assert "has not turned" in (standing.healthy() or "")
+
+
+async def test_what_a_queue_used_is_kept_in_its_status_and_read_back_by_the_next_controller(bench: Bench, queues):
+    await flavor(bench)
+    await queue(bench, "team", limit=8)
+    await bench.client.patch(
+        QUEUES,
+        "team",
+        {"status": {"usage": [{"flavor": "gpu", "pastUsage": 0.25}], "usageTime": "2020-01-01T00:00:00Z"}},
+        subresource="status",
+    )
+    await bench.template("eight", 8)
+    async with bench.controller():
+        await bench.pod("a", template="eight", annotations={"fairlead.dev/queue": "team"})
+        await bench.until(lambda: bench.running(["a"]), "it runs")
+
+        def told() -> bool:
+            usage = status(queues, "team").get("usage", [{}])[0]
+            return usage.get("allocated") == 8 and usage.get("pastUsage", 0.25) != 0.25
+
+        await bench.until(told, f"years later a half-life is forgotten: {status(queues, 'team')}")
+        usage = status(queues, "team")["usage"][0]
+        assert 0.12 <= usage["pastUsage"] <= 0.38
+        assert status(queues, "team")["usageTime"] > "2020-01-02"
+
+
+async def test_flavors_say_what_they_select_and_objects_that_are_wrong_say_why(bench: Bench, queues, flavors):
+    await flavor(bench)
+    spec = {"deviceSelector": "device.driver == 'other.example'", "measure": "Devices"}
+    await bench.client.create(FLAVORS, {"metadata": {"name": "none"}, "spec": spec})
+    await queue(bench, "lost", limit=8, parent="nobody")
+    await queue(bench, "fine", limit=8)
+
+    async def ready(resource, name: str) -> tuple[str, str]:
+        raw = await bench.client.get(resource, name)
+        found = [c for c in raw.get("status", {}).get("conditions", ()) if c["type"] == "Ready"]
+        return (found[0]["status"], found[0]["reason"]) if found else ("", "")
+
+    async with bench.controller():
+        await bench.until(lambda: bool(status(queues, "lost").get("conditions")), "the queue has a condition")
+        await bench.until(lambda: bool(status(queues, "fine").get("conditions")), "the queue has a condition")
+        await bench.until(lambda: all(status(flavors, name) for name in ("gpu", "none")), "flavors have a status")
+    assert await ready(QUEUES, "lost") == ("False", "UnknownParent")
+    assert await ready(QUEUES, "fine") == ("True", "Ready")
+    assert await ready(FLAVORS, "gpu") == ("True", "Ready")
+    assert await ready(FLAVORS, "none") == ("False", "SelectsNothing")
+    told = (await bench.client.get(FLAVORS, "gpu"))["status"]
+    assert (told["devices"], told["total"], told["allocated"]) == (16, 16, 0)
