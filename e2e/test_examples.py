@@ -13,8 +13,11 @@ RELEASE_TIMEOUT_S = 60.0
 @pytest.mark.parametrize("case", cases.CASES, ids=lambda case: case.folder)
 async def test_an_example_keeps_its_promises(site, case):
     observer = site.observer
-    await site.apply(case.folder)
     try:
+        for number, path in enumerate(case.paths):
+            if number:
+                assert await observer.until(lambda: case.running(observer.history), timeout_s=FINISH_TIMEOUT_S)
+            await site.apply(path)
         finished = await observer.until(lambda: case.finished(observer.history), timeout_s=FINISH_TIMEOUT_S)
         assert finished, f"{case.folder}: not finished after {FINISH_TIMEOUT_S:.0f}s: {_standing(observer.history)}"
         assert case.failures(observer.history, observer.attributes) == []

@@ -333,7 +333,7 @@ def _holds(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...
 def _member(pod: core.Pod, objects: Objects) -> Member:
     stage = _stage(pod)
     if stage in {Stage.SUCCEEDED, Stage.FAILED}:
-        return Member(pod=pod, stage=stage)
+        return Member(pod=pod, stage=stage, entries=tuple(_still_held(pod, objects)))
     entries: list[Entry] = []
     problems: list[Problem] = []
     legacy: list[str] = []
@@ -364,6 +364,15 @@ def _member(pod: core.Pod, objects: Objects) -> Member:
     return Member(
         pod=pod, stage=stage, entries=tuple(entries), problems=tuple(problems), legacy=tuple(sorted(set(legacy)))
     )
+
+
+def _still_held(pod: core.Pod, objects: Objects) -> Iterable[Entry]:
+    """What a finished pod holds until the claim controller has seen its end."""
+    named = claims.names_used(pod)
+    for use in pod.spec.resource_claims:
+        claim = objects.claim(pod.metadata.namespace, named.get(use.name, ""))
+        if claim is not None and _holds(claim, pod, objects.drivers):
+            yield Entry(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
 
 
 def _named(pod: core.Pod, use: core.PodResourceClaim, objects: Objects) -> Entry | Problem:

@@ -124,7 +124,8 @@ def running(
         return None
     around = around or Surroundings()
     started = {uid: allocated_s(claim) for uid, claim in claims.items()}
-    members = () if around.spared else tuple(_running_member(m, started, around) for m in gang.released)
+    holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.entries)]
+    members = () if around.spared else tuple(_running_member(member, started, around) for member in holders)
     ends = [_ends_by(member, around) for member in gang.released if not member.leaving]
     return RunningGang(
         namespace=gang.namespace,
@@ -151,7 +152,10 @@ def _running_member(member: Member, started: Mapping[str, float], around: Surrou
         node=node_of(member) or "",
         claims=uids,
         started=max((started[uid] for uid in uids), default=created_s(member.pod)),
-        leaving=member.leaving or member.uid in around.leaving or evictions.mark_of(member.pod) is not None,
+        leaving=member.leaving
+        or member.pod.finished
+        or member.uid in around.leaving
+        or evictions.mark_of(member.pod) is not None,
         guarded_by=around.guards(member) if around.guards else (),
     )
 

@@ -40,7 +40,7 @@ class Tidy:
         for member in gang.members:
             for template in member.legacy:
                 self._work.once(f"template {gang.namespace}/{template}", self._make_template(gang.namespace, template))
-            if not busy:
+            if not busy and not member.pod.finished:
                 self._agree_on_claims(member)
 
     def _agree_on_claims(self, member: Member) -> None:

@@ -122,3 +122,21 @@ def test_two_gangs_that_overlap_or_wait_without_a_reason_break_the_promise():
     assert "both cannot fit" in overlap
     (silent,) = cases.TWO_GANGS.failures(two_gangs(overlap=False, reason=""), h100)
     assert "without a reason" in silent
+
+
+def test_pods_that_were_evicted_do_not_count_as_the_gang_that_ran():
+    history = History()
+    history.pod(pod("a-1", gang="a", node="n"), now_s=1.0)
+    gone = pod("a-1", gang="a", node="n", phase="Failed")
+    gone["metadata"]["annotations"]["fairlead.dev/evict-at"] = "2026-01-01T00:00:00Z"
+    history.pod(gone, now_s=5.0)
+    gang = history.find("vision", "a")
+    assert gang is not None
+    assert (gang.held, gang.wait_s, gang.lasting) == (None, None, [])
+    history.pod(pod("a-2", gang="a"), now_s=6.0)
+    history.pod(pod("a-2", gang="a", node="n"), now_s=8.0)
+    history.pod(pod("a-2", gang="a", node="n", phase="Succeeded"), now_s=9.0)
+    gang = history.find("vision", "a")
+    assert gang is not None
+    assert (gang.held, gang.wait_s, gang.succeeded) == ((8.0, 9.0), 2.0, True)
+    assert len(gang.pods) == 2

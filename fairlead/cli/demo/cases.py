@@ -1,4 +1,4 @@
-"""The six cases of `examples/`, and what must be true of each when it has run.
+"""The seven cases of `examples/`, and what must be true of each when it has run.
 
 Shared by the demo and the e2e suite: one statement of what Fairlead promises, judged from a `History`,
 so from what the API showed. A check returns sentences; an empty list means that the promise was kept.
@@ -17,12 +17,28 @@ Attributes = Callable[[str, str], dict[str, object]]
 
 @dataclass(frozen=True)
 class Case:
-    """One example: its folder, its gangs with their number of pods, and its promises."""
+    """One example: its folder, its gangs with their number of pods, and its promises.
+
+    `files` are applied one after the other, where the order matters: the next when all gangs seen so far run. Of a
+    `disturbed` case pods may be evicted and made anew.
+    """
 
     folder: str
     title: str
     gangs: tuple[tuple[GangKey, int], ...]
     promises: Callable[[History, Attributes], Iterator[str]]
+    files: tuple[str, ...] = ()
+    disturbed: bool = False
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What to apply, in order: paths below examples/."""
+        return tuple(f"{self.folder}/{file}" for file in self.files) or (self.folder,)
+
+    def running(self, history: History) -> bool:
+        """Every gang of the case that has pods runs whole: the next file may come."""
+        seen = [(gang, pods) for key, pods in self.gangs if (gang := history.find(*key)) is not None]
+        return bool(seen) and all(sum(pod.phase == "Running" for pod in gang.pods) >= pods for gang, pods in seen)
 
     def finished(self, history: History) -> bool:
         """Every pod of every gang has been seen to end."""
@@ -30,13 +46,16 @@ class Case:
 
     def failures(self, history: History, attributes: Attributes) -> list[str]:
         """What was not as promised."""
+        if self.disturbed:
+            return list(self.promises(history, attributes))
         found = [problem for key, pods in self.gangs for problem in _ran_whole(history, key, pods)]
         return found or list(self.promises(history, attributes))
 
-    @staticmethod
-    def _ended(history: History, key: GangKey) -> int:
+    def _ended(self, history: History, key: GangKey) -> int:
         gang = history.find(*key)
-        return sum(pod.finished_s is not None for pod in gang.pods) if gang else 0
+        if gang is None:
+            return 0
+        return sum(pod.phase == "Succeeded" if self.disturbed else pod.finished_s is not None for pod in gang.pods)
 
 
 def _ran_whole(history: History, key: GangKey, pods: int) -> Iterator[str]:
@@ -139,6 +158,34 @@ def _fallback(history: History, attributes: Attributes) -> Iterator[str]:
             yield f"evaluate got {use.pool}/{use.device}, a {product}, for {use.request} instead of an A100 for gpu/a100"
 
 
+def _reclaimed(history: History, attributes: Attributes) -> Iterator[str]:
+    owner = history.find("language", "finetune")
+    borrowers = [gang for name in ("segment", "detect") if (gang := history.find("vision", name)) is not None]
+    if owner is None or len(borrowers) != 2:
+        yield "a gang of the three was not seen"
+        return
+    yield from _ran_whole(history, owner.key, 8)
+    evicted = [gang for gang in borrowers if len(gang.pods) > 8]
+    if len(evicted) != 1:
+        yield f"{len(evicted)} of vision's two gangs were evicted instead of 1"
+        return
+    (victim,), (other,) = evicted, (gang for gang in borrowers if gang not in evicted)
+    yield from _ran_whole(history, other.key, 8)
+    gone = [pod for pod in victim.pods if pod.phase != "Succeeded"]
+    again = [pod for pod in victim.pods if pod.phase == "Succeeded"]
+    if (len(gone), len(again)) != (8, 8):
+        yield f"gang {victim.key.name}: {len(gone)} pods evicted and {len(again)} run anew instead of 8 and 8"
+        return
+    untold = [pod.name for pod in gone if not pod.evict_at]
+    if untold:
+        yield f"gang {victim.key.name}: {len(untold)} pods were evicted without being told when: {untold[0]}"
+    if not any("reclaimed for gang language/finetune" in said for said in victim.evictions):
+        yield f"gang {victim.key.name}: its Gang object did not say for whom it went: {victim.evictions}"
+    held, bound = owner.held, [pod.bound_s for pod in again if pod.bound_s is not None]
+    if held is not None and bound and min(bound) < held[1]:
+        yield f"gang {victim.key.name} ran again before finetune had ended: there is no room for both"
+
+
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
     return GangKey(namespace, name), pods
 
@@ -160,7 +207,16 @@ ONE_ISLAND = Case("04-nvlink-island", "4 GPUs on one NVLink island", (_one("visi
 MIG = Case("05-mig", "nvidia.com/mig-1g.10gb: 1 from an A100", (_one("vision", "tiny"),), _mig)
 FALLBACK = Case("06-first-available", "an H200, or else an A100", (_one("language", "evaluate"),), _fallback)
 
-CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK)
-# The two gangs want all H100s, so they run when the others have ended.
-WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK), (TWO_GANGS,))
+RECLAIM = Case(
+    "07-reclaim",
+    "borrowed H100s are given back to their owner",
+    (_one("vision", "segment", 8), _one("vision", "detect", 8), _one("language", "finetune", 8)),
+    _reclaimed,
+    files=("borrow.yaml", "owner.yaml"),
+    disturbed=True,
+)
+
+CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM)
+# The two gangs want all H100s, so they run when the others have ended; the borrowers need all of them too.
+WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

@@ -45,6 +45,7 @@ class PodRecord:
     gated: bool = False
     node: str = ""
     queue: str = ""
+    evict_at: str = ""  # when it was told that it would be evicted, as told
     claims: dict[str, str] = field(default_factory=dict)  # name in the pod's spec → ResourceClaim
 
 
@@ -68,25 +69,33 @@ class GangRecord:
     pods: list[PodRecord]
     queue: str = ""
     reasons: list[str] = field(default_factory=list)  # every distinct message of its Gang object while it waited
+    evictions: list[str] = field(default_factory=list)  # what its Gang object said of evictions
+
+    @property
+    def lasting(self) -> list[PodRecord]:
+        """The pods that were not evicted: those made anew stand in for the others."""
+        return [
+            pod for pod in self.pods if not (pod.evict_at and pod.phase != "Succeeded" and pod.finished_s is not None)
+        ]
 
     @property
     def wait_s(self) -> float | None:
         """From the first pod's creation to the last pod's binding."""
-        bound = [pod.bound_s for pod in self.pods]
+        bound = [pod.bound_s for pod in self.lasting]
         if not bound or any(at is None for at in bound):
             return None
-        return max(at for at in bound if at is not None) - min(pod.created_s for pod in self.pods)
+        return max(at for at in bound if at is not None) - min(pod.created_s for pod in self.lasting)
 
     @property
     def succeeded(self) -> bool:
-        return all(pod.phase == "Succeeded" for pod in self.pods)
+        return all(pod.phase == "Succeeded" for pod in self.lasting)
 
     @property
     def held(self) -> tuple[float, float] | None:
         """When its first pod was bound and its last one finished."""
-        starts = [pod.bound_s for pod in self.pods if pod.bound_s is not None]
-        ends = [pod.finished_s for pod in self.pods if pod.finished_s is not None]
-        if not starts or len(ends) < len(self.pods):
+        starts = [pod.bound_s for pod in self.lasting if pod.bound_s is not None]
+        ends = [pod.finished_s for pod in self.lasting if pod.finished_s is not None]
+        if not starts or len(ends) < len(self.lasting):
             return None
         return min(starts), max(ends)
 
@@ -111,6 +120,7 @@ class History:
             gang = GangKey(meta["namespace"], notes.get(names.GANG) or meta["name"])
             record = PodRecord(meta["namespace"], meta["name"], meta["uid"], gang, created_s=now_s)
             self.pods[meta["uid"]] = record
+        record.evict_at = notes.get(names.EVICT_AT) or record.evict_at
         record.queue = notes.get(names.QUEUE) or (meta.get("labels") or {}).get(names.QUEUE) or record.queue
         record.gated = any(gate["name"] == names.ADMISSION_GATE for gate in spec.get("schedulingGates") or ())
         record.phase = status.get("phase", record.phase)
@@ -160,6 +170,14 @@ class History:
         message = status.get("message") or ""
         if status.get("phase") == "Waiting" and message and message not in record.reasons:
             record.reasons.append(message)
+        for condition in status.get("conditions") or ():
+            said = condition.get("message") or ""
+            if (
+                condition.get("type") == "Evicting"
+                and condition.get("status") == "True"
+                and said not in record.evictions
+            ):
+                record.evictions.append(said)
 
     def gangs(self, namespaces: Iterable[str] | None = None) -> list[GangRecord]:
         """Every gang seen, by first creation."""
@@ -189,4 +207,6 @@ class History:
 
     def _new(self, pod: PodRecord) -> GangRecord:
         known = self._gang_objects.get(pod.gang)
-        return GangRecord(pod.gang, [], (known.queue if known else "") or pod.queue, known.reasons if known else [])
+        if known is None:
+            return GangRecord(pod.gang, [], pod.queue)
+        return GangRecord(pod.gang, [], known.queue or pod.queue, known.reasons, known.evictions)

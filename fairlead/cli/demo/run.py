@@ -77,18 +77,8 @@ class Demo:
             await cluster.apply(files.find("examples/00-queues"))
             for wave in cases.WAVES:
                 for case in wave:
-                    self._say(f"kubectl apply -f examples/{case.folder}/   # {case.title}")
-                    await cluster.apply(files.find(f"examples/{case.folder}"))
-                await observer.until(
-                    lambda wave=wave: all(case.finished(observer.history) for case in wave),  # type: ignore[misc]
-                    timeout_s=WAVE_TIMEOUT_S,
-                )
-                for case in wave:
-                    if not case.finished(observer.history):
-                        failures.append(f"{case.folder}: not finished after {WAVE_TIMEOUT_S:.0f}s")
-                    failures += [
-                        f"{case.folder}: {text}" for text in case.failures(observer.history, observer.attributes)
-                    ]
+                    await self._apply(cluster, observer, case)
+                failures += await self._outcome(wave, observer)
             history = observer.history
             await observer.until(
                 lambda: not any(claim.allocated or claim.reserved for claim in history.claims.values()),
@@ -97,6 +87,14 @@ class Demo:
             failures += await self._given_back(cluster, observer)
         failures += history.double_use
         return failures
+
+    async def _apply(self, cluster: Cluster, observer: Observer, case: cases.Case) -> None:
+        """As a user would: one file after the other, where the order matters."""
+        for number, path in enumerate(case.paths):
+            if number:
+                await observer.until(lambda: case.running(observer.history), timeout_s=WAVE_TIMEOUT_S)
+            self._say(f"kubectl apply -f examples/{path}   # {case.title}")
+            await cluster.apply(files.find(f"examples/{path}"))
 
     async def _outcome(self, wave: tuple[cases.Case, ...], observer: Observer) -> list[str]:
         """Wait for a wave to end; what was not as promised."""

@@ -66,11 +66,12 @@ def lines(history: History, told: set[str], *, start_s: float) -> Iterable[str]:
     for gang in history.gangs(NAMESPACES):
         name = f"{gang.key.namespace}/{gang.key.name}"
         facts: list[tuple[str, float | None]] = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
+        facts += [(f"{name} is {said}", None) for said in gang.evictions]
         if gang.wait_s is not None:
-            bound = max(pod.bound_s for pod in gang.pods if pod.bound_s is not None)
+            bound = max(pod.bound_s for pod in gang.lasting if pod.bound_s is not None)
             facts.append(
                 (
-                    f"{name} placed whole, {len(gang.pods)} pod{'s' * (len(gang.pods) > 1)} on {', '.join(_nodes(gang))}",
+                    f"{name} placed whole, {len(gang.lasting)} pod{'s' * (len(gang.lasting) > 1)} on {', '.join(_nodes(gang))}",
                     bound,
                 )
             )
