@@ -12,15 +12,12 @@ import pytest
 import pytest_asyncio
 
 from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox import files, manifests
 from fairlead.sandbox.apply import Applier
-from fairlead.sandbox.cluster import ClusterOptions, NodeSpec
-from fairlead.sandbox.installed import installed
-
-PROFILES = {"hgx-h100-a": "hgx-h100", "hgx-h100-b": "hgx-h100", "dgx-a100": "dgx-a100", "l40s": "l40s"}
-NODES = tuple(NodeSpec(name, labels={"fairlead.dev/simulated": profile}) for name, profile in PROFILES.items())
-OVERLAY = "manifests/overlays/simulated"
+from fairlead.sandbox.cluster import ClusterOptions
+from fairlead.sandbox.installed import SIMULATED, installed, labelled
 
 
 class Site:
@@ -47,9 +44,9 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             await found.apply("00-queues")
             yield found
             return
-    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=NODES)
+    options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES))
     async with (
-        installed(options, manifests.load(files.find(OVERLAY))) as installation,
+        installed(options, manifests.load(files.find(SIMULATED))) as installation,
         Observer(installation.admin).running() as observer,
     ):
         found = Site(installation.admin, observer)

@@ -14,9 +14,18 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.kube.client import Client
-from fairlead.sandbox.cluster import Cluster, ClusterOptions
+from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
 from fairlead.sandbox.programs import Host
 from fairlead.sandbox.workloads import READY_TIMEOUT_S, Workloads
+
+SIMULATED = "manifests/overlays/simulated"
+"""What gives a node that is labelled PROFILE=x the GPUs of that profile."""
+PROFILE = "fairlead.dev/simulated"
+
+
+def labelled(nodes: Iterable[NodeSpec]) -> tuple[NodeSpec, ...]:
+    """The same nodes for SIMULATED: no driver of their own, but a label that a DaemonSet selects."""
+    return tuple(replace(node, profile="", labels={**node.labels, PROFILE: node.profile}) for node in nodes)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,140 @@
+"""Least privilege, both ways: what the programs ask of the apiserver is allowed, and what is allowed is asked for.
+
+Runs the examples as the demo does, on a sandbox whose apiserver tells what it was asked to allow, and compares with the
+rules of the roles as they were installed. A permission that no example needs has its reason here, or goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from fairlead.api import names
+from fairlead.cli.demo import cases
+from fairlead.cli.demo.observe import Observer
+from fairlead.cli.demo.run import NODES
+from fairlead.kube.resources import VALIDATING_WEBHOOKS
+from fairlead.sandbox import files, manifests
+from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
+from fairlead.sandbox.cluster import ClusterOptions
+from fairlead.sandbox.installed import SIMULATED, bare, labelled, registered
+
+USERS = {names.DRIVER_USER: "driver", names.WEBHOOK_USER: "webhook", names.CONTROLLER_USER: "controller"}
+
+Permission = tuple[str, str, str]
+"""Program, verb, resource as group/resource or group/resource/subresource."""
+
+CONFLICT = "read anew when a write met a conflict"
+NOT_CACHED = "read when a review names what the watch has not shown yet"
+UNUSED: dict[Permission, str] = {
+    ("controller", "get", "resource.k8s.io/resourceclaims"): CONFLICT,
+    ("controller", "get", "/pods"): CONFLICT,
+    ("controller", "get", "fairlead.dev/gangs"): CONFLICT,
+    ("controller", "get", "resource.k8s.io/resourceclaimtemplates"): CONFLICT,
+    ("controller", "patch", "/events"): "an event that comes again is counted, not written again",
+    ("controller", "delete", "/pods"): "a rolled-back pod whose eviction is not possible",
+    ("controller", "create", "/pods/eviction"): "rolling back a gang, reclaim and preemption",
+    ("controller", "create", "resource.k8s.io/resourceclaims"): "claims that the claim controller has not made yet",
+    (
+        "controller",
+        "delete",
+        "resource.k8s.io/resourceclaims",
+    ): "one claim of two where the claim controller made one, too",
+    (
+        "controller",
+        "patch",
+        "/pods/status",
+    ): "naming claims that it made, and conditions while an eviction is under way",
+    (
+        "controller",
+        "update",
+        "/pods/finalizers",
+    ): "clusters that enforce permissions on owner references: claims are owned by their pod with blockOwnerDeletion",
+    ("controller", "delete", "fairlead.dev/gangs"): "gangs that are over for a while",
+    ("controller", "patch", "fairlead.dev/gangs"): "a gang whose size or queue changes",
+    ("controller", "patch", "fairlead.dev/flavors/status"): "written when a flavor's total changes",
+    **{
+        ("controller", verb, f"{group}/podgroups"): "clusters that serve other systems' gangs"
+        for verb in ("list", "watch")
+        for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
+    },
+    ("driver", "create", "/events"): "a record or a specification that cannot be read, told on the Node",
+    ("driver", "patch", "/events"): "an event that comes again is counted, not written again",
+    ("driver", "update", "resource.k8s.io/resourceslices"): "a node whose devices change",
+    ("driver", "delete", "resource.k8s.io/resourceslices"): "a node whose devices get fewer",
+    ("webhook", "get", "/namespaces"): NOT_CACHED,
+    ("webhook", "get", "resource.k8s.io/resourceclaimtemplates"): NOT_CACHED,
+    ("webhook", "get", "resource.k8s.io/deviceclasses"): NOT_CACHED,
+    ("webhook", "get", "fairlead.dev/queues"): NOT_CACHED,
+    ("webhook", "get", "fairlead.dev/flavors"): NOT_CACHED,
+    ("webhook", "get", "resource.k8s.io/resourceclaims"): "a pod that names a claim",
+    ("webhook", "get", "batch/jobs"): "a gang whose Job was made before the webhook was there",
+    ("webhook", "create", "authorization.k8s.io/subjectaccessreviews"): "somebody who takes a gate off by hand",
+    ("webhook", "update", "/secrets"): "a certificate that is renewed",
+    **{
+        ("webhook", verb, f"admissionregistration.k8s.io/{kind}webhookconfigurations"): reason
+        for kind in ("mutating", "validating")
+        for verb, reason in (("update", "a configuration that somebody changed"), ("delete", "told to unregister"))
+    },
+}
+
+
+@pytest.mark.slow
+async def test_the_programs_have_what_they_need_and_need_what_they_have(request, tmp_path):
+    if request.config.getoption("--kubeconfig") is not None:
+        pytest.skip("a real cluster does not tell what it was asked to allow")
+    asked: set[tuple[str, Access, bool]] = set()
+
+    def audit(user: UserInfo, access: Access, verdict: bool) -> None:
+        if user.name in USERS:
+            asked.add((USERS[user.name], replace(access, name="", namespace=""), verdict))
+
+    objects = manifests.load(files.find(SIMULATED))
+    async with bare(ClusterOptions(workdir=tmp_path, nodes=labelled(NODES))) as site:
+        site.cluster.server.state.audit = audit
+        await site.cluster.apply(objects)
+        await site.workloads.start()
+        await registered(site)
+        assert await site.admin.list(VALIDATING_WEBHOOKS)
+        async with Observer(site.admin).running() as observer:
+            history = observer.history
+            await site.cluster.apply(files.find("examples/00-queues"))
+            for wave in cases.WAVES:
+                for case in wave:
+                    await site.cluster.apply(files.find(f"examples/{case.folder}"))
+                assert await observer.until(lambda wave=wave: all(c.finished(history) for c in wave), timeout_s=90)
+
+    denied = sorted(f"{who}: {_shown(access)}" for who, access, verdict in asked if not verdict)
+    assert denied == []
+    used = {(who, access.verb, _resource(access)) for who, access, _ in asked}
+    granted = {permission for each in objects for permission in _granted(each)}
+    assert used - granted - _discovery(used) == set()
+    assert sorted(granted - used - UNUSED.keys()) == [], (
+        "nobody asks for these; take them out of the role, or say why here"
+    )
+    assert sorted(UNUSED.keys() - granted) == [], "these are not granted any more"
+
+
+def _granted(role: manifests.Manifest) -> Iterator[Permission]:
+    program = role["metadata"]["name"].removeprefix("fairlead-")
+    if role["kind"] not in {"Role", "ClusterRole"} or program not in USERS.values():
+        return
+    for rule in role["rules"]:
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                yield from ((program, verb, f"{group}/{resource}") for verb in rule["verbs"])
+
+
+def _resource(access: Access) -> str:
+    return "/".join(part for part in (f"{access.group}/{access.resource}", access.subresource) if part)
+
+
+def _shown(access: Access) -> str:
+    return f"{access.verb} {access.path or _resource(access)}"
+
+
+def _discovery(used: set[Permission]) -> set[Permission]:
+    """What everybody may read, paths without a resource."""
+    return {permission for permission in used if permission[2] == "/"}
