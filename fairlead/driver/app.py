@@ -27,6 +27,7 @@ from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.health import HealthBoard
+from fairlead.driver.holders import Holders
 from fairlead.driver.ledger import Ledger
 from fairlead.driver.metadata import Metadata
 from fairlead.driver.metrics import Metrics
@@ -127,7 +128,7 @@ async def _run(
     threads: Threads,
     ready: asyncio.Event | None,
 ) -> None:
-    async def fetch(namespace: str, name: str) -> ResourceClaim:
+    async def fetch_claim(namespace: str, name: str) -> ResourceClaim:
         return await client.get(RESOURCE_CLAIMS, name, namespace)
 
     async def reload() -> None:
@@ -142,7 +143,7 @@ async def _run(
 
     def dead() -> str | None:
         """Liveness: why a restart would help."""
-        return check.problem
+        return check.problem or hardware.deaf
 
     def unwell() -> str | None:
         """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
@@ -188,6 +189,8 @@ async def _run(
     publisher = Publisher(
         client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
     )
+    holders = Holders(preparer.records)
+    fetch = holders.noting(fetch_claim)
     turns = Turns(places.serialize_lock, changed=reload)
     plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
@@ -215,6 +218,7 @@ async def _run(
             inventory=lambda: hardware.inventory,
             telemetry=lambda: hardware.telemetry,
             records=preparer.records,
+            pods=holders.pods,
             node=options.node_name,
             dcgm=options.dcgm_metrics,
         )

@@ -164,13 +164,18 @@ class Xid:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """How busy a GPU is now; None where the hardware does not tell (utilisation in MIG mode, for one)."""
+    """How busy a GPU is now; None where the hardware does not tell (utilisation in MIG mode, for one).
+
+    The NVLink bytes are all that went over all links since the driver was loaded.
+    """
 
     uuid: str
     utilization_percent: float | None = None
     memory_used_bytes: int | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    nvlink_sent_bytes: int | None = None
+    nvlink_received_bytes: int | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,6 +108,12 @@ class FakeNvml(FakeMig):
                 return device
         return self._fail(pynvml.NVML_ERROR_NOT_FOUND)
 
+    def take(self, minor: int, driver: str = "vfio-pci") -> None:
+        """A GPU is bound to another kernel driver: NVML knows it no more."""
+        [device] = [device for device in self._devices if device.gpu.minor == minor]
+        self._devices.remove(device)
+        self._kernel.bind(device.gpu, driver)
+
     # -- one GPU -----------------------------------------------------------------------------------------------------
 
     def nvmlDeviceGetUUID(self, device: Device | Mig) -> str:  # noqa: N802
@@ -156,12 +162,16 @@ class FakeNvml(FakeMig):
     def nvmlDeviceSetComputeMode(self, device: Device, mode: int) -> None:  # noqa: N802
         self.compute_modes[self._check(device).minor] = mode
 
-    def nvmlDeviceGetFieldValues(self, device: Device, fields: list[int]) -> Any:  # noqa: N802
+    def nvmlDeviceGetFieldValues(self, device: Device, fields: list[int | tuple[int, int]]) -> Any:  # noqa: N802
         gpu = self._check(device)
         values = (pynvml.c_nvmlFieldValue_t * len(fields))()
-        for at, field in enumerate(fields):
+        for at, asked in enumerate(fields):
+            field = asked[0] if isinstance(asked, tuple) else asked
             values[at].fieldId = field
-            values[at].value.uiVal = self.recovery.get(gpu.minor, 0)
+            if field == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+                values[at].value.uiVal = self.recovery.get(gpu.minor, 0)
+            elif gpu.nvlink is None:
+                values[at].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
         return values
 
     def nvmlDeviceGetUtilizationRates(self, device: Device) -> Any:  # noqa: N802

@@ -36,6 +36,14 @@ class FakeKernel:
             f"Model: \t\t {gpu.product_name}\nDevice Minor: \t {gpu.minor}\n",
         )
 
+    def bind(self, gpu: Gpu, driver: str) -> None:
+        """An administrator gives the GPU to another kernel driver."""
+        assert self._root is not None
+        assert gpu.pci_bus_id is not None
+        target = self._root / "sys/bus/pci/drivers" / driver
+        target.mkdir(parents=True, exist_ok=True)
+        (self._root / "sys/bus/pci/devices" / gpu.pci_bus_id / "driver").symlink_to(target)
+
     def grant(self, minor: int, gi_id: int, ci_id: int | None) -> None:
         """A GPU instance, or a compute instance in it, has come into being."""
         if (path := self._access(minor, gi_id, ci_id)) is not None:

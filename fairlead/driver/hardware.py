@@ -24,6 +24,8 @@ from fairlead.kube.limits import Clock, Sleep
 log = logging.getLogger(__name__)
 
 
+# A driver that was replaced under a running process never answers that process again.
+DEAF_S = 120.0
 # Of the looks: what a GPU is changes seldom, and reading all of it is a thousand queries.
 INVENTORY_EVERY = 12
 
@@ -65,6 +67,8 @@ class Hardware:
         self.built = Built(slices=())
         self.board = health.HealthBoard()
         self.problem: str | None = "not looked at yet"
+        """Why the last look failed: readiness."""
+        self._failing_since_s: float | None = None
         self.layout: Layout = layout
         self.ailing: Callable[[], Mapping[str, str]] = dict
         self.own: Callable[[], frozenset[tuple[str, int, int]]] = frozenset
@@ -93,6 +97,14 @@ class Hardware:
     def unusable(self, uuid: str) -> str | None:
         """Why a GPU cannot be given to anyone now: it is lost. One that needs a reset may still serve who has it."""
         return next((fault.message for fault in self.ledger.get(uuid, ()) if fault.kind == "gpu-lost"), None)
+
+    @property
+    def deaf(self) -> str | None:
+        """Why only a new process would reach the hardware: liveness. A call that hangs is no reason; it would hang there too."""
+        since_s = self._failing_since_s
+        if since_s is None or self._wall() - since_s < DEAF_S:
+            return None
+        return f"the hardware refuses every look for {self._wall() - since_s:.0f} s: {self.problem}"
 
     async def look(self, *, whole: bool = True) -> bool:
         """See everything now, or (not `whole`) only how the GPUs are, which is much cheaper than what they are.
@@ -129,7 +141,7 @@ class Hardware:
                 built.devices, seen.watched, self.ledger, ailing=self.ailing(), pool=self._pool, now_s=self._wall()
             )
         )
-        self.problem = None
+        self.problem = self._failing_since_s = None
         return changed
 
     def _take(self, inventory: Inventory, gone: frozenset[str], own: frozenset[tuple[str, int, int]]) -> None:
@@ -159,6 +171,10 @@ class Hardware:
                 if problem != self.problem:
                     log.error("hardware: %s; what was seen last stays published", problem)
                 self.problem = problem
+                if isinstance(error, TimeoutError):
+                    self._failing_since_s = None
+                elif self._failing_since_s is None:
+                    self._failing_since_s = self._wall()
 
     async def _finished(self, whole: bool) -> _Seen:
         """One reading. One that hangs is waited for again, so that no more threads hang with it."""

@@ -108,7 +108,8 @@ class NvmlBackend:
         self._mps = mps or (lambda: mps_host.program(DriverRoot(Path("/"))))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
-        self._seen: dict[str, int] = {}  # minor by UUID of every GPU that ever answered
+        # Minor and bus ID by UUID of every GPU that ever answered, and was not bound to another driver since.
+        self._seen: dict[str, tuple[int, str | None]] = {}
         self._events: Events | None = None
         try:
             # With all GPUs lost or bound elsewhere there is still a node, with none to publish.
@@ -156,7 +157,7 @@ class NvmlBackend:
             if gpu is not None:
                 gpus.append((device, gpu))
         with self._mutex:
-            self._seen |= {gpu.uuid: gpu.minor for _, gpu in gpus}
+            self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for _, gpu in gpus}
         cuda = self._calls.ask("SystemGetCudaDriverVersion")
         return Inventory(
             driver_version=text(self._calls.ask("SystemGetDriverVersion")),
@@ -279,10 +280,10 @@ class NvmlBackend:
         """NVML's handle and the minor of a GPU. Raises DeviceGone."""
         device = self._calls.ask("DeviceGetHandleByUUID", gpu_uuid)
         with self._mutex:
-            minor = self._seen.get(gpu_uuid)
-        if device is None or minor is None:
+            known = self._seen.get(gpu_uuid)
+        if device is None or known is None:
             raise DeviceGone(f"no GPU {gpu_uuid} on this node")
-        return device, minor
+        return device, known[0]
 
     # -- nodes, health -----------------------------------------------------------------------------------------------
 
@@ -310,15 +311,20 @@ class NvmlBackend:
 
     def watch(self) -> tuple[Watched, ...]:
         with self._mutex:
-            seen = sorted(self._seen)
-        return tuple(self._watch(uuid) for uuid in seen)
+            seen = sorted(self._seen.items())
+        return tuple(found for uuid, (_, bus_id) in seen if (found := self._watch(uuid, bus_id)) is not None)
 
-    def _watch(self, uuid: str) -> Watched:
+    def _watch(self, uuid: str, bus_id: str | None) -> Watched | None:
         try:
             device = self._calls.must("DeviceGetHandleByUUID", uuid)
             action = self._calls.recovery_action(device)
         except BackendError as error:
             lost = isinstance(error, DeviceGone) or error.permanent
+            if lost and bus_id and self._kernel.driver(bus_id) not in {None, "nvidia"}:
+                # Somebody took it for a virtual machine: it is well, and none of ours any more.
+                with self._mutex:
+                    self._seen.pop(uuid, None)
+                return None
             return Watched(uuid=uuid, answers=False if lost else None, message=str(error))
         return Watched(uuid=uuid, answers=True, recovery=None if action is None else _RECOVERY.get(action, "reset"))
 
@@ -334,6 +340,7 @@ class NvmlBackend:
             memory = self._calls.ask("DeviceGetMemoryInfo", device)
             power = self._calls.ask("DeviceGetPowerUsage", device)
             temperature = self._calls.ask("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
+            sent, received = self._calls.nvlink_bytes(device)
         except BackendError:
             return None  # watch() says why
         return Telemetry(
@@ -342,6 +349,8 @@ class NvmlBackend:
             memory_used_bytes=None if memory is None else int(memory.used),
             power_w=None if power is None else power / 1000,
             temperature_c=None if temperature is None else float(temperature),
+            nvlink_sent_bytes=sent,
+            nvlink_received_bytes=received,
         )
 
     def xids(self) -> tuple[Xid, ...]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from fairlead.driver.backend import BackendError, DeviceGone, InUse, PlacementTaken
 
+_ALL_LINKS = 0xFFFFFFFF  # as the scope of a field: the sum over links
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class GpuInstance:
@@ -179,6 +181,20 @@ class Calls:
         if values is None or values[0].nvmlReturn != self.nv.NVML_SUCCESS:
             return None
         return int(values[0].value.uiVal)
+
+    def nvlink_bytes(self, device: Any) -> tuple[int | None, int | None]:
+        """Sent and received over all links; None where the GPU has none, or the driver does not count."""
+        names = ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX")
+        fields = [getattr(self.nv, name, None) for name in names]
+        if None in fields:
+            return None, None
+        values = self.ask("DeviceGetFieldValues", device, [(field, _ALL_LINKS) for field in fields])
+        if values is None:
+            return None, None
+        sent, received = (
+            int(value.value.ullVal) * 1024 if value.nvmlReturn == self.nv.NVML_SUCCESS else None for value in values
+        )
+        return sent, received
 
 
 def text(value: Any) -> str | None:

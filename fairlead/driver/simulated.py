@@ -194,7 +194,13 @@ class SimulatedBackend:
         """Idle, always: nothing runs on hardware that is not there."""
         return tuple(
             Telemetry(
-                uuid=gpu.uuid, utilization_percent=0.0, memory_used_bytes=0, power_w=_IDLE_W, temperature_c=_IDLE_C
+                uuid=gpu.uuid,
+                utilization_percent=0.0,
+                memory_used_bytes=0,
+                power_w=_IDLE_W,
+                temperature_c=_IDLE_C,
+                nvlink_sent_bytes=0 if gpu.nvlink else None,
+                nvlink_received_bytes=0 if gpu.nvlink else None,
             )
             for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid)
             if gpu.minor not in self.faults.lost

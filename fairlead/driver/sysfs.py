@@ -34,6 +34,13 @@ class Kernel:
             return None
         return path.parts[0] if path.parts and _PCI_ROOT.fullmatch(path.parts[0]) else None
 
+    def driver(self, bus_id: str) -> str | None:
+        """The kernel driver that has the device now, such as `nvidia` or `vfio-pci`; None when it has none or is gone."""
+        try:
+            return (self._sys / "bus/pci/devices" / bus_id / "driver").readlink().name
+        except OSError:
+            return None
+
     def minor(self, bus_id: str) -> int | None:
         """The GPU's device minor, where NVML does not tell it."""
         text = _read(self._proc / "driver/nvidia/gpus" / bus_id / "information") or ""

@@ -76,8 +76,10 @@ class DriverCluster:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def allocate(self, *devices: str | dict[str, Any], name: str = "train") -> ResourceClaim:
-        """A claim in the cluster with these devices, as the controller leaves it."""
+    async def allocate(
+        self, *devices: str | dict[str, Any], name: str = "train", pod: str | None = None
+    ) -> ResourceClaim:
+        """A claim in the cluster with these devices, reserved for a pod, as the controller leaves it."""
         wanted = claim("unused", *devices)
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev"}}]}}
         made = await self.client.create(
@@ -95,6 +97,8 @@ class DriverCluster:
                 }
             }
         }
+        if pod is not None:
+            made["status"]["reservedFor"] = [{"resource": "pods", "name": pod, "uid": f"{pod}-uid"}]
         await self.client.replace(CLAIMS, made, subresource="status")
         return await self.client.get(RESOURCE_CLAIMS, name, "default")
 

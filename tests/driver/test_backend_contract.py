@@ -128,6 +128,12 @@ class TestHealth:
         assert {(r.utilization_percent, r.memory_used_bytes, r.power_w, r.temperature_c) for r in readings} == {
             (0.0, 0, 60.0, 30.0)
         }
+        assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in readings} == {(0, 0)}
+
+    def test_a_gpu_without_nvlink_counts_none(self, make: Callable[[str], Case]) -> None:
+        backend = make("l40s").backend
+        backend.inventory()
+        assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in backend.telemetry()} == {(None, None)}
 
     def test_what_a_gpu_needs_is_told(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
@@ -253,6 +259,18 @@ def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[s
     for uuid in (gpus[0].uuid, "GPU-nowhere"):
         with pytest.raises(DeviceGone):
             case.backend.set_time_slice(uuid, "Long")
+
+
+def test_a_compute_mode_is_told_and_set(make: Callable[[str], Case]) -> None:
+    case = make("hgx-h100")
+    gpus = case.backend.inventory().gpus
+    assert case.backend.compute_mode(gpus[1].uuid) == "Default"
+    case.backend.set_compute_mode(gpus[1].uuid, "ExclusiveProcess")
+    assert [case.backend.compute_mode(gpu.uuid) for gpu in gpus[:3]] == ["Default", "ExclusiveProcess", "Default"]
+    case.lose(0)
+    for uuid in (gpus[0].uuid, "GPU-nowhere"):
+        with pytest.raises(DeviceGone):
+            case.backend.set_compute_mode(uuid, "Default")
 
 
 def test_closing_twice_is_no_error(make: Callable[[str], Case]) -> None:

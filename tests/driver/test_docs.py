@@ -43,7 +43,14 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
     metrics = Metrics()
     backend = SimulatedBackend(profile.load("l40s"), node="n1")
     metrics.registry.register(
-        GpuCollector(inventory=backend.inventory, telemetry=backend.telemetry, records=list, node="n1", dcgm=True)
+        GpuCollector(
+            inventory=backend.inventory,
+            telemetry=backend.telemetry,
+            records=list,
+            pods=lambda _uid: (),
+            node="n1",
+            dcgm=True,
+        )
     )
     families = [family.name + ("_total" if family.type == "counter" else "") for family in metrics.registry.collect()]
     assert set(re.findall(r"`((?:fairlead_driver|DCGM)_\w+)`", TEXT)) == set(families)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from pathlib import Path
 
 import pytest
 
 from fairlead.driver import faultfile, ledger, profile, xids
-from fairlead.driver.backend import Inventory, Recovery, Watched, Xid
+from fairlead.driver.backend import BackendError, Inventory, Recovery, Watched, Xid
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.ledger import Fault
 from fairlead.driver.simulated import SimulatedBackend
@@ -149,9 +150,46 @@ class TestHardware:
         devices = {device.name: device for device in hardware.built.devices}
         assert len(devices) == 8
         assert [taint.key for taint in devices["gpu-3"].taints] == ["gpu.fairlead.dev/gpu-lost"]
+        assert [name for name, device in devices.items() if device.taints] == ["gpu-3"]
         hgx.faults.lost.clear()
         await hardware.look()
         assert not any(device.taints for device in hardware.built.devices)
+        threads.close()
+
+    async def test_a_fault_reaches_every_placement_of_a_gpu_that_is_cut_on_demand(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = Hardware(hgx, pool="n1", threads=threads, dynamic_mig=True, wall=lambda: 1000.0)
+        hgx.faults.recovery[2] = "reset"
+        await hardware.look()
+        tainted = {device.name for device in hardware.built.devices if device.taints}
+        assert tainted == {d.name for d in hardware.built.devices if d.name == "gpu-2" or d.name.startswith("gpu-2-")}
+        assert len(tainted) == 26
+        threads.close()
+
+    async def test_hardware_that_refuses_every_look_asks_for_a_new_process_and_one_that_hangs_does_not(
+        self, hgx: SimulatedBackend
+    ) -> None:
+        threads, now = Threads(), [1000.0]
+        hardware = Hardware(hgx, pool="n1", threads=threads, wall=lambda: now[0], interval_s=0)
+        await hardware.look()
+        problems = iter([*[BackendError("mismatch")] * 3, TimeoutError("hangs")])
+        seen: list[tuple[str | None, bool]] = []
+
+        async def look(*, whole: bool = True) -> bool:
+            now[0] += 70.0
+            seen.append((hardware.problem, hardware.deaf is not None))
+            raise next(problems, asyncio.CancelledError())
+
+        hardware.look = look  # type: ignore[method-assign]
+        with pytest.raises(asyncio.CancelledError):
+            await hardware.watch(lambda built: None)
+        assert seen == [
+            (None, False),
+            ("mismatch", False),
+            ("mismatch", True),
+            ("mismatch", True),
+            ("hangs", False),
+        ]
         threads.close()
 
     async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(self, hgx: SimulatedBackend) -> None:

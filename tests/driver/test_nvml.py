@@ -12,9 +12,11 @@ from fairlead.driver.backend import Backend, BackendError, Gpu
 from fairlead.driver.backends import open_backend
 from fairlead.driver.driverroot import DriverRoot
 from fairlead.driver.fakenvml import FakeNvml
+from fairlead.driver.hardware import Hardware
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.sysfs import Kernel
 from fairlead.driver.testing import Node, claim
+from fairlead.driver.threads import Threads
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 
@@ -169,9 +171,9 @@ class TestMig:
         assert [mig.start for mig in inventory.gpus[7].mig_devices] == [4, 6]
         assert any("shared by 2 compute instances" in warning for warning in inventory.warnings)
 
-    def test_a_vgpu_guest_does_not_switch_mig_mode(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_vgpu_guest_does_not_switch_mig_mode(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
-        monkeypatch.setattr(FakeNvml, "nvmlDeviceGetVirtualizationMode", lambda *_: 2)
+        fake.guests = {0}
         backend = on(fake, tmp_path)
         gpu = self.first(backend)
         assert not gpu.mig_mutable
@@ -224,6 +226,58 @@ class TestHealth:
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
         assert all(look.answers for look in backend.watch())
+
+
+class TestBoundElsewhere:
+    def test_a_node_whose_gpus_are_all_with_virtual_machines_publishes_one_empty_slice(self, tmp_path: Path) -> None:
+        fake = fake_of("l40s", tmp_path)
+        for minor in range(8):
+            fake.take(minor)
+        inventory = on(fake, tmp_path).inventory()
+        assert inventory.gpus == ()
+        assert len(slices.build(inventory).slices) == 1
+
+    def test_a_gpu_that_goes_to_a_virtual_machine_is_not_lost_and_not_ours(self, tmp_path: Path) -> None:
+        fake = fake_of("l40s", tmp_path)
+        backend = on(fake, tmp_path)
+        before = [gpu.uuid for gpu in backend.inventory().gpus]
+        fake.take(3)
+        assert {look.uuid: look.answers for look in backend.watch()} == dict.fromkeys(
+            (uuid for uuid in before if uuid != before[3]), True
+        )
+        assert [gpu.minor for gpu in backend.inventory().gpus] == [0, 1, 2, 4, 5, 6, 7]
+
+    def test_a_gpu_without_any_driver_is_lost(self, tmp_path: Path) -> None:
+        fake = fake_of("l40s", tmp_path)
+        backend = on(fake, tmp_path)
+        uuid = backend.inventory().gpus[3].uuid
+        fake._devices.pop(3)
+        assert {look.uuid: look.answers for look in backend.watch()}[uuid] is False
+
+
+class TestStart:
+    @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100"])
+    async def test_looking_and_recovering_never_switch_mig_mode(
+        self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        fake = fake_of(name, tmp_path)
+        for device in fake._devices:
+            device.mode = int(device.gpu.mig_enabled is not None)  # an administrator's, without instances
+        switched: list[object] = []
+        monkeypatch.setattr(FakeNvml, "nvmlDeviceSetMigMode", lambda *asked: switched.append(asked))
+        backend, threads = on(fake, tmp_path), Threads()
+        await Hardware(backend, pool="n1", threads=threads, dynamic_mig=True).look()
+        Node(tmp_path / "node", backend, dynamic=True).start()
+        assert switched == []
+        threads.close()
+
+    async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(self, tmp_path: Path) -> None:
+        fake, threads = fake_of("hgx-h100", tmp_path), Threads()
+        fake.guests = set(range(8))
+        hardware = Hardware(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
+        await hardware.look()
+        assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(8)]
+        threads.close()
 
 
 class TestTimeSlices:

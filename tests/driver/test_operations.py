@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import aiohttp
 
-from fairlead.driver.testing import Kubelet
+from fairlead.driver.testing import Kubelet, claim
 from fairlead.kube.resources import EVENTS
 from fairlead.sandbox.testing_driver import DriverCluster, free_port
 
 
 class TestMetrics:
     async def test_metrics_count_claims_and_devices(self, cluster: DriverCluster) -> None:
-        wanted, bind = await cluster.allocate("gpu-0"), free_port()
+        wanted, bind = await cluster.allocate("gpu-0", pod="trainer-0"), free_port()
         async with (
             cluster.driver(metrics_bind=bind, dcgm_metrics=True),
             Kubelet.connect(cluster.registration) as kubelet,
@@ -31,9 +31,24 @@ class TestMetrics:
             if device["name"] == "gpu-0"
         ]
         assert f'fairlead_driver_gpu_power_watts{{device="gpu-0",uuid="{uuid}"}} 60.0' in text
-        held = f'device="gpu-0",namespace="default",share="",uuid="{uuid}"'
+        held = f'device="gpu-0",namespace="default",pod="trainer-0",share="",uuid="{uuid}"'
         assert f'fairlead_driver_device_claim{{claim="train",{held}}} 1.0' in text
-        assert "DCGM_FI_DEV_POWER_USAGE{" in text
+        assert f'fairlead_driver_gpu_nvlink_sent_bytes_total{{device="gpu-0",uuid="{uuid}"}} 0.0' in text
+        [power] = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_POWER_USAGE{") and uuid in line]
+        assert 'namespace="default",pod="trainer-0"' in power
+
+    async def test_what_failed_is_counted_too(self, cluster: DriverCluster) -> None:
+        bind = free_port()
+        async with (
+            cluster.driver(metrics_bind=bind),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+            await kubelet.prepare(claim("no-such-uid", "gpu-1", name="gone"))
+            async with http.get(f"http://{bind}/metrics") as response:
+                text = await response.text()
+        assert 'fairlead_driver_claims_total{operation="NodePrepareResources",result="error"} 1.0' in text
+        assert 'fairlead_driver_claim_duration_seconds_count{operation="NodePrepareResources"} 1.0' in text
 
 
 class TestEvents:

@@ -211,6 +211,16 @@ class TestPartitions:
         assert "uuid" not in device.attributes
         assert not any(name.startswith("memorySlice") for name in device.capacity)
 
+    def test_a_gpu_without_mig_has_no_counters(self) -> None:
+        whole = inventory("l40s")
+        assert slices.build(whole, partitionable=all_partitionable(whole)) == slices.build(whole)
+
+    def test_a_whole_gpu_that_can_be_cut_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
+        whole = inventory("hgx-h100")
+        [uncut] = [d for d in slices.build(whole).devices if d.name == "gpu-0"]
+        [cut] = [d for d in slices.build(whole, partitionable=all_partitionable(whole)).devices if d.name == "gpu-0"]
+        assert cut.capacity == uncut.capacity
+
     def test_the_whole_gpu_consumes_every_counter(self) -> None:
         whole = inventory("hgx-h100")
         built = slices.build(whole, partitionable=all_partitionable(whole))
