@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
 
 from fairlead.driver import profile
@@ -27,6 +30,14 @@ def short_path() -> Iterator[Path]:
 async def cluster(short_path: Path) -> AsyncIterator[DriverCluster]:
     async with DriverCluster.start(short_path) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def valid_cdi() -> Callable[[dict[str, Any]], None]:
+    """Fails on what is no CDI spec."""
+    schema = json.loads((Path(__file__).parent / "cdi-0.6.0.schema.json").read_bytes())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    return jsonschema.Draft202012Validator(schema).validate
 
 
 @pytest.fixture

@@ -5,85 +5,21 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
 from fairlead.driver import cdi, libraries
 from fairlead.driver.backend import DeviceNode
 from fairlead.driver.libraries import Mount
 from fairlead.driver.records import ClaimRecord, DeviceRecord
-from fairlead.driver.testing import Node, claim
+from fairlead.driver.testing import Node, claim, mps, time_slicing
+from fairlead.sandbox.kubelet.cdi import resolve
 
-# From the Container Device Interface specification 0.6.0 (SPEC.md), written out as a schema.
-EDITS: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "minProperties": 1,
-    "properties": {
-        "env": {"type": "array", "items": {"type": "string", "pattern": "^[^=]+=.*$"}},
-        "deviceNodes": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["path"],
-                "properties": {
-                    "path": {"type": "string", "pattern": "^/"},
-                    "hostPath": {"type": "string", "pattern": "^/"},
-                    "type": {"enum": ["b", "c", "u", "p"]},
-                    "major": {"type": "integer"},
-                    "minor": {"type": "integer"},
-                    "fileMode": {"type": "integer", "minimum": 0, "maximum": 0o7777},
-                    "permissions": {"type": "string", "pattern": "^r?w?m?$"},
-                    "uid": {"type": "integer"},
-                    "gid": {"type": "integer"},
-                },
-            },
-        },
-        "mounts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["hostPath", "containerPath"],
-                "properties": {
-                    "hostPath": {"type": "string"},
-                    "containerPath": {"type": "string"},
-                    "options": {"type": "array", "items": {"type": "string"}},
-                    "type": {"type": "string"},
-                },
-            },
-        },
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["cdiVersion", "kind", "devices"],
-    "properties": {
-        "cdiVersion": {"const": "0.6.0"},
-        "kind": {"type": "string", "pattern": r"^[A-Za-z][A-Za-z0-9_.-]*[A-Za-z0-9]/[A-Za-z][A-Za-z0-9_-]*$"},
-        "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-        "devices": {
-            "type": "array",
-            "minItems": 1,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["name", "containerEdits"],
-                "properties": {
-                    "name": {"type": "string", "pattern": "^[A-Za-z0-9]([A-Za-z0-9_.:-]*[A-Za-z0-9])?$"},
-                    "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-                    "containerEdits": EDITS,
-                },
-            },
-        },
-        "containerEdits": EDITS,
-    },
-}
+Valid = Callable[[dict[str, Any]], None]
+
 UID = "0b0a9e0c-6d5e-4f0e-9a53-3f3a8d6e7c11"
 
 
@@ -93,22 +29,28 @@ def written(node: Node) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "devices",
+    ("devices", "config"),
     [
-        ["gpu-0"],
-        [f"gpu-{minor}" for minor in range(8)],
-        ["gpu-0-mig-1g10gb-me-20-3"],
-        [{"device": "gpu-0", "shareID": "3f3a8d6e-0000-4000-8000-000000000001"}],
-        [{"device": "gpu-0", "adminAccess": True}, {"device": "gpu-0", "request": "other", "adminAccess": True}],
+        (["gpu-0"], []),
+        ([f"gpu-{minor}" for minor in range(8)], []),
+        (["gpu-0-mig-1g10gb-me-20-3"], []),
+        ([{"device": "gpu-0", "shareID": "3f3a8d6e-0000-4000-8000-000000000001"}], []),
+        ([{"device": "gpu-0", "adminAccess": True}, {"device": "gpu-0", "request": "other", "adminAccess": True}], []),
+        (["gpu-0", "gpu-1"], [time_slicing("Short")]),
+        (["gpu-0", "gpu-1"], [mps(defaultActiveThreadPercentage=50)]),
     ],
 )
-def test_a_spec_follows_the_specification(node: Node, devices: list[str | dict[str, Any]]) -> None:
-    node.start().prepare(claim(UID, *devices))
+def test_a_spec_follows_the_specification(
+    node: Node, devices: list[str | dict[str, Any]], config: list[dict[str, Any]], valid_cdi: Valid
+) -> None:
+    driver = node.start()
+    driver.prepare(claim(UID, *devices, config=config))
     spec = written(node)
-    jsonschema.validate(spec, SCHEMA)
+    valid_cdi(spec)
     names = [device["name"] for device in spec["devices"]]
     assert len(names) == len(set(names))
-    assert all(name.startswith(UID) for name in names)
+    assert all(name.startswith(UID) for name in names)  # a runtime caches by name: none is ever used again
+    driver.unprepare(UID)
 
 
 def test_the_file_is_named_as_the_specification_asks_and_readable_by_the_runtime(node: Node) -> None:
@@ -145,7 +87,7 @@ def test_a_simulated_gpu_stands_on_dev_null_which_every_host_has(node: Node) -> 
     ]
 
 
-def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up() -> None:
+def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up(valid_cdi: Valid) -> None:
     record = ClaimRecord(
         uid="u1",
         namespace="ml",
@@ -159,9 +101,34 @@ def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up() -> None:
         parts={"gpu-0": cdi.Part(uuid="GPU-0", nodes=(DeviceNode(path="/dev/nvidia0"),))},
         mounts=[Mount(host_path="/run/nvidia/driver/usr/bin/nvidia-smi", container_path="/usr/bin/nvidia-smi")],
     )
-    jsonschema.validate(spec, SCHEMA)
+    valid_cdi(spec)
     assert spec["devices"][0]["containerEdits"]["deviceNodes"] == [{"path": "/dev/nvidia0", "permissions": "rw"}]
     assert spec["containerEdits"]["mounts"][0]["options"] == ["ro", "nosuid", "nodev", "rbind", "rprivate"]
+
+
+def test_annotations_keep_the_librarys_limit_with_as_many_devices_as_a_claim_can_have(static_node: Node) -> None:
+    """The Go library refuses more than 256 KiB of annotations; a claim has at most 32 results."""
+    shares = [{"device": "gpu-0", "request": f"{'r' * 50}{n}", "shareID": f"{n:036x}"} for n in range(32)]
+    static_node.start().prepare(claim(UID, *shares))
+    annotations = written(static_node)["annotations"]
+    assert sum(len(key) + len(value) for key, value in annotations.items()) < 256 * 1024 / 8
+
+
+def test_a_runtime_finds_what_two_requests_of_a_claim_add_together(node: Node) -> None:
+    """As containerd does it: by name, over all files of the directory; a mount that comes twice is one."""
+    driver = node.start()
+    devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
+    record = driver.prepare(claim(UID, *devices, name="train", config=[mps()]))
+    driver.prepare(claim("other", "gpu-2"))
+    edits = resolve(node.path / "cdi", [cdi.device_id(UID, device) for device in record.devices])
+    assert {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl"} <= set(edits.device_nodes)
+    assert "/dev/nvidia2" not in edits.device_nodes
+    assert edits.env["CUDA_MPS_PIPE_DIRECTORY"] == "/tmp/nvidia-mps"
+    inside = [path for _, path in edits.mounts]
+    assert len(inside) == len(set(inside))
+    where = "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/train"
+    assert {f"{where}/{request}/gpu.fairlead.dev-metadata.json" for request in "ab"} <= set(inside)
+    driver.unprepare(UID)
 
 
 def test_environment_names_are_portable() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 import msgspec
 import pytest
@@ -14,12 +13,9 @@ from fairlead.driver import devicenames, geometry, profile, slices
 from fairlead.driver.backend import Gpu, Inventory, MigProfile, NvLink
 from fairlead.driver.islands import islands
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.kube import semver
+from fairlead.driver.testing_slices import check_limits
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
-
-DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 
 def inventory(name: str, node: str = "n1") -> Inventory:
@@ -162,37 +158,6 @@ class TestOrderAndChunks:
         whole = inventory("dgx-a100")
         backwards = dataclasses.replace(whole, gpus=whole.gpus[::-1])
         assert slices.build(whole) == slices.build(backwards)
-
-
-def check_limits(built: slices.Built, layout: slices.Layout) -> None:
-    """The limits of resource.k8s.io/v1 as the apiserver enforces them."""
-    names = [device.name for device in built.devices]
-    assert len(names) == len(set(names))
-    sets = {counter_set.name for body in built.slices for counter_set in body.shared_counters}
-    for body in built.slices:
-        assert len(body.devices) <= 64
-        assert len(body.shared_counters) <= 8
-        assert layout == "combined" or not (body.devices and body.shared_counters)
-        for counter_set in body.shared_counters:
-            assert 0 < len(counter_set.counters) <= 32
-            assert all(DNS_LABEL.fullmatch(name) for name in counter_set.counters)
-        for device in body.devices:
-            assert DNS_LABEL.fullmatch(device.name)
-            assert len(device.attributes) + len(device.capacity) <= 32
-            assert len(device.consumes_counters) <= 2
-            for name, attribute in device.attributes.items():
-                domain, _, identifier = name.rpartition("/")
-                assert IDENTIFIER.fullmatch(identifier)
-                assert len(domain) <= 63
-                if attribute.version is not None:
-                    semver.parse(attribute.version)
-                assert len(attribute.string or attribute.version or "") <= 64
-            for consumption in device.consumes_counters:
-                assert consumption.counter_set in sets
-                assert len(consumption.counters) <= 32
-            if layout == "combined" and device.consumes_counters:
-                here = {counter_set.name for counter_set in body.shared_counters}
-                assert device.consumes_counters[0].counter_set in here
 
 
 class TestPartitions:
