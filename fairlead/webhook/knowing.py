@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.api import names
+from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.intent import IntentError, read_intent
@@ -245,6 +245,8 @@ class Knowledge:
 
     async def _template(self, key: Key) -> ResourceClaimSpec | None:
         known = self._templates.get(f"{key[0]}/{key[1]}")
+        if known is None and legacy.parse_template_name(key[1]) is not None:
+            return None  # the controller makes it, and its name says what it holds
         if known is None:
             known = await _or_none(self._client.get(RESOURCE_CLAIM_TEMPLATES, key[1], key[0]))
         return None if known is None else known.spec.spec
