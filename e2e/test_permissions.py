@@ -6,13 +6,15 @@ rules of the roles as they were installed. A permission that no example needs ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from fairlead.api import names
 from fairlead.cli.demo import cases
+from fairlead.cli.demo.history import History
 from fairlead.cli.demo.observe import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.resources import VALIDATING_WEBHOOKS
@@ -30,6 +32,7 @@ CONFLICT = "read anew when a write met a conflict"
 NOT_CACHED = "read when a review names what the watch has not shown yet"
 UNUSED: dict[Permission, str] = {
     ("controller", "get", "resource.k8s.io/resourceclaims"): CONFLICT,
+    ("controller", "update", "resource.k8s.io/resourceclaims/binding"): "what lets a user take gates off, too",
     ("controller", "get", "/pods"): CONFLICT,
     ("controller", "get", "fairlead.dev/gangs"): CONFLICT,
     ("controller", "get", "resource.k8s.io/resourceclaimtemplates"): CONFLICT,
@@ -74,9 +77,8 @@ UNUSED: dict[Permission, str] = {
     ("webhook", "create", "authorization.k8s.io/subjectaccessreviews"): "somebody who takes a gate off by hand",
     ("webhook", "update", "/secrets"): "a certificate that is renewed",
     **{
-        ("webhook", verb, f"admissionregistration.k8s.io/{kind}webhookconfigurations"): reason
+        ("webhook", "update", f"admissionregistration.k8s.io/{kind}webhookconfigurations"): "one that somebody changed"
         for kind in ("mutating", "validating")
-        for verb, reason in (("update", "a configuration that somebody changed"), ("delete", "told to unregister"))
     },
 }
 
@@ -104,7 +106,7 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
             for wave in cases.WAVES:
                 for case in wave:
                     await site.cluster.apply(files.find(f"examples/{case.folder}"))
-                assert await observer.until(lambda wave=wave: all(c.finished(history) for c in wave), timeout_s=90)
+                assert await observer.until(functools.partial(_over, wave, history), timeout_s=90)
 
     denied = sorted(f"{who}: {_shown(access)}" for who, access, verdict in asked if not verdict)
     assert denied == []
@@ -115,6 +117,10 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
         "nobody asks for these; take them out of the role, or say why here"
     )
     assert sorted(UNUSED.keys() - granted) == [], "these are not granted any more"
+
+
+def _over(wave: Iterable[cases.Case], history: History) -> bool:
+    return all(case.finished(history) for case in wave)
 
 
 def _granted(role: manifests.Manifest) -> Iterator[Permission]:

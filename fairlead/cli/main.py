@@ -14,6 +14,7 @@ import typer
 
 from fairlead import __version__
 from fairlead.api import names
+from fairlead.cli import cluster_commands
 
 app = typer.Typer(
     name="fairlead",
@@ -24,6 +25,7 @@ app = typer.Typer(
 )
 check_app = typer.Typer(help="Say what a cluster would say, without one.", no_args_is_help=True)
 app.add_typer(check_app, name="check")
+cluster_commands.register(app)
 
 Kubeconfig = Annotated[
     Path | None,
@@ -255,6 +257,22 @@ def controller(
 
 
 @app.command()
+def drain(
+    kubeconfig: Kubeconfig = None,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Stop the controller, then evict the pods that hold devices.")
+    ] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for evicted pods.")] = 300.0,
+    managed_driver: ManagedDrivers = None,
+) -> None:
+    """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
+    from fairlead.cli.drain import drain as run
+
+    drivers = tuple(managed_driver or (names.DRIVER,))
+    raise typer.Exit(run(kubeconfig, drivers=drivers, evict=evict, timeout_s=timeout_s))
+
+
+@app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster running and print its KUBECONFIG.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Lines instead of a live view.")] = False,
@@ -303,4 +321,6 @@ def check_cel(
 
 
 def main() -> None:
-    app()
+    """Also what `kubectl fairlead` calls: kubectl runs the program kubectl-fairlead."""
+    called = Path(sys.argv[0]).name
+    app(prog_name="kubectl fairlead" if called.startswith("kubectl-") else "fairlead")

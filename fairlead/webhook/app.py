@@ -1,7 +1,7 @@
 """The webhook as a program: certificates, facts, server and registration, started in the order that is safe.
 
 Exists so that the command line only parses flags. Serves before it registers, so that the apiserver never asks a
-webhook that does not know the cluster yet. Stopping removes nothing, unless `unregister` asks for it.
+webhook that does not know the cluster yet. Stopping removes nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,6 @@ class WebhookOptions:
     managed_drivers: tuple[str, ...] = (names.DRIVER,)
     controllers: tuple[str, ...] = (names.CONTROLLER_USER,)
     """Users that may remove the gate, besides those whom RBAC lets write allocations."""
-    unregister: bool = False
-    """Remove both configurations on exit: for a webhook that is not coming back."""
 
 
 def hosts(options: WebhookOptions) -> tuple[str, ...]:
@@ -119,11 +117,7 @@ async def _serve(
             await registration.ensure(client, target)
             log.info("serving on port %d, registered as %s", port, url or options.service)
             ready.set()
-            try:
-                await _look_after(client, keeper, knowledge, target, use)
-            finally:
-                if options.unregister:
-                    await registration.remove(client)
+            await _look_after(client, keeper, knowledge, target, use)
 
 
 async def _look_after(client: Client, keeper: Keeper, knowledge: Knowledge, target: Target, use: keeping.Use) -> None:

@@ -8,7 +8,8 @@ Two failure policies, because the webhook that is down must never block what it 
 - Ignore where only a claim's template could say so. Such a pod then comes in without a gate; the allocation fence
   keeps it from getting devices out of turn, and says why. Ignore, too, for JobSets and the like: their pods are judged anyhow.
 A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced.
-Removes nothing when the webhook stops: a restart must not open the door.
+Removes nothing when the webhook stops: a restart must not open the door. An uninstall removes them: the webhook's
+ClusterRole owns them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fairlead.api import legacy, names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from fairlead.kube.resources import CLUSTER_ROLES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
 from fairlead.webhook.facts import EXEMPT_NAMESPACES
 from fairlead.webhook.templates import SHAPES
 
@@ -150,20 +151,29 @@ def validating(target: Target) -> Json:
 
 async def ensure(client: Client, target: Target) -> bool:
     """Write both configurations where they are missing or differ. True if something was written. Raises ApiError."""
-    wrote = await _ensure(client, MUTATING_WEBHOOKS, mutating(target))
-    return await _ensure(client, VALIDATING_WEBHOOKS, validating(target)) or wrote
+    owned_by = await owner(client)
+    wrote = await _ensure(client, MUTATING_WEBHOOKS, mutating(target), owned_by)
+    return await _ensure(client, VALIDATING_WEBHOOKS, validating(target), owned_by) or wrote
 
 
-async def remove(client: Client) -> None:
-    """Take both configurations away; only where an operator asks for it. Raises ApiError."""
-    for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        try:
-            await client.delete(resource, NAME)
-        except errors.NotFound:
-            continue
+async def owner(client: Client) -> Json | None:
+    """The ClusterRole that the webhook was installed with, as an owner; None where there is none. Raises ApiError.
+
+    An uninstall that takes the role away takes the configurations with it (garbage collection), and a webhook that still
+    runs then cannot write them again.
+    """
+    try:
+        role = await client.get(CLUSTER_ROLES, names.WEBHOOK_ACCOUNT)
+    except (errors.NotFound, errors.Forbidden):
+        log.info("no ClusterRole %s to read: the configurations stay when it goes", names.WEBHOOK_ACCOUNT)
+        return None
+    uid = role["metadata"]["uid"]
+    return {"apiVersion": CLUSTER_ROLES.api_version, "kind": "ClusterRole", "name": names.WEBHOOK_ACCOUNT, "uid": uid}
 
 
-async def _ensure(client: Client, resource: Resource[Json], wanted: Json) -> bool:
+async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owned_by: Json | None) -> bool:
+    owners = [owned_by] if owned_by else []
+    wanted["metadata"]["ownerReferences"] = owners
     try:
         found = await client.get(resource, NAME)
     except errors.NotFound:
@@ -173,10 +183,11 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json) -> boo
             return False  # another replica was first; looked at again soon
         log.info("%s %s: written", resource.kind, NAME)
         return True
-    if found.get("webhooks") == wanted["webhooks"]:
+    if found.get("webhooks") == wanted["webhooks"] and (found["metadata"].get("ownerReferences") or []) == owners:
         return False
+    metadata = {**found["metadata"], "ownerReferences": owners}
     try:
-        await client.replace(resource, found | {"webhooks": wanted["webhooks"]})
+        await client.replace(resource, found | {"metadata": metadata, "webhooks": wanted["webhooks"]})
     except errors.Conflict:
         return False
     log.info("%s %s: repaired", resource.kind, NAME)

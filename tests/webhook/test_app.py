@@ -14,6 +14,7 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
+    CLUSTER_ROLES,
     JOBS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -276,15 +277,19 @@ async def test_a_webhook_that_is_slow_or_wrong_lets_others_pass(
         done.set()
 
 
-async def test_stopping_leaves_the_registration_unless_asked_to_remove_it(cluster: Cluster) -> None:
+async def test_stopping_leaves_the_registration_and_an_uninstall_takes_it_along(cluster: Cluster) -> None:
     async with cluster.webhook():
         pass
-    assert (await cluster.admin.get(MUTATING_WEBHOOKS, "fairlead"))["webhooks"]
-    async with cluster.webhook(unregister=True):
-        pass
+    role = await cluster.admin.get(CLUSTER_ROLES, names.WEBHOOK_ACCOUNT)
     for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
-        with pytest.raises(errors.NotFound):
-            await cluster.admin.get(resource, "fairlead")
+        found = await cluster.admin.get(resource, "fairlead")
+        assert found["webhooks"]
+        (owner,) = found["metadata"]["ownerReferences"]
+        assert (owner["kind"], owner["name"], owner["uid"]) == (
+            "ClusterRole",
+            names.WEBHOOK_ACCOUNT,
+            role["metadata"]["uid"],
+        )
 
 
 async def test_a_second_replica_serves_the_same_authority(cluster: Cluster) -> None:

@@ -199,10 +199,6 @@ class Configurations:
         self.stored[resource.kind] = obj
         return obj
 
-    async def delete(self, resource: Any, name: str) -> None:
-        if self.stored.pop(resource.kind, None) is None:
-            raise errors.NotFound("no")
-
 
 async def test_configurations_are_written_once_and_repaired_when_changed() -> None:
     cluster: Any = Configurations()
@@ -216,9 +212,18 @@ async def test_configurations_are_written_once_and_repaired_when_changed() -> No
     assert cluster.writes[3:] == ["replace MutatingWebhookConfiguration", "replace ValidatingWebhookConfiguration"]
 
 
-async def test_they_are_removed_only_when_asked_and_twice_is_no_trouble() -> None:
+async def test_the_role_of_the_installation_owns_them_and_a_new_role_takes_them_over() -> None:
     cluster: Any = Configurations()
-    await registration.ensure(cluster, TARGET)
-    await registration.remove(cluster)
-    await registration.remove(cluster)
-    assert cluster.stored == {}
+    cluster.stored["ClusterRole"] = {"metadata": {"uid": "first"}}
+    assert await registration.ensure(cluster, TARGET)
+    assert not await registration.ensure(cluster, TARGET)
+    cluster.stored["ClusterRole"] = {"metadata": {"uid": "second"}}
+    assert await registration.ensure(cluster, TARGET)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        (owner,) = cluster.stored[kind]["metadata"]["ownerReferences"]
+        assert owner == {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "name": "fairlead-webhook",
+            "uid": "second",
+        }
