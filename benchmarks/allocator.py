@@ -19,7 +19,9 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.model import Plan
+from fairlead.controller.collecting import THRESHOLDS
+from fairlead.controller.model import GangRequest, Plan
+from fairlead.controller.plan import decide
 from fairlead.controller.testing_cluster import GPU, MIG, World, ask, claim_spec, gang
 from fairlead.driver import profile, slices
 from fairlead.driver.simulated import SimulatedBackend
@@ -49,21 +51,21 @@ def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:
     jobs = [gang(f"job-{number:05d}", 1, ONE, created=float(number)) for number in range(count)]
     _settle()
     label = f"allocator/{{}}/{nodes}x8"
-    seconds, plan = _timed(lambda: world.decide(*jobs))
+    seconds, plan = _timed(lambda: _decide(world, *jobs))
     assert len(plan.admissions) == count
     found = [_figure(label.format("fill"), count / seconds, "decisions/s", bar)]
     large = gang("large", 1024, EIGHT)
-    seconds, plan = _timed(lambda: world.decide(large))
+    seconds, plan = _timed(lambda: _decide(world, large))
     assert bool(plan.admissions) == (nodes >= 1024)
     if plan.admissions:
         found.append(_figure(label.format("gang-1024x8"), seconds, "s", 1.0 if nodes == 10_000 else None))
-    seconds, plan = _timed(lambda: world.decide(jobs[0]))
+    seconds, plan = _timed(lambda: _decide(world, jobs[0]))
     found.append(_figure(label.format("one-pod"), seconds * 1000, "ms", None))
     if nodes <= 1_000:
         world.carry_out(world.decide(*jobs), jobs)
         _settle()
         refused = gang("refused", 10, EIGHT)
-        seconds, plan = _timed(lambda: world.decide(refused))
+        seconds, plan = _timed(lambda: _decide(world, refused))
         assert plan.waiting[0].reason.could_ever_fit
         found.append(_figure(label.format("refuse-80-gpus"), seconds * 1000, "ms", 50.0 if nodes == 500 else None))
     return found
@@ -76,10 +78,10 @@ def _mig(nodes: int, *, bars: bool) -> list[dict[str, Any]]:
     loaded = time.process_time() - began
     _settle()
     jobs = [gang(f"job-{number}", 1, SMALL_MIG, created=float(number)) for number in range(1_000)]
-    first, plan = _timed(lambda: world.decide(jobs[0]), warm=0)
-    one, plan = _timed(lambda: world.decide(jobs[1]))
+    first, plan = _timed(lambda: _decide(world, jobs[0]), warm=0)
+    one, plan = _timed(lambda: _decide(world, jobs[1]))
     assert plan.admissions
-    many, plan = _timed(lambda: world.decide(*jobs))
+    many, plan = _timed(lambda: _decide(world, *jobs))
     assert len(plan.admissions) == (min(len(jobs), nodes * 56))
     label = f"allocator/mig-{{}}/{nodes}x8"
     return [
@@ -129,6 +131,11 @@ def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
     ]
 
 
+def _decide(world: World, *gangs: GangRequest) -> Plan:
+    """Anew: the plan that is remembered answers the same question only with the same source of share IDs."""
+    return decide(world.snapshot(*gangs), world.now, share_ids=lambda claim, request, _device: f"{claim} {request}")
+
+
 def _timed(call: Callable[[], Plan], *, warm: int = 1, runs: int = 3) -> tuple[float, Plan]:
     """The best of some runs, after some that do not count."""
     for _ in range(warm):
@@ -144,7 +151,7 @@ def _timed(call: Callable[[], Plan], *, warm: int = 1, runs: int = 3) -> tuple[f
 def _settle() -> None:
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
+    gc.set_threshold(*THRESHOLDS)
 
 
 def _resident_bytes() -> int:

@@ -19,6 +19,7 @@ from random import Random
 from typing import Any, Protocol
 
 from fairlead.api import names
+from fairlead.controller.collecting import settled
 from fairlead.controller.loop import Controller
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.reporter import Reporter
@@ -174,7 +175,8 @@ async def lead(
             if ready is not None:
                 ready.set()
             try:
-                await _first(controller.run(), lease.lost.wait(), failed.wait())
+                with settled():
+                    await _first(controller.run(), lease.lost.wait(), failed.wait())
             finally:
                 if not await controller.settle(options.lease_s):
                     log.warning("writes are still under way; the lease is left to expire")

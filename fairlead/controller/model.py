@@ -4,6 +4,7 @@ Exists so that the rim (watches, writes) and the core (allocation, placement, qu
 `Snapshot`, calls `fairlead.controller.plan.decide(snapshot, now)` and carries out the `Plan`.
 Holds no policy. `Snapshot.inventory` and `Snapshot.nodes` are tables that the rim keeps up to date between decisions;
 `decide` reads them, never changes them, and must not run while they change.
+What a plan has one of per pod is a Struct: made ten times as fast as a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from fairlead.controller.reasons import Reason
 
@@ -25,8 +28,7 @@ if TYPE_CHECKING:
 Amount = int | Fraction
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class DeviceRef:
+class DeviceRef(msgspec.Struct, frozen=True, order=True, gc=False):
     """A device's full name. Its order is the inventory's order of pools; names of devices come last."""
 
     driver: str
@@ -37,8 +39,7 @@ class DeviceRef:
         return f"{self.driver}/{self.pool}/{self.device}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PodRef:
+class PodRef(msgspec.Struct, frozen=True, order=True, gc=False):
     namespace: str
     name: str
     uid: str
@@ -238,8 +239,7 @@ class Snapshot:
     search_steps: int = 200_000  # how far one gang's search may go before it is answered "not proven"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceResult:
+class DeviceResult(msgspec.Struct, frozen=True, kw_only=True):
     """One device of an allocation. `request` is "name" or "name/sub"."""
 
     request: str
@@ -260,8 +260,7 @@ class DeviceConfig:
     parameters: Any  # JSON, as the user wrote it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     """A claim's answer. `node_selector` is a core/v1 NodeSelector as JSON; None means usable on every node."""
 
     results: tuple[DeviceResult, ...]
@@ -275,14 +274,12 @@ class Allocation:
         return allocation_json(self, timestamp)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     pod: PodRef
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClaimAllocation:
+class ClaimAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """A claim to write: its allocation, and the pods of this admission to put into `reservedFor`.
 
     `already_allocated` claims keep what they have; only the reservations are to be added.
@@ -296,8 +293,7 @@ class ClaimAllocation:
     already_allocated: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True, kw_only=True):
     """A gang to release: every member has a node, every claim an allocation. Carry it out whole or undo it."""
 
     namespace: str

@@ -50,13 +50,22 @@ def tightest(free: list[Device], count: int) -> list[Device]:
     """Whole devices: the smallest island with enough of them, in it the smallest NUMA node; else the largest first."""
     if len(free) <= 1 or len(free) == count:
         return free
-    islands: dict[object, dict[object, list[Device]]] = {}
+    homes: dict[tuple[object, object], list[Device]] = {}
     for device in free:
-        island, numa = _home(device)
-        islands.setdefault(island, {}).setdefault(numa, []).append(device)
+        home = device.home or _home(device)
+        together = homes.get(home)
+        if together is None:
+            homes[home] = [device]
+        else:
+            together.append(device)
+    if len(homes) == 1:
+        return free
+    islands: dict[object, list[list[Device]]] = {}
+    for (island, _), devices in homes.items():
+        islands.setdefault(island, []).append(devices)
     ordered: list[Device] = []
     for nodes in _by_fit(list(islands.values()), count, _total) if len(islands) > 1 else islands.values():
-        for devices in _by_fit(list(nodes.values()), count, len) if len(nodes) > 1 else nodes.values():
+        for devices in _by_fit(nodes, count, len) if len(nodes) > 1 else nodes:
             ordered += devices
     return ordered
 
@@ -71,14 +80,12 @@ def _by_fit(groups: list[T], count: int, size: Callable[[T], int]) -> list[T]:
     return [groups[number] for number in order]
 
 
-def _total(nodes: dict[object, list[Device]]) -> int:
-    return sum(map(len, nodes.values()))
+def _total(nodes: list[list[Device]]) -> int:
+    return sum(map(len, nodes))
 
 
 def _home(device: Device) -> tuple[object, object]:
-    home = device.home
-    if home is None:
-        home = device.home = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
+    home = device.home = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
     return home
 
 

@@ -114,6 +114,7 @@ class Spots:
         self.spread = spread
         self.avoid = avoid
         self.scope = scope
+        self.preferring = [needs for needs in shape.needs if needs.preferred]
         self.among: set[Site] = set()  # sites that may take the shape when they have room
         self._stamp: dict[Site, int] = {}
         self._heap: list[tuple[Score, int, Site]] = []
@@ -122,9 +123,11 @@ class Spots:
 
     def _never(self, site: Site) -> bool:
         node = site.node
-        if any(node.refuses(needs) is not None for needs in self.shape.needs):
-            return True
-        return any(not nodes_selector.matches(selector, node.name, node.labels) for selector in self.shape.bound)
+        for needs in self.shape.needs:
+            if node.refuses(needs) is not None:
+                return True
+        bound = self.shape.bound
+        return bool(bound) and any(not nodes_selector.matches(selector, node.name, node.labels) for selector in bound)
 
     def score(self, site: Site) -> Score | None:
         """None when the node surely does not take the shape now."""
@@ -143,7 +146,7 @@ class Spots:
                     return None
                 rank += spare[0]
                 left += spare[1]
-        preference = sum(node.preference(need) for need in needs if need.preferred)
+        preference = sum([node.preference(need) for need in self.preferring])
         return (node.name in self.avoid, rank, -preference, -left if self.spread else left, site.name)
 
     def _room_for_all(self, node: NodeInfo) -> bool:
