@@ -71,7 +71,9 @@ def test_every_link_in_the_docs_leads_somewhere():
     assert [f"{page.name}: {target}" for page, target in links if not (page.parent / target).exists()] == []
 
 
-@pytest.mark.parametrize("command", ["driver", "webhook", "controller", "demo", "crds", "check cel"])
+@pytest.mark.parametrize(
+    "command", ["driver", "webhook", "controller", "demo", "crds", "check cel", "queues", "gangs", "explain"]
+)
 def test_every_command_explains_itself(command):
     done = subprocess.run(
         [sys.executable, "-m", "fairlead", *command.split(), "--help"], capture_output=True, text=True, check=True
