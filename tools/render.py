@@ -90,11 +90,14 @@ def find_helm() -> str | None:
 
 
 def template(helm: str, *settings: str, values: Path | None = None) -> str:
-    """What `helm template` prints. Raises CalledProcessError with helm's words in stderr."""
+    """What `helm template` prints. Raises RuntimeError with helm's words."""
     command = [helm, "template", "fairlead", str(CHART), "--namespace", "fairlead-system", "--no-hooks"]
     command += [word for setting in settings for word in ("--set", setting)]
     command += ["--values", str(values)] if values else []
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+    return done.stdout
 
 
 def files(helm: str) -> dict[Path, str]:

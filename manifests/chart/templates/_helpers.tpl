@@ -102,3 +102,8 @@ readinessProbe:
 {{- define "fairlead.celList" -}}
 [{{ range $index, $each := . }}{{ if $index }}, {{ end }}'{{ $each }}'{{ end }}]
 {{- end -}}
+
+{{- define "fairlead.uninstallHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
