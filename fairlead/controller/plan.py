@@ -23,6 +23,7 @@ from fairlead.controller.plan_blocked import Blocked, Stuck
 from fairlead.controller.plan_gang import Places, behind, gathering, invalid, shared
 from fairlead.controller.reasons import Reason
 from fairlead.controller.reasons_explain import Explainer
+from fairlead.controller.reclaim import over_share
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
@@ -92,10 +93,11 @@ class _Decision:
         entries = self._entries()
         self._divide([(entry.queue, entry.charge) for entry in entries if self._servable(entry)])
         self.blocked.start()
-        first = sorted((entry for entry in entries if entry.gang.preemptor), key=lambda entry: entry.rank)
+        first = self._first(entries)
         for entry in first:
             self._decide(entry)
-        order = Order(self.tree, [entry for entry in entries if not entry.gang.preemptor], self.totals.devices)
+        passed = set(first)
+        order = Order(self.tree, [entry for entry in entries if entry not in passed], self.totals.devices)
         while (head := order.next()) is not None:
             stays = self._decide(head)
             order.settle(head)
@@ -108,6 +110,27 @@ class _Decision:
         waiting = [entry for entry in entries if entry.gang.id in self.waiting]
         self._divide([(entry.queue, entry.charge) for entry in waiting])  # what was given may cost more than the least
         return self._plan()
+
+    def _first(self, entries: list[Entry]) -> list[Entry]:
+        """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
+        queue, and within its share.
+        """
+        least: dict[Queue, int] = {}
+        for entry in entries:
+            if entry.gang.preemptor:
+                least[entry.queue] = min(entry.gang.priority, least.get(entry.queue, entry.gang.priority))
+        first = [
+            entry
+            for entry in entries
+            if entry.gang.preemptor
+            or (
+                entry.queue in least
+                and entry.gang.priority > least[entry.queue]
+                and entry.queue.spec.preemption != "Never"
+                and over_share(entry.queue, entry.charge) is None
+            )
+        ]
+        return sorted(first, key=lambda entry: entry.rank)
 
     def due(self) -> float | None:
         """When the answer may change though nothing else does."""
@@ -239,6 +262,7 @@ class _Decision:
             if self.blocked.commits == seen:
                 return
             seen = self.blocked.commits
+            self.blocked.victims.again()
             for entry in entries:
                 gang_id = entry.gang.id
                 known = self.waiting.get(gang_id)

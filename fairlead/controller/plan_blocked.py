@@ -146,11 +146,11 @@ class Blocked:
         limited = isinstance(why, Reason)
         if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
             return why
-        if not self.running:
-            return why if isinstance(why, Reason) else Stuck(why)
         gang, queue = entry.gang, entry.queue
         spread = queue.spec.strategy == "spread"
         wish = Wish(gang, queue, units, entry.charge, spread, signature(gang, units, spread=spread))
+        if not self.running:
+            return why if isinstance(why, Reason) else Stuck(why, self._barriers_of(wish, Bar.PLACE))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
             outcome = self.later.place(gang, units, wish.signature, spread=spread)
             if outcome.verdict is Verdict.FOUND:

@@ -16,7 +16,7 @@ from fairlead.controller.order_tree import amount_text
 from fairlead.controller.reasons import Bar, Barrier
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fairlead.controller.model import Amount, DisruptionBudget, GangRequest
     from fairlead.controller.order_tree import Queue
@@ -66,6 +66,7 @@ class Rules:
         self._whole: set[str] = set()  # gangs that stop
         self._surplus: dict[str, int] = {}  # gang: members of its surplus that go
         self._taken: set[Piece] = set()
+        self._witness: dict[object, tuple[Piece, Iterator[Piece]]] = {}  # by kind of wish: see `anybody`
 
     # -------------------------------------------------------------------------------------------------- one piece
 
@@ -137,20 +138,28 @@ class Rules:
     # ------------------------------------------------------------------------------------------------- all at once
 
     def anybody(self, wish: Wish) -> bool:
-        """Whether at least one piece may be evicted. Within a decision that only gets less."""
-        return any(self._first(wish, pieces) is None for pieces in self.crowd.by_queue.values())
+        """Whether at least one piece may be evicted for this kind of gang. Within a decision that only gets less."""
+        known = self._witness.get(wish.kind)
+        if known is not None and self.refusal(wish, known[0]) is None:
+            return True
+        left = self._pieces(wish) if known is None else known[1]
+        for piece in left:
+            if self.refusal(wish, piece) is None:
+                self._witness[wish.kind] = (piece, left)
+                return True
+        return False
 
-    def _first(self, wish: Wish, pieces: Sequence[Piece]) -> Bar | None:
-        """Why none of a queue's pieces may go; None when one may."""
-        why: Bar | None = Bar.PLACE
-        for piece in pieces:
-            bar = self.refusal(wish, piece)
-            if bar is None:
-                return None
-            if bar in _OF_THE_QUEUE:
-                return bar
-            why = bar
-        return why
+    def again(self) -> None:
+        """Look at everybody again."""
+        self._witness.clear()
+
+    def _pieces(self, wish: Wish) -> Iterator[Piece]:
+        """Those that might be allowed; of a queue that gives nothing only the first."""
+        for pieces in self.crowd.by_queue.values():
+            for piece in pieces:
+                if self.refusal(wish, piece) in _OF_THE_QUEUE:
+                    break
+                yield piece
 
     def barriers(self, wish: Wish) -> tuple[Barrier, ...]:
         """What keeps each queue's gangs from being evicted for this one; the largest holders first."""
@@ -163,10 +172,36 @@ class Rules:
                 bar = self.refusal(wish, piece) or Bar.PLACE
                 about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else queue
                 found.setdefault((bar, about.name), []).append(piece)
-        return tuple(
+        over = self.over_share(wish)
+        first = () if over is None else (over,)
+        return first + tuple(
             self._barrier(wish, bar, name, pieces)
             for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
+            if over is None or bar is not Bar.SHARE
         )
+
+    def over_share(self, wish: Wish) -> Barrier | None:
+        """What to say of the first queue on the way up that would hold more than its share."""
+        step = over_share(wish.queue, wish.charge)
+        if step is None or not _contested(step, wish.charge):
+            return None
+        return Barrier(bar=Bar.SHARE, queue=step.name, detail=self.standing(wish, step))
+
+    def grows(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
+        """Whether a queue that evicts gangs of its own, now out, would come to hold more than before and than its share.
+
+        What is idle may be borrowed; but nobody is evicted so that a queue can borrow more.
+        """
+        queue = wish.queue
+        own = [piece for piece in pieces if piece.queue is queue]
+        if not own:
+            return False
+        for flavor, value in wish.charge.items():
+            after = queue.used.get(flavor, 0) + value
+            before = queue.used.get(flavor, 0) + sum(piece.charge.get(flavor, 0) for piece in own)
+            if after > max(before, queue.fair.get(flavor, 0), queue.deserved(flavor)):
+                return True
+        return False
 
     def _barrier(self, wish: Wish, bar: Bar, name: str, pieces: Sequence[Piece]) -> Barrier:
         until = min((self.crowd.protected[piece] for piece in pieces), default=None) if bar is Bar.MIN_RUNTIME else None
@@ -188,3 +223,18 @@ class Rules:
             f"{amount_text(queue.fair.get(flavor, 0))}, deserved {amount_text(queue.deserved(flavor))}"
             for flavor in sorted(wish.charge)
         )
+
+
+def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
+    """The first queue on the way up that would hold more than its share with this."""
+    for step in queue.path():
+        for flavor, value in charge.items():
+            if step.used.get(flavor, 0) + value > max(step.deserved(flavor), step.fair.get(flavor, 0)):
+                return step
+    return None
+
+
+def _contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether queues beside it hold of these flavors too: else its share is all there is."""
+    siblings = queue.tree.roots if queue.parent is None else queue.parent.children
+    return any(other.used.get(flavor) for other in siblings if other is not queue for flavor in charge)

@@ -24,7 +24,7 @@ from fairlead.controller.reclaim_later import keep
 from fairlead.controller.victims_rooms import Rooms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.order_tree import Queue
@@ -93,7 +93,10 @@ class Waits(Rooms):
         ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
         known = [end for end in ends if end < inf]
         devices = sum(len(claim.devices) for piece in chosen for claim in piece.claims.get(site.name, ()))
-        return (False, float(len(ends) - len(known)), 0, max(known, default=0.0), devices, False, 0.0, 0.0, site.name)
+        return (False, float(len(ends) - len(known)), 0, max(known, default=0.0), devices, False), (0.0, 0.0, site.name)
+
+    def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
+        return iter(())  # nobody gives: whose they are does not matter
 
 
 class Reserver:

@@ -249,6 +249,8 @@ class World:
         by_id = {entry.id: entry for entry in gangs}
         for eviction in plan.evictions:
             self._leave(eviction.id, set(eviction.pods))
+            if eviction.whole and eviction.kind != "Replace":
+                self._disrupted(eviction.queue)
             if eviction.beneficiary in by_id:
                 by_id[eviction.beneficiary] = replace(by_id[eviction.beneficiary], preemptor=True)
         for admission in plan.admissions:
@@ -294,6 +296,27 @@ class World:
         running = self.running[gang_id]
         members = tuple(replace(member, leaving=True) if member.pod in pods else member for member in running.members)
         self.running[gang_id] = replace(running, members=members)
+        spent: dict[str, int] = {}
+        for member in running.members:
+            for name in member.guarded_by if member.pod in pods else ():
+                spent[name] = spent.get(name, 0) + 1
+        self.budgets = tuple(
+            replace(budget, allowed=budget.allowed - spent.get(budget.name, 0)) for budget in self.budgets
+        )
+
+    def _disrupted(self, queue: str) -> None:
+        """One disruption less for the queue and those above it."""
+        by_name = {spec.name: spec for spec in self.queues}
+        above: set[str] = set()
+        while queue in by_name:
+            above.add(queue)
+            queue = by_name[queue].parent or ""
+        self.queues = tuple(
+            replace(spec, evictions_left=spec.evictions_left - 1)
+            if spec.name in above and spec.evictions_left is not None
+            else spec
+            for spec in self.queues
+        )
 
     def gone(self) -> list[GangRequest]:
         """Pods that were leaving are gone. Gangs that stopped come back as requests, with the age they had."""

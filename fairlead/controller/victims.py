@@ -2,7 +2,7 @@
 
 Exists so that reclaim, preemption and reservations look at running gangs in one way: by node, in a total order. Knows what
 a piece holds and whether it is protected for itself (min-runtime, unknown pods); whose turn it is to give is `reclaim`'s.
-Order: surplus before whole gangs, lower priority first, youngest first, then UID.
+Order: surplus before whole gangs, lower priority first, youngest first (started last, then made last), then UID.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.controller.model import RunningGang, RunningMember
     from fairlead.controller.order_tree import Queue
 
-Rank = tuple[bool, int, float, str, str]
+Rank = tuple[bool, int, float, float, str, str]
 
 
 class Piece:
@@ -47,7 +47,8 @@ class Piece:
         self.devices = devices
         self.whole = whole
         self.started = gang.started if whole else members[0].started or gang.started
-        self.rank: Rank = (whole, gang.priority, -self.started, gang.uid, "" if whole else members[0].pod.uid)
+        last = "" if whole else members[0].pod.uid
+        self.rank: Rank = (whole, gang.priority, -self.started, -gang.created, gang.uid, last)
 
     def __repr__(self) -> str:
         return f"Piece({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"

@@ -4,7 +4,7 @@ Exists so that victims are chosen where their devices make a place, not by count
 not each look at every node. Evicts nothing: every trial is undone. A node is looked at again when it changed, and before it
 is offered: what is allowed only shrinks while one decision is made, so a cost on the heap is never too high.
 Cheap is, in this order: nobody is left under what is deserved; no whole gang (surplus only); low priority; few gangs; few pods;
-other queues before the own one; the queue with most surplus; the youngest; at last the node's name.
+other queues before the own one; the queue with most surplus; the youngest; the one made last; the node's name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from fairlead.controller.reclaim_later import Later
     from fairlead.controller.victims import Crowd, Piece
 
-Cost = tuple[bool, float, int, float, int, bool, float, float, str]
+Givers = frozenset["Queue"]
+# What counts before the surplus of those who give, and what counts after it.
+Cost = tuple[tuple[bool, float, int, float, int, bool], tuple[float, float, str]]
 STEPS_PUT = 10  # what asking the allocator costs, in pieces tried
 
 
@@ -48,31 +50,49 @@ class Rooms:
         self.later = later
         self.rules = rules
         self.spots = spots
-        self._heap: list[tuple[Cost, int, Site]] = []
+        # By who would give: what a queue has in surplus changes with every choice, the rest of a cost seldom.
+        self._heaps: dict[Givers, list[tuple[Cost, int, Site]]] = {}
         self._stamp: dict[Site, int] = {}
         self._cursor = -1
 
     def best(self, wish: Wish, unit: Unit, budget: Budget) -> tuple[Site, list[Piece]] | None:
         """The node where the unit finds a place for least, and who has to go; None when there is none."""
         self._catch_up(wish, unit, budget)
-        while self._heap:
-            cost, stamp, site = self._heap[0]
-            if stamp != self._stamp[site]:
-                heapq.heappop(self._heap)
-                continue
+        while (givers := self._cheapest(wish)) is not None:
+            cost, _, site = self._heaps[givers][0]
             found = self._clear(wish, unit, site, budget)
             if budget.steps < 0:
                 budget.ended = True
                 return None
-            now = None if found is None else found[0]
-            if found is not None and now == cost:
+            if found is not None and found[0] == cost:
                 return site, found[1]
-            self._stamp[site] += 1
-            if now is None:
-                heapq.heappop(self._heap)
-            else:
-                heapq.heapreplace(self._heap, (now, self._stamp[site], site))
+            heapq.heappop(self._heaps[givers])
+            self._enter(site, found)
         return None
+
+    def _cheapest(self, wish: Wish) -> Givers | None:
+        """Whose heap has the cheapest node on top."""
+        best: tuple[tuple[object, ...], Givers] | None = None
+        for givers in sorted(self._heaps, key=_names) if len(self._heaps) > 1 else list(self._heaps):
+            heap = self._heaps[givers]
+            while heap and heap[0][1] != self._stamp[heap[0][2]]:
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[givers]
+                continue
+            first, last = heap[0][0]
+            cost = (*first, -self._surplus(wish, givers), *last)
+            if best is None or cost < best[0]:
+                best = (cost, givers)
+        return None if best is None else best[1]
+
+    def _surplus(self, wish: Wish, givers: Givers) -> float:
+        """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
+        least = float("inf")
+        for queue in givers:
+            giver = queue if queue is wish.queue else parting(wish.queue, queue)[1]
+            least = min(least, max((giver.surplus(flavor) for flavor in wish.charge), default=0.0))
+        return least
 
     def _catch_up(self, wish: Wish, unit: Unit, budget: Budget) -> None:
         log = self.later.board.sites.log
@@ -83,26 +103,53 @@ class Rooms:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
-            found = self._clear(wish, unit, site, budget) if site in self.spots.among else None
-            if found is not None:
-                heapq.heappush(self._heap, (found[0], stamp, site))
+            self._enter(site, self._clear(wish, unit, site, budget) if site in self.spots.among else None)
         self._cursor = log.cursor
+
+    def _enter(self, site: Site, found: tuple[Cost, list[Piece]] | None) -> None:
+        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+        if found is not None:
+            givers = frozenset(self._givers(found[1]))
+            heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, site))
+
+    def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
+        for piece in pieces:
+            yield piece.queue
 
     # -------------------------------------------------------------------------------------------------- one node
 
     def _clear(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> tuple[Cost, list[Piece]] | None:
-        """The cheapest pieces found on this node that make room on it for the unit."""
-        pieces = self.rules.crowd.by_node.get(site.name)
+        """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
+        pieces: Sequence[Piece] = self.rules.crowd.by_node.get(site.name, ())
         if not pieces:
             return None
+        pieces = self._in_turn(wish, pieces)
         best = self._try(wish, unit, site, pieces, budget)
-        if best is None or len(best[1]) > 1:
-            largest = sorted(pieces, key=lambda piece: (-_here(piece, site), piece.rank))
-            other = self._try(wish, unit, site, largest, budget)
+        if best is not None and len(best[1]) == 1:
+            return best
+        tries: list[Sequence[Piece]] = [(piece,) for piece in pieces if self._may_do(unit, site, piece)]
+        if len({_here(piece, site) for piece in pieces}) > 1:
+            tries.append(sorted(pieces, key=lambda piece: (-_here(piece, site), piece.rank)))
+        for order in tries:
+            other = self._try(wish, unit, site, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
                 best = other
         return best
+
+    def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Of alike pieces of several queues, those first whose queue has most beyond what it deserves; own ones last."""
+        queues = {piece.queue for piece in pieces}
+        if len(queues) == 1:
+            return pieces
+        over = {queue: (queue is wish.queue, -self._surplus(wish, frozenset((queue,)))) for queue in queues}
+        return sorted(pieces, key=lambda piece: (*piece.rank[:2], *over[piece.queue], piece.rank))
+
+    def _may_do(self, unit: Unit, site: Site, piece: Piece) -> bool:
+        """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
+        if not unit.shape.plain:
+            return True
+        ask = unit.shape.claims[0].alternatives[0][0]
+        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + _here(piece, site) >= ask.count
 
     def _try(
         self, wish: Wish, unit: Unit, site: Site, order: Sequence[Piece], budget: Budget
@@ -160,33 +207,37 @@ class Rooms:
     # ------------------------------------------------------------------------------------------------------ cost
 
     def _cost(self, wish: Wish, site: Site, chosen: Sequence[Piece]) -> Cost:
-        """As things stand with all of them out."""
-        whole = [piece for piece in chosen if piece.whole]
-        below = own = False
-        least = float("inf")  # surplus of the givers
-        for piece in chosen:
-            if piece.queue is wish.queue:
-                own = True
-                continue
-            giver = parting(wish.queue, piece.queue)[1]
-            for flavor, value in piece.charge.items():
-                below = below or any(
-                    step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
-                    for step in _up_to(piece, giver)
-                )
-                if flavor in wish.charge:
-                    least = min(least, giver.surplus(flavor, value))
-        return (
-            below,
-            max((float(piece.gang.priority) for piece in whole), default=float("-inf")),
+        """As things stand with all of them out; what the givers have in surplus comes in between."""
+        whole = [float(piece.gang.priority) for piece in chosen if piece.whole]
+        surplus = [float(piece.gang.priority) for piece in chosen if not piece.whole]
+        pods = sum(len(piece.members) for piece in chosen)
+        own = any(piece.queue is wish.queue for piece in chosen)
+        first = (
+            any(_below(wish, piece) for piece in chosen),
+            max(whole, default=float("-inf")),
             len(whole),
-            max((float(piece.gang.priority) for piece in chosen if not piece.whole), default=float("-inf")),
-            sum(len(piece.members) for piece in chosen),
+            max(surplus, default=float("-inf")),
+            pods,
             own,
-            -least,
-            -min((piece.started for piece in chosen), default=0.0),
-            site.name,
         )
+        started = min((piece.started for piece in chosen), default=0.0)
+        return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
+
+
+def _below(wish: Wish, piece: Piece) -> bool:
+    """Whether its queue, or one above it, is left with less than it deserves and asks for."""
+    if piece.queue is wish.queue:
+        return False
+    giver = parting(wish.queue, piece.queue)[1]
+    return any(
+        step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
+        for step in _up_to(piece, giver)
+        for flavor in piece.charge
+    )
+
+
+def _names(givers: Givers) -> list[str]:
+    return sorted(queue.name for queue in givers)
 
 
 def _up_to(piece: Piece, last: Queue) -> Iterator[Queue]:

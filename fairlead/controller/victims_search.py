@@ -42,7 +42,7 @@ class Choice:
 
 
 class Victims:
-    """One per decision. `choose` leaves a found choice in force, `undo` takes it back."""
+    """One per decision. `choose` leaves a found choice in force."""
 
     def __init__(self, later: Later, rules: Rules) -> None:
         self.later = later
@@ -68,10 +68,10 @@ class Victims:
         bar = self._hopeless[key] = Bar.STEPS if budget.ended else Bar.PLACE
         return bar
 
-    def undo(self, choice: Choice) -> None:
-        self.later.placer.undo(choice.placed)
-        for piece in reversed(choice.pieces):
-            self._back(piece)
+    def again(self) -> None:
+        """Others were evicted since: what was hopeless may not be."""
+        self._hopeless.clear()
+        self.rules.again()
 
     # ---------------------------------------------------------------------------------------------- unit by unit
 
@@ -80,14 +80,14 @@ class Victims:
         topology = parse(wish.gang.topology)
         if topology is None or topology.mode == "preferred":
             return self._settled(wish, self._greedy(wish, None, budget), budget)
-        best: tuple[tuple[int, int], Domain] | None = None
+        best: tuple[tuple[float, ...], Domain] | None = None
         for domain in list(self.later.domains.of(topology.label).values())[:DOMAINS_MAX]:
             pieces = self._greedy(wish, domain, budget)
             if pieces is None:
                 continue
             for piece in reversed(pieces):
                 self._back(piece)
-            cost = (sum(piece.whole for piece in pieces), sum(len(piece.members) for piece in pieces))
+            cost = _cost(pieces)
             if best is None or cost < best[0]:
                 best = (cost, domain)
         return None if best is None else self._settled(wish, self._greedy(wish, best[1], budget), budget)
@@ -228,7 +228,7 @@ class Victims:
             self.rules.take(going)
             self.later.count_out(going)
             left.remove(going)
-        legal = not left
+        legal = not left and not self.rules.grows(real, pieces)
         for piece in left:
             self.rules.take(piece)
             self.later.count_out(piece)
@@ -241,3 +241,12 @@ class Victims:
     def _back(self, piece: Piece) -> None:
         self.rules.give(piece)
         self.later.put_back(piece)
+
+
+def _cost(pieces: Sequence[Piece]) -> tuple[float, ...]:
+    """Low priority, few gangs, few pods, the youngest."""
+    whole = [piece.gang.priority for piece in pieces if piece.whole]
+    started = min((piece.started for piece in pieces), default=0.0)
+    created = min((piece.gang.created for piece in pieces), default=0.0)
+    pods = sum(len(piece.members) for piece in pieces)
+    return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

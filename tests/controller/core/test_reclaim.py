@@ -60,8 +60,7 @@ def test_a_queue_below_its_share_takes_back_one_gang_for_each():
         "a4": Code.OVER_SHARE,
         "a5": Code.OVER_SHARE,
     }
-    print(plan.waiting[0].reason, plan.waiting[-1].reason, plan.evictions[0].reason, sep="\n")
-    left, plan = settle(world, poor)
+    settle(world, poor)
     assert held(world) == {"a": 4, "b": 4}
     assert not world.faults()
 
@@ -83,7 +82,7 @@ def test_higher_priority_takes_from_lower_in_the_same_queue():
     low = [gang(f"low{number}", 1, ONE, queue="b", created=float(number), priority=number % 2) for number in range(8)]
     world.carry_out(world.decide(*low), low)
     plan = world.decide(gang("high", 2, ONE, queue="b", priority=5))
-    assert [(entry.name, entry.kind) for entry in plan.evictions] == [("low0", "Preempt"), ("low2", "Preempt")]
+    assert sorted((entry.name, entry.kind) for entry in plan.evictions) == [("low4", "Preempt"), ("low6", "Preempt")]
     assert world.decide(gang("equal", 2, ONE, queue="b", priority=0)).evictions == ()
 
 

@@ -1,0 +1,119 @@
+"""How long reclaim takes to decide: decisions only, one core, simulated clusters.
+
+Measures CPU time of `decide`, from tables to plan, on KAI's published case (500 nodes of 8 GPUs, 4,000 running and 4,000
+waiting one-GPU jobs, two queues), and on cases that are dear for other reasons: a gang that needs whole nodes, one that can
+take nothing back, a cycle in which nothing is new. `figures()` of `benchmarks.queues` shows these with the others.
+KAI measured 165.6 s for its case in process, with its full chain of plugins (PR #1809).
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+
+ONE = claim_spec(ask())
+EIGHT = claim_spec(ask(8))
+GPUS = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
+
+
+def figures() -> list[dict[str, Any]]:
+    return [*_rebalancing(), *_whole_nodes(), *_nothing_new()]
+
+
+def _rebalancing() -> list[dict[str, Any]]:
+    """KAI's ReclaimManySingleGPUJobs: one decision evicts all that must go, the next admits who takes its place."""
+    world = _full(500)
+    waiting = _jobs("poor", 4_000, created=10_000.0)
+    _settle()
+    evicting, plan = _timed(lambda: world.decide(*waiting))
+    assert len(plan.evictions) == 2_000
+    left = world.carry_out(plan, waiting)
+    _settle()
+    leaving, plan = _timed(lambda: world.decide(*left))
+    assert not plan.evictions
+    assert not plan.admissions
+    left += world.gone()
+    _settle()
+    admitting, plan = _timed(lambda: world.decide(*left))
+    assert len(plan.admissions) == 2_000
+    assert not plan.evictions
+    label = "queues/reclaim/500x8/4000+4000/{}"
+    return [
+        _figure(label.format("evict"), evicting, "s", None),
+        _figure(label.format("while-leaving"), leaving, "s", None),
+        _figure(label.format("admit"), admitting, "s", None),
+        _figure(label.format("whole"), evicting + leaving + admitting, "s", 3.0),
+    ]
+
+
+def _whole_nodes() -> list[dict[str, Any]]:
+    """A gang of 32 x 8 GPUs over one-GPU jobs; and the same where min-runtime protects every job."""
+    world = _full(500)
+    large = gang("large", 32, EIGHT, queue="poor", created=10_000.0)
+    _settle()
+    seconds, plan = _timed(lambda: world.decide(large))
+    assert len(plan.evictions) == 256
+    found = [_figure("queues/reclaim/500x8/gang-32x8", seconds, "s", None)]
+    world.queues = tuple(replace(queue, min_runtime_s=1e9) for queue in world.queues)
+    seconds, plan = _timed(lambda: world.decide(large))
+    assert not plan.evictions
+    found.append(_figure("queues/reclaim/500x8/gang-32x8-refused", seconds * 1000, "ms", 50.0))
+    return found
+
+
+def _nothing_new() -> list[dict[str, Any]]:
+    """1,000 queues and 10,000 waiting gangs on a full cluster: the decision, and the same question again."""
+    world = h100_world(50)
+    world.flavors = (GPUS,)
+    world.queues = tuple(_queue(f"q{number:03}") for number in range(1_000))
+    world.carry_out(world.decide(*(jobs := _jobs("q000", 400, created=0.0))), jobs)
+    waiting = tuple(
+        gang(f"job-{number}", 1, ONE, queue=f"q{number % 1_000:03}", created=float(number)) for number in range(10_000)
+    )
+    _settle()
+    first, _ = _timed(lambda: world.decide(*waiting))
+    again, _ = _timed(lambda: world.decide(*waiting))
+    return [
+        _figure("queues/cycle/1000q/10000g/first", first, "s", None),
+        _figure("queues/cycle/1000q/10000g/nothing-new", again * 1000, "ms", 5.0),
+    ]
+
+
+def _full(nodes: int) -> World:
+    """A cluster whose every GPU runs a job of the queue `rich`; `poor` deserves half of it."""
+    world = h100_world(nodes)
+    world.flavors = (GPUS,)
+    world.queues = (_queue("poor"), _queue("rich"))
+    jobs = _jobs("rich", 8 * nodes, created=0.0)
+    assert not world.carry_out(world.decide(*jobs), jobs)
+    return world
+
+
+def _queue(name: str) -> QueueSpec:
+    return QueueSpec(name=name, quotas=(FlavorQuota(flavor="gpu"),))
+
+
+def _jobs(queue: str, count: int, *, created: float) -> list[GangRequest]:
+    return [gang(f"{queue}-{number:05}", 1, ONE, queue=queue, created=created + number) for number in range(count)]
+
+
+def _settle() -> None:
+    gc.collect()
+    gc.freeze()
+
+
+def _timed(run: Callable[[], Plan]) -> tuple[float, Plan]:
+    began = time.process_time()
+    plan = run()
+    return time.process_time() - began, plan
+
+
+def _figure(figure: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
+    return {"figure": figure, "value": value, "unit": unit, "bar": bar}
