@@ -1,0 +1,84 @@
+"""helm and kubectl for the tests of the manifests; where they are missing, the tests say how to get them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "manifests" / "chart"
+
+Objects = list[dict[str, Any]]
+
+
+def _tool(name: str) -> str:
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is neither beside this Python nor in PATH; run: python tools/fetch.py")
+    return found
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    """Version 4, as lock/tools.txt has it; an older one orders and checks differently."""
+    found = _tool("helm")
+    version = subprocess.run(
+        [found, "version", "--template", "{{.Version}}"], capture_output=True, text=True, check=True
+    )
+    if not version.stdout.startswith("v4"):
+        pytest.skip(f"helm is {version.stdout}, not version 4; run: python tools/fetch.py")
+    return found
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> str:
+    return _tool("kubectl")
+
+
+@pytest.fixture(scope="session")
+def template(helm: str) -> Callable[..., Objects]:
+    """`helm template` with values, as objects; with `fails`, what it says instead."""
+
+    def run(
+        *, values: Path | dict[str, Any] | None = None, hooks: bool = False, namespace: str = "fairlead-system"
+    ) -> Objects:
+        done = rendered(helm, values=values, hooks=hooks, namespace=namespace)
+        assert done.returncode == 0, done.stderr
+        return [document for document in yaml.safe_load_all(done.stdout) if document]
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def refusal(helm: str) -> Callable[..., str]:
+    """What `helm template` says when it refuses."""
+
+    def run(values: dict[str, Any], *, namespace: str = "fairlead-system") -> str:
+        done = rendered(helm, values=values, hooks=False, namespace=namespace)
+        assert done.returncode != 0
+        return done.stderr
+
+    return run
+
+
+def rendered(
+    helm: str, *, values: Path | dict[str, Any] | None, hooks: bool, namespace: str
+) -> subprocess.CompletedProcess[str]:
+    command = [helm, "template", "fairlead", str(CHART), "--namespace", namespace]
+    command += [] if hooks else ["--no-hooks"]
+    given = None
+    if isinstance(values, Path):
+        command += ["--values", str(values)]
+    elif values:
+        command += ["--values", "-"]
+        given = json.dumps(values)
+    return subprocess.run(command, capture_output=True, text=True, input=given, check=False)

@@ -1,0 +1,229 @@
+"""The chart: one source for helm and kustomize, values that mean something, pods that hang together."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.sandbox import manifests
+from fairlead.sandbox.pod_commands import port_number
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "manifests" / "chart"
+OVERLAYS = sorted(path.parent.name for path in (ROOT / "manifests" / "overlays").glob("*/values.yaml"))
+HELM_LABELS = {"app.kubernetes.io/managed-by": "Helm", "helm.sh/chart": "fairlead-0.1.0"}
+
+
+def by_name(objects: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    """By kind and name, without what only helm writes."""
+    found = {}
+    for each in copy.deepcopy(objects):
+        labels = each["metadata"].get("labels") or {}
+        for key, value in HELM_LABELS.items():
+            if labels.get(key) == value:
+                del labels[key]
+        if each["kind"] == "CustomResourceDefinition":  # kustomize applies those of manifests/crds, without labels
+            each["metadata"].pop("labels", None)
+            each["metadata"].pop("annotations", None)
+        found[each["kind"], each["metadata"]["name"]] = each
+    assert len(found) == len(objects)
+    return found
+
+
+def workloads(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [each for each in objects if each["kind"] in {"Deployment", "DaemonSet"}]
+
+
+def test_what_is_committed_is_what_the_chart_renders(helm):
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "render.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("overlay", ["", *OVERLAYS])
+def test_helm_and_kustomize_install_the_same(template, kubectl, overlay, tmp_path):
+    folder = ROOT / "manifests" / ("base" if not overlay else f"overlays/{overlay}")
+    values = {"namespace": {"create": True}}
+    if overlay:
+        values |= yaml.safe_load((folder / "values.yaml").read_text())
+    built = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=True)
+    kustomized = list(yaml.safe_load_all(built.stdout))
+    assert by_name(kustomized) == by_name(template(values=values))
+    assert by_name(manifests.load(folder)) == by_name(kustomized), "and the sandbox reads what kustomize does"
+
+
+def test_the_chart_lints_without_a_warning(helm):
+    done = subprocess.run(
+        [helm, "lint", "--strict", "--namespace", "fairlead-system", CHART], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+    assert "[WARNING]" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"webhok": {}}, "'webhok' not allowed"),
+        ({"driver": {"pool": []}}, "'pool' not allowed"),
+        ({"controller": {"replicas": 0}}, "minimum: got 0, want 1"),
+        ({"driver": {"pools": [{"name": "a", "backend": "cuda"}]}}, "does not match pattern"),
+        ({"driver": {"pools": [{"name": "a", "backend": "nvml"}] * 2}}, 'two pools are called "a"'),
+        ({"managedDrivers": ["gpu.nvidia.com"]}, "nobody would allocate them; add it, or set driver.enabled=false"),
+        ({"schedulers": ["o'brien"]}, "does not match pattern"),
+    ],
+)
+def test_values_that_mean_nothing_are_refused_with_the_way_out(refusal, values, said):
+    assert said in refusal(values)
+
+
+def test_another_namespace_is_refused(refusal):
+    assert 'namespace "gpu": Fairlead is installed into fairlead-system' in refusal({}, namespace="gpu")
+
+
+def test_every_value_is_in_the_schema_and_the_other_way_round():
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def paths(value: Any, prefix: str = "") -> set[str]:
+        if not isinstance(value, dict) or not value:
+            return {prefix}
+        return {path for key, each in value.items() for path in paths(each, f"{prefix}.{key}")}
+
+    def allowed(node: dict[str, Any], prefix: str = "") -> set[str]:
+        if "properties" not in node:
+            return {prefix}
+        return {path for key, each in node["properties"].items() for path in allowed(each, f"{prefix}.{key}")}
+
+    known, given = allowed(schema), paths(values)
+    assert {path for path in given if not any(path.startswith(k) for k in known)} == set()
+    assert {path for path in known if not any(g.startswith(path) or path.startswith(g) for g in given)} == {".global"}
+
+
+def test_nvidias_driver_can_be_the_one_that_is_managed(template):
+    objects = by_name(template(values={"driver": {"enabled": False}, "managedDrivers": ["gpu.nvidia.com"]}))
+    assert not [name for kind, name in objects if "driver" in name]
+    fence = yaml.safe_dump(objects["ValidatingAdmissionPolicy", "fairlead-allocation-fence"])
+    assert "['gpu.nvidia.com']" in fence
+    for name in ("fairlead-webhook", "fairlead-controller"):
+        assert "--managed-driver=gpu.nvidia.com" in container(objects["Deployment", name])["args"]
+
+
+def test_pools_are_daemonsets_of_their_own_with_flags_of_their_own(template):
+    pools = [
+        {"name": "whole", "backend": "nvml", "nodeSelector": {"pool": "a"}},
+        {"name": "cut", "backend": "nvml", "dynamicMig": True, "nodeSelector": {"pool": "b"}},
+    ]
+    objects = by_name(template(values={"driver": {"pools": pools}}))
+    whole, cut = (objects["DaemonSet", f"fairlead-driver-{name}"] for name in ("whole", "cut"))
+    assert "--dynamic-mig" in container(cut)["args"]
+    assert "--dynamic-mig" not in container(whole)["args"]
+    assert whole["spec"]["selector"] != cut["spec"]["selector"]
+
+
+def test_without_a_surge_sockets_have_one_name_and_one_driver_runs_at_a_time(template):
+    driver = by_name(template(values={"driver": {"maxSurge": 0}}))["DaemonSet", "fairlead-driver"]
+    assert driver["spec"]["updateStrategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert [variable["name"] for variable in container(driver)["env"]] == ["NODE_NAME"]
+
+
+def test_crds_are_upgraded_with_the_chart_and_stay_when_it_goes(template):
+    crds = [each for each in template() if each["kind"] == "CustomResourceDefinition"]
+    assert len(crds) == 4
+    assert all(each["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"} for each in crds)
+    assert not (CHART / "crds").exists(), "helm never upgrades what lies there"
+
+
+def test_an_uninstall_asks_first(template):
+    hooks = [each for each in template(hooks=True) if "helm.sh/hook" in (each["metadata"].get("annotations") or {})]
+    assert {each["kind"] for each in hooks} == {"Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding"}
+    (job,) = (each for each in hooks if each["kind"] == "Job")
+    assert container(job)["args"][0] == "drain"
+
+
+# -- how the objects hang together ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["fairlead-webhook", "fairlead-controller", "fairlead-uninstall"])
+def test_all_but_the_driver_meet_the_restricted_pod_security_standard(template, name):
+    (each,) = (o for o in template(hooks=True) if o["kind"] in {"Deployment", "Job"} and o["metadata"]["name"] == name)
+    pod = each["spec"]["template"]["spec"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not [volume for volume in pod.get("volumes") or () if "hostPath" in volume]
+    assert not any(pod.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    context = container(each)["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"drop": ["ALL"]}
+    assert context["readOnlyRootFilesystem"] is True
+
+
+def test_a_simulated_driver_is_not_privileged(template):
+    values = {"driver": {"pools": [{"name": "", "backend": "simulated:l40s"}]}}
+    driver = by_name(template(values=values))["DaemonSet", "fairlead-driver"]
+    assert "privileged" not in container(driver)["securityContext"]
+    assert not driver["spec"]["template"]["spec"].get("hostPID")
+
+
+def test_every_selector_selects_the_pods_that_it_is_meant_for(template):
+    objects = template(values={"monitoring": {"serviceMonitor": {"enabled": True}}})
+    pods = {each["metadata"]["name"]: each["spec"]["template"]["metadata"]["labels"] for each in workloads(objects)}
+
+    def chosen(labels: dict[str, str]) -> set[str]:
+        return {name for name, of_pod in pods.items() if labels.items() <= of_pod.items()}
+
+    for each in objects:
+        spec, name = each.get("spec") or {}, each["metadata"]["name"]
+        if each["kind"] == "Service":
+            assert chosen(spec["selector"]) == ({name} if name in pods else set(pods))
+        elif each["kind"] == "NetworkPolicy":
+            assert chosen(spec["podSelector"]["matchLabels"]) == {name}
+        elif each["kind"] in {"PodDisruptionBudget", "Deployment", "DaemonSet"}:
+            assert chosen(spec["selector"]["matchLabels"]) == {name}
+
+
+def test_every_port_that_is_named_is_declared(template):
+    for each in workloads(template()):
+        of = container(each)
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
+            if probe in of:
+                port_number(of, of[probe]["httpGet"]["port"])
+        for flag in of["args"]:
+            if bind := re.fullmatch(r"--(?:metrics-)?bind=0\.0\.0\.0:(\d+)", flag):
+                port_number(of, int(bind[1]))
+
+
+def test_replicas_spread_and_keep_one_another_company(template):
+    objects = by_name(template())
+    for name in ("fairlead-webhook", "fairlead-controller"):
+        deployment = objects["Deployment", name]
+        assert deployment["spec"]["replicas"] == 2
+        keys = [each["topologyKey"] for each in deployment["spec"]["template"]["spec"]["topologySpreadConstraints"]]
+        assert keys == ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+        assert objects["PodDisruptionBudget", name]["spec"]["maxUnavailable"] == 1
+
+
+def test_alerts_and_dashboard_ask_for_metrics_that_are_served():
+    served = set(re.findall(r"^\| `(fairlead_\w+)`", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    for file in ("rules.yaml", "dashboard.json"):
+        asked = set(re.findall(r"fairlead_\w+", (CHART / "files" / file).read_text()))
+        assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in asked} <= served, file
+
+
+def test_every_alert_says_what_to_do_next():
+    (group,) = yaml.safe_load((CHART / "files" / "rules.yaml").read_text())
+    for rule in group["rules"]:
+        assert set(rule["annotations"]) == {"summary", "next"}, rule["alert"]
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    (found,) = workload["spec"]["template"]["spec"]["containers"]
+    return dict(found)
