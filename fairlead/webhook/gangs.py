@@ -11,9 +11,13 @@ from dataclasses import dataclass, replace
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
+from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, Key, Member, owner_job
-from fairlead.webhook.fields import Json, strings_at
+from fairlead.webhook.fields import Json, map_at, strings_at
 from fairlead.webhook.templates import group_of
+
+CONTROLLERS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
+"""Annotations by which the controller evicts pods and keeps devices for others: who writes them decides about those."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +37,17 @@ def intent_of(metadata: Json) -> Intent:
 def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
     """Judge one managed pod's annotations. Raises MalformedError."""
     annotations = strings_at(metadata, "annotations", "metadata")
+    forged = tuple(
+        f"metadata.annotations[{key}]: only the controller writes this; remove it"
+        for key in CONTROLLERS
+        if key in annotations
+    )
     try:
         intent = intent_of(metadata)
     except IntentError as error:
-        return Settled(intent=Intent(), faults=error.faults)
+        return Settled(intent=Intent(), faults=(*error.faults, *forged))
+    if forged:
+        return Settled(intent=intent, faults=forged)
     warnings = [*misspelt(annotations), *_queue_warnings(intent, facts)]
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
@@ -58,10 +69,24 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
     )
 
 
+def strip(draft: Draft) -> tuple[str, ...]:
+    """Takes the controller's own annotations off a new pod: a copy of one that was evicted carries them. Warnings."""
+    annotations = strings_at(map_at(draft.object, "metadata"), "annotations", "metadata")
+    found = [key for key in CONTROLLERS if key in annotations]
+    for key in found:
+        draft.remove(("metadata", "annotations", key))
+    return tuple(f"metadata.annotations[{key}]: only the controller writes this; it was taken off" for key in found)
+
+
 def changed(before: Json, after: Json) -> tuple[str, ...]:
     """The annotations of ours that differ between two versions of an object's metadata, and the queue label."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
+    found += [
+        f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"
+        for key in CONTROLLERS
+        if old.get(key) != new.get(key)
+    ]
     old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
     if old.get(names.QUEUE) != new.get(names.QUEUE):
         found.append(f"metadata.labels[{names.QUEUE}]: {_change(old, new, names.QUEUE)}")

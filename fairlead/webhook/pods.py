@@ -41,6 +41,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
     if not _ours(uses, spec):
         return _unmanaged(review, draft, found, facts)
+    left = (*left, *gangs.strip(draft))
     settled = gangs.settle(map_at(draft.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:

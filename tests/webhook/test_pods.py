@@ -1,7 +1,7 @@
 """Pods: manifest in, verdict and patch out."""
 
 import copy
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -262,3 +262,30 @@ def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Any) -> Non
     verdict = handlers.mutate(review(body), facts())
     assert (verdict.allowed, verdict.code) == (False, 422)
     assert verdict.message.startswith("Pod ml/train-0: spec")
+
+
+class TestControllersWords:
+    """Whoever writes them decides who is evicted, and for whom devices are kept."""
+
+    FORGED: ClassVar[dict[str, str]] = {
+        names.HOLDS_UNTIL: "2099-01-01T00:00:00Z",
+        names.EVICT_AT: "2099-01-01T00:00:00Z",
+    }
+
+    def test_they_are_taken_off_a_new_pod_with_a_warning(self) -> None:
+        stored, verdict = admitted(pod(annotations={"other": "stays"} | self.FORGED), facts())
+        assert verdict.allowed
+        assert stored["metadata"]["annotations"] == {"other": "stays"}
+        assert len([warning for warning in verdict.warnings if "only the controller writes this" in warning]) == 2
+
+    def test_a_pod_that_still_carries_them_is_refused(self) -> None:
+        body = pod(annotations=self.FORGED, schedulingGates=[GATE])
+        verdict = handlers.validate(review(body), facts())
+        assert not verdict.allowed
+        assert "fairlead.dev/holds-until]: only the controller writes this; remove it" in verdict.message
+
+    def test_nobody_else_changes_them_later(self) -> None:
+        old, new = pod(annotations=self.FORGED, schedulingGates=[GATE]), pod(schedulingGates=[GATE])
+        verdict = handlers.validate(review(new, old=old, operation="UPDATE"), facts())
+        assert not verdict.allowed
+        assert "leave it as it is" in verdict.message
