@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -228,7 +229,7 @@ class Node:
         """An orderly end."""
         await self.stop_driver()
         await self.stop_kubelet()
-        self.runtime.power_off()
+        self._power_off()
 
     async def vanish(self, *, admin: Client | None = None) -> None:
         """Power loss: driver, kubelet and containers end at once. With `admin` also the Node object goes, as a
@@ -237,10 +238,19 @@ class Node:
         if self._driver is not None:
             await self.kill_driver()
         await self.stop_kubelet()
-        self.runtime.power_off()
+        self._power_off()
         if admin is not None:
             with contextlib.suppress(errors.NotFound):
                 await admin.delete(NODES, self.name)
+
+    def _power_off(self) -> None:
+        """Containers end, and the processes that outlive a driver: an MPS daemon goes with its directory."""
+        self.runtime.power_off()
+        shutil.rmtree(self._mps_dir, ignore_errors=True)
+
+    @property
+    def _mps_dir(self) -> Path:
+        return self.plugins_dir / names.DRIVER / "mps"
 
     async def return_(self) -> None:
         """Power is back: kubelet and driver start again on what is on disk."""
@@ -258,3 +268,8 @@ class Node:
             yield f"CDI file {path.name} is still there"
         for path in sorted((self.plugins_dir / names.DRIVER / "claims").glob("*")):
             yield f"the driver still holds a record: {path.name}"
+        for path in (
+            *sorted(self._mps_dir.glob("*")),
+            *sorted(self._mps_dir.with_name("dra-device-metadata").glob("*")),
+        ):
+            yield f"the driver still has {path.parent.name} of a claim: {path.name}"

@@ -170,6 +170,8 @@ class Demo:
     async def _stay(self, cluster: Cluster) -> None:
         self.console.print(
             f"\nThe cluster stays until Ctrl-C. In another shell:\n\n  export KUBECONFIG={cluster.kubeconfig()}\n"
+            f"\nTo break a GPU there, and see its pods evicted (--mend makes it well again):\n\n"
+            f"  fairlead fault gpu-0 --lost --plugins-dir {cluster.nodes[NODES[0].name].plugins_dir}\n"
         )
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
