@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.constraints import Constraint, add_all
 from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu, mig_gpu
+from fairlead.controller.testing_examples import examples
 
 ATTRIBUTES = ("example.com/a", "example.com/b")
 
@@ -44,9 +46,10 @@ def accepted(held: list[Fake], attribute: str, *, distinct: bool) -> bool:
     return sum(map(len, sets)) == len(frozenset[Any]().union(*sets))
 
 
-fakes = st.builds(Fake, *(st.frozensets(st.integers(0, 3), max_size=2) for _ in ATTRIBUTES))
+fakes = st.builds(Fake, *(st.frozensets(st.integers(0, 2), min_size=1, max_size=2) for _ in ATTRIBUTES))
 
 
+@settings(max_examples=examples(300))
 @given(steps=st.lists(st.one_of(st.none(), fakes), max_size=12), which=st.integers(0, 3))
 def test_after_any_adding_and_undoing_it_judges_what_is_held_and_nothing_else(steps: list[Fake | None], which: int):
     constraint, held = constraints()[which], list[Fake]()
@@ -91,8 +94,9 @@ def test_two_admin_requests_of_one_claim_never_share_a_device():
     assert not made.decide(gang("three", 1, claim_spec(admin, admin, admin))).admissions
 
 
-def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_for_the_same():
-    """gpu-0 has no room for another 4g; only the partition of gpu-1 will do, though nothing else tells them apart."""
+@pytest.mark.parametrize("whole", [0, 1])
+def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_for_the_same(whole: int):
+    """The partition has to come from the other GPU than the one wanted whole, though nothing else tells them apart."""
     made = World()
     (first, first_counters), (second, second_counters) = mig_gpu(0), mig_gpu(1)
     for device in (*first, *second):
@@ -100,6 +104,7 @@ def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_f
         device["attributes"].pop("parentUUID", None)
     made.add_node("node", [*first, *second], counters=[first_counters, second_counters])
     profile = f'device.attributes["{names.DRIVER}"].profile'
-    halves = ask(2, device_class=names.MIG_CLASS, cel=f'{profile} == "4g.40gb"')
-    plan = made.decide(gang("job", 1, claim_spec(halves)))
-    assert devices_of(plan, "job") == ["gpu-0-mig-4g-40gb-0", "gpu-1-mig-4g-40gb-0"]
+    half = ask(device_class=names.MIG_CLASS, cel=f'{profile} == "4g.40gb"')
+    one = ask(cel=f'device.attributes["{names.DRIVER}"].uuid == "GPU-{whole}"')
+    plan = made.decide(gang("job", 1, claim_spec(half, one)))
+    assert devices_of(plan, "job") == [f"gpu-{1 - whole}-mig-4g-40gb-0", f"gpu-{whole}"]
