@@ -183,6 +183,7 @@ class Bench:
         gates: Sequence[str] = (names.ADMISSION_GATE,),
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
+        namespace: str = NAMESPACE,
         **spec: Any,
     ) -> core.Pod:
         notes = dict(annotations or {})
@@ -190,7 +191,7 @@ class Bench:
             notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
         use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
         body = {
-            "metadata": {"name": name, "namespace": NAMESPACE, "annotations": notes, "labels": labels or {}},
+            "metadata": {"name": name, "namespace": namespace, "annotations": notes, "labels": labels or {}},
             "spec": {
                 "restartPolicy": "Never",
                 "schedulingGates": [{"name": gate} for gate in gates],

@@ -1,0 +1,158 @@
+"""The course of an eviction as a function of what the pods carry; budgets; and when time alone changes a decision."""
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.controller import disruption, evictions, turns
+from fairlead.controller.evictions import Cancel, Evict, Mark, Spread, Wait
+from fairlead.controller.gangs import Gang, Member, Stage
+from fairlead.controller.model import QueueSpec
+from fairlead.kube import core, timestamps
+
+NOW = 1_800_000_000.0
+MARK = Mark(kind="Reclaim", at=NOW + 10, whole=True, beneficiary="ml/new", why="because")
+
+
+def member(name, mark=None, *, leaving=False, stage=Stage.RELEASED, labels=None, phase="Running"):
+    meta = {"name": name, "namespace": "ml", "uid": f"uid-{name}", "labels": labels or {}}
+    meta["annotations"] = mark.annotations() if mark else {}
+    if leaving:
+        meta["deletionTimestamp"] = timestamps.seconds(NOW)
+    return Member(pod=msgspec.convert({"metadata": meta, "status": {"phase": phase}}, core.Pod), stage=stage)
+
+
+def gang(*members, size=2):
+    return Gang(id=("ml", "old"), size=size, members=members)
+
+
+def step(found, *, now=NOW, wanted=True, refusal=""):
+    return evictions.next_step(found, now=now, wanted=lambda gang: wanted, refusal=lambda members: refusal)
+
+
+def test_a_mark_says_the_same_when_it_is_read_back():
+    read = evictions.mark_of(member("a", MARK).pod)
+    assert read == MARK
+    assert str(read) == "reclaimed for gang ml/new"
+    assert str(Mark(kind="Replace", at=0.0, whole=False)) == "replaced"
+
+
+@pytest.mark.parametrize(
+    "text", ["{", '{"kind": "Reclaim"}', '{"kind": "Else", "for": "", "whole": true, "why": ""}', "[]"]
+)
+def test_a_mark_that_cannot_be_read_evicts_nobody(text):
+    pod = member("a", MARK).pod
+    pod.metadata.annotations[names.EVICTION] = text
+    assert evictions.mark_of(pod) is None
+
+
+def test_a_gang_without_marks_is_left_alone():
+    assert step(gang(member("a"), member("b"))) is None
+
+
+def test_marks_spread_over_a_gang_that_goes_whole_and_not_over_another():
+    found = step(gang(member("a", MARK), member("b")))
+    assert isinstance(found, Spread)
+    assert [one.pod.metadata.name for one in found.members] == ["b"]
+    some = Mark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new")
+    found = step(gang(member("a", some), member("b"), member("c")))
+    assert isinstance(found, Evict)
+    assert [one.pod.metadata.name for one in found.members] == ["a"]
+
+
+def test_nobody_goes_before_the_time_that_was_told():
+    assert step(gang(member("a", MARK), member("b", MARK))) == Wait(until=NOW + 10, mark=MARK)
+    found = step(gang(member("a", MARK), member("b", MARK)), now=NOW + 10)
+    assert isinstance(found, Evict)
+    assert not found.torn
+
+
+def test_what_nobody_waits_for_is_cancelled_unless_the_gang_is_torn_already():
+    assert isinstance(step(gang(member("a", MARK), member("b", MARK)), wanted=False), Cancel)
+    found = step(gang(member("a", MARK, leaving=True), member("b", MARK)), now=NOW + 10, wanted=False)
+    assert isinstance(found, Evict)
+    assert found.torn
+    assert [one.pod.metadata.name for one in found.members] == ["b"]
+
+
+def test_a_replacement_goes_for_nobody_and_is_not_cancelled():
+    mark = Mark(kind="Replace", at=NOW, whole=True)
+    assert isinstance(step(gang(member("a", mark), member("b", mark)), wanted=False), Evict)
+
+
+def test_a_budget_is_waited_for_and_then_given_up():
+    whole = gang(member("a", MARK), member("b", MARK))
+    found = step(whole, now=NOW + 10, refusal="no")
+    assert (found.until, found.refused) == (NOW + 10 + evictions.RETRY_S, "no")
+    found = step(whole, now=NOW + 10 + evictions.PATIENCE_S, refusal="no")
+    assert isinstance(found, Cancel)
+    assert found.refused
+    torn = gang(member("a", MARK, leaving=True), member("b", MARK))
+    assert isinstance(
+        step(torn, now=NOW + 10, refusal="no"), Evict
+    )  # it runs no more as it is: each is tried by itself
+
+
+def test_past_evictions_are_read_back():
+    past = evictions.Past(at=NOW, since=NOW - 100, mark="reclaimed", why="x", owner="uid")
+    assert evictions.past_of({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
+    assert evictions.past_of({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
+    assert evictions.past_of({"metadata": {}}) is None
+
+
+# -- budgets ---------------------------------------------------------------------------------------------------------
+
+
+def budget(allowed, *, selector=None, generation=1, observed=1):
+    return disruption.guard(
+        {
+            "metadata": {"name": "b", "namespace": "ml", "generation": generation},
+            "spec": {"selector": selector} if selector is not None else {},
+            "status": {"disruptionsAllowed": allowed, "observedGeneration": observed},
+        }
+    )
+
+
+def test_a_budget_counts_running_pods_that_it_selects():
+    app = {"matchLabels": {"app": "x"}}
+    pods = [member(name, labels={"app": "x"}).pod for name in "ab"]
+    assert disruption.refusal(pods, [budget(2, selector=app)]) == ""
+    assert disruption.refusal(pods, [budget(1, selector=app)]) == (
+        "PodDisruptionBudget ml/b allows 1 of the 2 evictions that it takes"
+    )
+    pending = member("c", labels={"app": "x"}, phase="Pending").pod
+    assert disruption.refusal([pods[0], pending], [budget(1, selector=app)]) == ""
+    assert disruption.refusal(pods, [budget(0, selector={"matchLabels": {"app": "y"}})]) == ""
+
+
+def test_an_empty_selector_takes_all_and_none_takes_nobody():
+    pod = member("a").pod
+    assert disruption.guards_of(pod, [budget(1, selector={})]) == ("b",)
+    assert disruption.guards_of(pod, [budget(1)]) == ()
+
+
+def test_a_status_that_lags_allows_nothing():
+    assert budget(5, selector={}, generation=2).allowed == 0
+    assert budget(5, selector={"matchLabels": 3}).allowed == 0
+
+
+def test_a_queues_evictions_count_within_the_window():
+    spec = {"disruptionBudget": {"evictions": 2, "window": "1h"}}
+    times = [timestamps.micro(NOW - age) for age in (4000, 3000, 10)]
+    assert disruption.evictions_left(spec, times, now=NOW) == 0
+    assert disruption.evictions_left(spec, times[:2], now=NOW) == 1
+    assert disruption.evictions_left({}, times, now=NOW) is None
+    assert disruption.evictions_left(spec, ["nonsense"], now=NOW) == 2
+    assert turns.refill(spec, times, now=NOW) == pytest.approx(NOW + 600)
+
+
+def test_a_queues_min_runtime_is_its_own_or_that_of_the_queue_above():
+    queues = (
+        QueueSpec(name="root", min_runtime_s=60.0),
+        QueueSpec(name="leaf", parent="root"),
+        QueueSpec(name="own", parent="root", min_runtime_s=5.0),
+        QueueSpec(name="none"),
+        QueueSpec(name="x", parent="y"),
+        QueueSpec(name="y", parent="x"),
+    )
+    assert turns.min_runtimes(queues) == {"root": 60.0, "leaf": 60.0, "own": 5.0, "none": 0.0, "x": 0.0, "y": 0.0}

@@ -1,0 +1,155 @@
+"""Reclaim, preemption and replacement with the true core, on the sandbox: what users of two queues see.
+
+The maths is tested elsewhere; here it meets watches, writes, budgets and time.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from fairlead.api import names
+from fairlead.controller import app
+from fairlead.kube import resources
+from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
+
+from .conftest import NAMESPACE, Bench, Life, MortalClient, Term
+
+OTHER = "vision"
+
+
+async def teams(bench: Bench, **lender: object) -> None:
+    """Queue `ml` for namespace ml, which borrows; queue `vision` for namespace vision, each owed half of the sixteen."""
+    spec = {"deviceSelector": "device.driver == 'gpu.fairlead.dev'", "measure": "Devices"}
+    await bench.client.create(FLAVORS, {"metadata": {"name": "gpu"}, "spec": spec})
+    await bench.client.create(NAMESPACES, {"metadata": {"name": OTHER}})
+    for team, more in ((NAMESPACE, lender), (OTHER, {})):
+        selector = {"matchLabels": {"kubernetes.io/metadata.name": team}}
+        body = {"flavors": [{"flavor": "gpu", "deserved": 8}], "namespaceSelector": selector} | more
+        await bench.client.create(QUEUES, {"metadata": {"name": team}, "spec": body})
+    await bench.template("eight", 8)
+    template = await bench.client.get(resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), "eight", NAMESPACE)
+    copy = {"metadata": {"name": "eight", "namespace": OTHER}, "spec": template["spec"]}
+    await bench.client.create(resources.raw(resources.RESOURCE_CLAIM_TEMPLATES), copy)
+
+
+def standing(bench: Bench, namespace: str, name: str) -> str:
+    pod = bench.pods.get(f"{namespace}/{name}")
+    return "" if pod is None else pod.status.phase
+
+
+async def borrowers(bench: Bench, **more: object) -> None:
+    for name in ("one", "two"):
+        await bench.pod(name, template="eight", **more)  # type: ignore[arg-type]
+    await bench.until(lambda: bench.running(["one", "two"]), "both run")
+    await bench.until(lambda: bench.status("two").get("phase") == "Running", "and are told so")
+
+
+def evicted(bench: Bench) -> list[str]:
+    return [name for name in ("one", "two") if bench.get(name) is None]
+
+
+async def test_a_disruption_budget_is_counted_in_queue_status_and_holds_over_restarts(bench: Bench):
+    await teams(bench, disruptionBudget={"evictions": 1, "window": "1h"})
+    async with bench.controller():
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner has its own back")
+        assert len(evicted(bench)) == 1
+        raw = await bench.client.get(QUEUES, NAMESPACE)
+        assert len(raw["status"]["evictions"]) == 1
+        (gone,) = evicted(bench)
+        await bench.pod(gone, template="eight")
+        await bench.client.delete(resources.PODS, "owner", OTHER, grace_period_s=0)
+        await bench.until(lambda: bench.running(["one", "two"]), "the evicted pod, made anew, runs again")
+    async with bench.controller():
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        said = "disruption budget is used up"
+
+        def told() -> bool:
+            found = bench.gangs.get(f"{OTHER}/owner") or {}
+            return said in found.get("status", {}).get("message", "")
+
+        await bench.until(told, "the owner is told what stands in the way")
+        assert bench.running(["one", "two"])
+
+
+async def test_min_runtime_protects_and_when_it_is_over_nobody_has_to_ask_again(bench: Bench):
+    await teams(bench, minRuntime="4s")
+    async with bench.controller():
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(
+            lambda: (bench.gangs.get(f"{OTHER}/owner") or {}).get("status", {}).get("reason") == "VictimsProtected",
+            "the owner is told that those who run are protected",
+        )
+        assert bench.running(["one", "two"])
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "then it has its own back")
+
+
+async def test_a_gang_of_higher_priority_takes_the_place_of_one_in_its_own_queue(bench: Bench):
+    await teams(bench)
+    for name, value in (("urgent", 1000), ("batch", 10)):
+        await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    async with bench.controller():
+        await borrowers(bench, priorityClassName="batch")
+        await bench.pod("rush", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: bench.running(["rush"]), "the urgent one runs")
+        assert len(evicted(bench)) == 1
+        (gone,) = evicted(bench)
+        await bench.told(gone, "Evicted: ")
+        raw = bench.gangs.get(f"{NAMESPACE}/{gone}") or {}
+        assert "preempted for gang ml/rush" in raw["metadata"]["annotations"][names.EVICTED]
+
+
+@contextlib.asynccontextmanager
+async def leader(bench: Bench) -> AsyncIterator[None]:
+    """A controller that believes to lead, whatever others believe."""
+    life = Life()
+    async with MortalClient.connect(bench.options().kubeconfig) as client:
+        assert isinstance(client, MortalClient)
+        client.life = life
+        task = asyncio.create_task(app.lead(bench.options(), client, Term()))
+        yield
+        life.dead = True
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_two_that_both_believe_to_lead_evict_one_gang_once(bench: Bench):
+    """A lease that was lost late: marks are made twice, evictions name the pod by UID, and nothing is given twice."""
+    await teams(bench)
+    async with leader(bench), leader(bench):
+        await borrowers(bench)
+        await bench.pod("owner", template="eight", namespace=OTHER)
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner has its own back")
+        (gone,) = evicted(bench)
+        await bench.pod(gone, template="eight")
+        await bench.until(
+            lambda: bench.status(gone).get("phase") == "Waiting", "the evicted pod, made anew, waits and is left alone"
+        )
+        assert bench.gated([gone])
+        bench.check()
+
+
+async def test_a_node_that_is_lost_while_its_gang_is_evicted_holds_nobody_up(bench: Bench):
+    await teams(bench)
+    async with bench.controller():
+        await borrowers(bench, annotations={names.CHECKPOINT_GRACE: "5s"})
+        await bench.pod("owner", template="eight", namespace=OTHER)
+
+        def marked() -> list[str]:
+            return [n for n in ("one", "two") if (pod := bench.get(n)) and names.EVICT_AT in pod.metadata.annotations]
+
+        await bench.until(lambda: len(marked()) == 1, "one is told")
+        (victim,) = marked()
+        (other,) = {"one", "two"} - {victim}
+        pod = bench.get(victim)
+        assert pod is not None
+        await bench.cluster.nodes[pod.spec.node_name].stop_kubelet()
+        await bench.client.delete(resources.NODES, pod.spec.node_name)
+        await bench.until(lambda: bench.get(victim) is None, "the victim is gone with its node", 60)
+        assert bench.running([other])  # what is left of the cluster is no more than its team deserves
+        assert not marked()
+        await bench.delete([other])
+        await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs on the other node", 60)
+        bench.check()
