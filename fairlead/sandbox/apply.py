@@ -31,7 +31,7 @@ class Applier:
         """Server-side apply of every object, in a sensible order. Raises ApiError, naming the object in a note."""
         applied = []
         for manifest in in_order(manifests):
-            resource = await self._resource(manifest)
+            resource = await self.place_of(manifest)
             metadata = manifest["metadata"]
             namespace = metadata.get("namespace", "default") if resource.namespaced else None
             try:
@@ -53,7 +53,7 @@ class Applier:
     async def delete(self, manifests: Iterable[Manifest]) -> None:
         """Delete every object, last first; one that is gone already is no error."""
         for manifest in reversed(in_order(manifests)):
-            resource = await self._resource(manifest)
+            resource = await self.place_of(manifest)
             metadata = manifest["metadata"]
             namespace = metadata.get("namespace", "default") if resource.namespaced else None
             try:
@@ -61,7 +61,7 @@ class Applier:
             except errors.NotFound:
                 continue
 
-    async def _resource(self, manifest: Manifest) -> Resource[Raw]:
+    async def place_of(self, manifest: Manifest) -> Resource[Raw]:
         """Where objects of this kind live. Waits a while for a kind that is not served yet."""
         wanted = (manifest["apiVersion"], manifest["kind"])
         try:

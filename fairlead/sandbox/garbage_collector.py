@@ -15,16 +15,19 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import (
+    CLUSTER_ROLES,
     CONFIG_MAPS,
     GANGS,
     JOBS,
     LEASES,
+    MUTATING_WEBHOOKS,
     NODES,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     SECRETS,
+    VALIDATING_WEBHOOKS,
     Raw,
     Resource,
     raw,
@@ -45,6 +48,9 @@ KINDS: Final = (
     LEASES,
     CONFIG_MAPS,
     SECRETS,
+    CLUSTER_ROLES,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
     GANGS,
 )
 

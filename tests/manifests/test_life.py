@@ -1,0 +1,245 @@
+"""Install, upgrade, uninstall: the real helm on the sandbox, in the order of docs/install.md.
+
+Helm's own waiting is left out (no Deployment controller runs here): `Workloads` starts and rolls the pods of what helm
+wrote, as the cluster's controllers would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.api import names
+from fairlead.cli.demo.run import NODES
+from fairlead.cli.drain import Drain, said
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import (
+    CRDS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    QUEUES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    VALIDATING_WEBHOOKS,
+    raw,
+)
+from fairlead.sandbox import files, manifests
+from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.cluster import ClusterOptions
+from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
+from fairlead.sandbox.objects import name_of, spec_of, status_of
+from fairlead.sandbox.testing import FAST, FAST_MANAGER, until
+
+Objects = list[dict[str, Any]]
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "manifests" / "chart"
+VALUES = ROOT / SIMULATED / "values.yaml"
+NAMESPACE = {
+    "apiVersion": "v1",
+    "kind": "Namespace",
+    "metadata": {"name": names.NAMESPACE, "labels": {names.IGNORE_LABEL: "true"}},
+}
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: default}
+spec:
+  parallelism: 2
+  completions: 2
+  template:
+    metadata: {annotations: {fairlead.dev/gang: train}}
+    spec:
+      restartPolicy: Never
+      containers:
+        - {name: main, image: busybox, command: [sleep, infinity], resources: {limits: {nvidia.com/gpu: "2"}}}
+"""
+QUEUE = {
+    "apiVersion": names.API_VERSION,
+    "kind": "Queue",
+    "metadata": {"name": "everyone"},
+    "spec": {"namespaceSelector": {}, "flavors": []},
+}
+
+
+def options(tmp_path: Path) -> ClusterOptions:
+    return ClusterOptions(
+        workdir=tmp_path,
+        nodes=labelled(NODES[:2]),
+        times=FAST,
+        manager=FAST_MANAGER,
+        scheduler_backoff_s=(0.1, 1.0),
+    )
+
+
+async def run_helm(helm: str, site: Installation, *arguments: str) -> str:
+    """Helm as the cluster's admin. Raises AssertionError with its words."""
+    command = (helm, *arguments, "--namespace", names.NAMESPACE, "--kubeconfig", str(site.cluster.kubeconfig()))
+    done = await asyncio.create_subprocess_exec(
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "HOME": str(site.cluster.options.workdir)},
+    )
+    out, err = await done.communicate()
+    assert done.returncode == 0, err.decode()
+    return out.decode()
+
+
+async def train(site: Installation) -> None:
+    """A gang that runs until it is ended."""
+    await site.cluster.apply([QUEUE, yaml.safe_load(JOB)])
+    await until(lambda: _running(site, 2), what="the gang runs")
+
+
+async def _running(site: Installation, wanted: int) -> bool:
+    pods = (await site.admin.list(raw(PODS), "default")).items
+    return sum(status_of(pod).get("phase") == "Running" for pod in pods) == wanted
+
+
+async def controllers_follow_their_deployment(site: Installation) -> None:
+    """What the Deployment controller does when somebody scales the controller to zero."""
+    await until(lambda: _replicas(site, 0), what="the controller is scaled to 0")
+    for name in [name for name, each in site.workloads.running.items() if each.workload == names.CONTROLLER_ACCOUNT]:
+        await site.workloads.stop_pod(name)
+
+
+async def _replicas(site: Installation, wanted: int) -> bool:
+    deployment = await site.admin.get(DEPLOYMENTS, names.CONTROLLER_ACCOUNT, names.NAMESPACE)
+    return bool(spec_of(deployment)["replicas"] == wanted)
+
+
+async def left(site: Installation) -> set[str]:
+    """Objects of Fairlead that are in the cluster, as kind/name."""
+    found = set()
+    for each in manifests.load(files.find(SIMULATED)):
+        resource = await Applier(site.admin).place_of(each)
+        namespace = names.NAMESPACE if resource.namespaced else None
+        try:
+            await site.admin.get(resource, name_of(each), namespace)
+        except errors.NotFound:
+            continue
+        found.add(f"{each['kind']}/{name_of(each)}")
+    return found
+
+
+async def configurations(site: Installation) -> list[str]:
+    found = [await site.admin.list(resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
+    return [name_of(each) for listing in found for each in listing.items]
+
+
+def ran_as_a_hook(site: Installation, template: Callable[..., Objects]) -> Path:
+    """The kubeconfig of the account with which the chart asks before an uninstall."""
+    (job,) = (each for each in template(hooks=True) if each["kind"] == "Job")
+    account = spec_of(job)["template"]["spec"]["serviceAccountName"]
+    return site.cluster.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:{account}")
+
+
+def newer_chart(tmp_path: Path) -> Path:
+    """A chart of the next version: another image, and a CRD that changed."""
+    chart = tmp_path / "newer"
+    shutil.copytree(CHART, chart)
+    for file, old, new in (
+        ("Chart.yaml", "version: 0.1.0", "version: 0.2.0"),
+        ("Chart.yaml", "appVersion: 0.1.0", "appVersion: 0.2.0"),
+        ("files/crds/fairlead.dev_queues.yaml", "\n    - fairlead\n", "\n    - newer\n"),
+    ):
+        text = (chart / file).read_text()
+        assert old in text, file
+        (chart / file).write_text(text.replace(old, new))
+    return chart
+
+
+@pytest.mark.slow
+async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
+    async with bare(options(tmp_path)) as site:
+        await site.cluster.apply([NAMESPACE])
+        told = await run_helm(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
+        assert "kubectl get gangs -A" in told
+        await site.workloads.start()
+        await registered(site)
+        await train(site)
+        claims = {name_of(claim): claim["status"] for claim in (await site.admin.list(raw(RESOURCE_CLAIMS))).items}
+        assert len(claims) == 2
+
+        # -- upgrade: programs are rolled while the gang runs on, and CRDs change with the chart
+        chart = newer_chart(tmp_path)
+        await run_helm(helm, site, "upgrade", "fairlead", str(chart), "--values", str(VALUES))
+        queues = await site.admin.get(CRDS, "queues.fairlead.dev")
+        assert queues["spec"]["names"]["categories"] == ["newer"]
+        for resource in (DAEMON_SETS, DEPLOYMENTS):
+            for each in (await site.admin.list(resource, names.NAMESPACE)).items:
+                assert spec_of(each)["template"]["spec"]["containers"][0]["image"] == "fairlead:0.2.0"
+                await site.workloads.replace(name_of(each))
+        await registered(site)
+        assert await _running(site, 2)
+        after = {name_of(claim): claim["status"] for claim in (await site.admin.list(raw(RESOURCE_CLAIMS))).items}
+        assert after == claims, "an upgrade touches no allocation"
+
+        # -- uninstall: it stops while a device is held, and leaves nothing that stands in anybody's way
+        async with Client.connect(ran_as_a_hook(site, template)) as hook:
+            with pytest.raises(errors.Forbidden):
+                await Drain(hook, [names.DRIVER]).look()
+            hooks = [e for e in template(hooks=True) if "helm.sh/hook" in (e["metadata"].get("annotations") or {})]
+            await site.cluster.apply([each for each in hooks if each["kind"] != "Job"])
+            held = await Drain(hook, [names.DRIVER]).look()
+        assert held.claims.keys() == {f"default/{name}" for name in claims}
+        following = asyncio.create_task(controllers_follow_their_deployment(site))
+        drain = Drain(site.admin, [names.DRIVER])
+        await drain.evict(30.0)
+        await following
+        held = await drain.look()
+        assert held.claims == {}
+        assert len(held.gated) == 2, "the Job made its pods anew; they wait behind the gate"
+        assert "wait behind fairlead.dev/admission" in said(held)[1]
+
+        await run_helm(helm, site, "uninstall", "fairlead", "--no-hooks")
+        await site.workloads.stop()
+        assert {each.partition("/")[0] for each in await left(site)} == {"CustomResourceDefinition", "Namespace"}
+        assert await site.admin.get(QUEUES, "everyone"), "queues outlive the programs"
+        await until(lambda: _none(configurations(site)), what="the webhook configurations are gone")
+        await until(lambda: _none(_slices(site)), what="kubelet has wiped the slices of a driver that went")
+        for node in site.cluster.nodes.values():
+            assert list(node.leftovers()) == []
+
+
+async def _none(found: Awaitable[list[str]]) -> bool:
+    return not await found
+
+
+async def _slices(site: Installation) -> list[str]:
+    return [each.metadata.name for each in (await site.admin.list(RESOURCE_SLICES)).items]
+
+
+@pytest.mark.slow
+async def test_kubectl_applies_and_deletes_the_same_overlay(kubectl, tmp_path):
+    async with bare(options(tmp_path)) as site:
+        environment = {"HOME": str(tmp_path), "KUBECONFIG": str(site.cluster.kubeconfig()), "PATH": os.defpath}
+        for verb, extra in (
+            ("apply", ("--server-side",)),
+            ("apply", ("--server-side",)),
+            ("delete", ("--wait=false",)),
+        ):
+            command = (kubectl, verb, *extra, "-k", str(files.find(SIMULATED)))
+            done = await asyncio.create_subprocess_exec(
+                *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+            )
+            out, _ = await done.communicate()
+            assert done.returncode == 0, out.decode()
+        await until(lambda: _gone(site), what="everything is gone")
+
+
+async def _gone(site: Installation) -> bool:
+    try:
+        return await left(site) == set()
+    except LookupError:
+        return True
