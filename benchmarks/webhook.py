@@ -25,12 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvloop
 import yaml
 from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube.listing import Listing
 from fairlead.webhook import certificates, handlers
+from fairlead.webhook.app import settle_heap
 from fairlead.webhook.draft import applied
 from fairlead.webhook.knowing import Knowledge
 from fairlead.webhook.metrics import Metrics
@@ -90,7 +92,8 @@ def _answer(ours: Connection) -> Any:
 
 
 def _serve(pipe: Connection) -> None:
-    asyncio.run(_server(pipe))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_server(pipe))
 
 
 async def _server(pipe: Connection) -> None:
@@ -99,10 +102,11 @@ async def _server(pipe: Connection) -> None:
     material = certificates.make(("127.0.0.1",), dt.datetime.now(dt.UTC))
     client: Any = _Cluster()
     knowledge = Knowledge(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
-    server = Server(knowledge.facts, Metrics(CollectorRegistry()))
+    server = Server(knowledge.facts, Metrics(CollectorRegistry()), at_once=knowledge.at_once)
     keeping = asyncio.create_task(knowledge.run())
     async with asyncio.timeout(30):
         await knowledge.synced()
+    settle_heap()
     async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
         pipe.send((port, material.bundle))
         loop, done = asyncio.get_running_loop(), asyncio.Event()

@@ -191,6 +191,8 @@ def webhook(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
+    import uvloop
+
     from fairlead.cli import programs
     from fairlead.webhook.app import WebhookOptions, run
 
@@ -200,9 +202,10 @@ def webhook(
         url=url,
         service=service,
         managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        own_process=True,
         metrics_bind=metrics_bind,
     )
-    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
 
 @app.command()

@@ -23,11 +23,18 @@ LogFormat = Literal["json", "text"]
 LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
 
 
-def serve(program: Callable[[], Awaitable[None]], *, log_format: LogFormat, log_level: LogLevel) -> None:
-    """Run `program()` until SIGTERM or SIGINT. Raises typer.Exit(1) when it fails."""
+def serve(
+    program: Callable[[], Awaitable[None]],
+    *,
+    log_format: LogFormat,
+    log_level: LogLevel,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
+    """Run `program()` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) when it fails."""
     logs.configure(format=log_format, level=log_level)
     try:
-        asyncio.run(_until_signalled(program))
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(_until_signalled(program))
     except Exception as error:
         log.error("stopped: %s", error, exc_info=log_level == "DEBUG")
         raise typer.Exit(1) from error

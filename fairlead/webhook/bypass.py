@@ -114,7 +114,7 @@ def _container(container: Json, where: str) -> Iterator[str]:
             yield f"{where}.env[{index}]: {VISIBLE} is {shown}; remove it, and ask by a claim"
     for index, mount in enumerate(list_at(container, "volumeMounts", where)):
         path = text_at(mount, "mountPath", where)
-        if _within(path, DEVICE_LIST):
+        if ("nvidia" in path or ".." in path) and _within(path, DEVICE_LIST):
             yield f"{where}.volumeMounts[{index}].mountPath: {path!r} asks the NVIDIA runtime for a GPU; remove it"
 
 

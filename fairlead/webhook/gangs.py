@@ -53,7 +53,9 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
         if intent.size is not None and intent.size > 1:
             return Settled(intent=intent, faults=(_no_gang(intent.size),))
         return Settled(intent=intent, warnings=tuple(warnings))
-    intent = replace(intent, gang=group_of(metadata) or intent.gang)
+    group = group_of(metadata)
+    if group is not None and group != intent.gang:
+        intent = replace(intent, gang=group)
     assert intent.gang is not None
     members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
@@ -63,7 +65,7 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
         return Settled(intent=intent, warnings=tuple(warnings))
     if size is None:
         return Settled(intent=intent, faults=(_no_size(intent.gang),))
-    settled = replace(intent, size=size)
+    settled = intent if size == intent.size else replace(intent, size=size)
     return Settled(
         intent=settled, faults=_disagreements(settled, members, (namespace, intent.gang)), warnings=tuple(warnings)
     )

@@ -8,6 +8,7 @@ Pods are kept as names and annotations only. Writes nothing.
 import asyncio
 import collections
 import dataclasses
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
@@ -105,6 +106,18 @@ class _Policy:
     selector: labels.Selector
 
 
+Read = dict[tuple[str, str, str], Any]
+"""What was read for one review, by resource, namespace and name."""
+
+
+class _UnreadError(Exception):
+    """Something that no cache has: `ask` reads it, for `what` in Read."""
+
+    def __init__(self, what: tuple[str, str, str], ask: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(what)
+        self.what, self.ask = what, ask
+
+
 class Knowledge:
     """`await run()` keeps it current; `await facts(review)` is a snapshot for one review."""
 
@@ -115,7 +128,9 @@ class Knowledge:
         self._classes: Informer[DeviceClass] = Informer(client, DEVICE_CLASSES)
         self._templates: Informer[ResourceClaimTemplate] = Informer(client, RESOURCE_CLAIM_TEMPLATES)
         self._namespaces: Informer[Namespace] = Informer(client, NAMESPACES)
-        self._pods: Informer[MemberPod] = Informer(client, _MEMBERS, indexes={"gang": _gang_of})
+        self._pods: Informer[MemberPod] = Informer(client, _MEMBERS)
+        self._said: dict[str, dict[tuple[Any, ...], dict[str, Member]]] = {}
+        """By gang, what its members say: signature → members by name."""
         self._raw_queues: Informer[dict[str, Any]] = Informer(client, QUEUES)
         self._raw_flavors: Informer[dict[str, Any]] = Informer(client, FLAVORS)
         self._raw_policies: Informer[dict[str, Any]] = Informer(client, TENANCY_POLICIES)
@@ -135,6 +150,7 @@ class Knowledge:
         self._raw_policies.subscribe(_into(self._policies, _policy))
         self._raw_policies.subscribe(self._policies_changed)
         self._slices.subscribe(self._slice_changed)
+        self._pods.subscribe(self._pod_changed)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -170,29 +186,46 @@ class Knowledge:
 
     async def facts(self, review: Review) -> Facts:
         """Raises ApiError where something that is needed cannot be read."""
+        read: Read = {}
+        while True:  # ends: each turn reads one thing more of the few that a review names
+            try:
+                return self._snapshot(review, read)
+            except _UnreadError as unread:
+                read[unread.what] = await unread.ask()
+
+    def at_once(self, review: Review) -> Facts | None:
+        """The facts, if nothing has to be asked of the apiserver; which is so for nearly every review."""
+        try:
+            return self._snapshot(review, {})
+        except _UnreadError:
+            return None
+
+    def _snapshot(self, review: Review, read: Read) -> Facts:
+        """Raises _UnreadError with what is to be read first."""
         try:
             wanted = needs(review)
         except MalformedError:
             wanted = Needs()  # the handler says what is wrong
-        namespace_labels = await self._namespace_labels(review.namespace)
-        # One after the other: mostly nothing has to be asked, and a task each would cost more than the lookups.
-        templates = await self._specs(wanted.templates, self._template)
-        claims = await self._specs(wanted.claims, self._claim)
-        queues = await self._named(wanted.queues, self._queues, QUEUES, Queue.stored)
-        flavors = await self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored)
-        specs = [*templates.values(), *claims.values(), *_own_spec(review)]
-        named = {ask.device_class_name for spec in specs for _, ask in asks(spec)}
+        namespace_labels = self._namespace_labels(review.namespace, read)
+        templates = {key: spec for key in wanted.templates if (spec := self._template(key, read)) is not None}
+        claims = {key: spec for key in wanted.claims if (spec := self._claim(key, read)) is not None}
+        named = {
+            ask.device_class_name
+            for specs in (templates.values(), claims.values(), _own_spec(review))
+            for spec in specs
+            for _, ask in asks(spec)
+        }
         return Facts(
             drivers=self._drivers,
             controllers=self._controllers,
-            may_release=wanted.release and await self._may_release(review),
-            classes=await self._named(named, self._device_classes, DEVICE_CLASSES, lambda found: found),
+            may_release=wanted.release and self._may_release(review, read),
+            classes=self._named(named, self._device_classes, DEVICE_CLASSES, lambda found: found, read),
             templates=templates,
             claims=claims,
             gangs={key: self._members(key) for key in wanted.gangs},
-            jobs=await self._jobs(wanted.jobs),
-            queues=queues,
-            flavors=flavors,
+            jobs={key: most for key in wanted.jobs if (most := self._job(key, read)) > 0},
+            queues=self._named(wanted.queues, self._queues, QUEUES, Queue.stored, read),
+            flavors=self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored, read),
             policies=self._policies_for(review, namespace_labels),
             namespace_labels=namespace_labels,
             devices=self._known_models() if review.namespace else (),
@@ -200,12 +233,19 @@ class Knowledge:
 
     # -- one kind each ---------------------------------------------------------------------------------------------
 
-    async def _namespace_labels(self, name: str) -> Mapping[str, str]:
+    def _live(self, resource: Resource[Any], read: Read, name: str, namespace: str | None = None) -> Any:
+        """What the apiserver has under that name, None if nothing. Raises _UnreadError until it was asked."""
+        what = (resource.plural, namespace or "", name)
+        if what not in read:
+            raise _UnreadError(what, lambda: _or_none(self._client.get(resource, name, namespace)))
+        return read[what]
+
+    def _namespace_labels(self, name: str, read: Read) -> Mapping[str, str]:
         if not name:
             return {}
         known = self._namespaces.get(name)
         if known is None:
-            known = await _or_none(self._client.get(NAMESPACES, name))
+            known = self._live(NAMESPACES, read, name)
         return {} if known is None else known.metadata.labels
 
     def _policies_for(self, review: Review, namespace_labels: Mapping[str, str]) -> tuple[TenancyPolicy, ...]:
@@ -215,12 +255,15 @@ class Knowledge:
         known = self._governing.get(review.namespace)
         if known is None or known[0] is not namespace_labels:
             selected = tuple(
-                found.policy for _, found in sorted(self._policies.items()) if found.selector.matches(namespace_labels)
+                found.policy
+                for _, found in sorted(self._policies.items())
+                if found.selector.matches(namespace_labels)
+                and review.namespace not in found.policy.spec.exemptions.namespaces
             )
             if len(self._governing) >= NAMESPACES_MAX:
                 self._governing.clear()
             known = self._governing[review.namespace] = (namespace_labels, selected)
-        return policy.governing(known[1], review.namespace, review.username, review.groups)
+        return policy.governing(known[1], review.username, review.groups)
 
     def _policies_changed(self, change: Change[dict[str, Any]]) -> None:
         self._governing.clear()
@@ -241,49 +284,69 @@ class Knowledge:
         return self._models
 
     def _members(self, key: Key) -> tuple[Member, ...]:
-        return tuple(map(_member, self._pods.by_index("gang", f"{key[0]}/{key[1]}")))
+        """Two for each thing that members say: one of them may be the pod under review itself."""
+        said = self._said.get(f"{key[0]}/{key[1]}", {})
+        return tuple(member for members in said.values() for member in itertools.islice(members.values(), 2))
 
-    async def _template(self, key: Key) -> ResourceClaimSpec | None:
+    def _pod_changed(self, change: Change[MemberPod]) -> None:
+        """Members are kept by what they say, so that the thousandth of a gang costs no more than the second."""
+        for pod in (change.old,) if change.old is not None else ():
+            for gang in _gang_of(pod):
+                said = self._said[gang]
+                signature = _signature(pod)
+                said[signature].pop(pod.metadata.name, None)
+                if not said[signature]:
+                    del said[signature]
+                if not said:
+                    del self._said[gang]
+        for pod in (change.new,) if change.new is not None else ():
+            for gang in _gang_of(pod):
+                members = self._said.setdefault(gang, {}).setdefault(_signature(pod), {})
+                members[pod.metadata.name] = _member(pod)
+
+    def _template(self, key: Key, read: Read) -> ResourceClaimSpec | None:
         known = self._templates.get(f"{key[0]}/{key[1]}")
         if known is None and legacy.parse_template_name(key[1]) is not None:
             return None  # the controller makes it, and its name says what it holds
         if known is None:
-            known = await _or_none(self._client.get(RESOURCE_CLAIM_TEMPLATES, key[1], key[0]))
+            known = self._live(RESOURCE_CLAIM_TEMPLATES, read, key[1], key[0])
         return None if known is None else known.spec.spec
 
-    async def _claim(self, key: Key) -> ResourceClaimSpec | None:
+    def _claim(self, key: Key, read: Read) -> ResourceClaimSpec | None:
         """Named claims are few and templates many: these are read when asked for."""
-        found = await _or_none(self._client.get(RESOURCE_CLAIMS, key[1], key[0]))
+        found = self._live(RESOURCE_CLAIMS, read, key[1], key[0])
         return None if found is None else found.spec
 
-    async def _jobs(self, keys: Iterable[Key]) -> dict[Key, int]:
-        found: dict[Key, int] = {}
-        for namespace, name in keys:
-            job = await _or_none(self._client.get(raw(JOBS), name, namespace))
-            if job is not None and (most := together(job["spec"], "spec")) > 0:
-                found[namespace, name] = most
-        return found
+    def _job(self, key: Key, read: Read) -> int:
+        """How many pods the Job runs at once; 0 where there is none."""
+        job = self._live(raw(JOBS), read, key[1], key[0])
+        return 0 if job is None else together(job["spec"], "spec")
 
-    async def _specs(
-        self, keys: Iterable[Key], read: Callable[[Key], Awaitable[ResourceClaimSpec | None]]
-    ) -> dict[Key, ResourceClaimSpec]:
-        found = {key: await read(key) for key in sorted(keys)}
-        return {key: spec for key, spec in found.items() if spec is not None}
-
-    async def _named(
-        self, wanted: Iterable[str], known: Mapping[str, T], resource: Resource[Any], convert: Callable[[Any], T]
+    def _named(
+        self,
+        wanted: Iterable[str],
+        known: Mapping[str, T],
+        resource: Resource[Any],
+        convert: Callable[[Any], T],
+        read: Read,
     ) -> Mapping[str, T]:
         """Known objects, and those wanted ones that the cache does not have yet."""
-        absent = sorted(name for name in set(wanted) - known.keys() if name)
-        fresh = {name: await _or_none(self._client.get(resource, name)) for name in absent}
-        if not fresh:
+        absent = [name for name in wanted if name and name not in known]
+        if not absent:
             return known
+        fresh = {name: self._live(resource, read, name) for name in sorted(absent)}
         return {**known, **{name: convert(found) for name, found in fresh.items() if found is not None}}
 
-    async def _may_release(self, review: Review) -> bool:
+    def _may_release(self, review: Review, read: Read) -> bool:
         """Whether RBAC lets the user write allocations: who may give devices to a pod may let it go, too."""
         if review.username in self._controllers:
             return True
+        what = ("subjectaccessreviews", "", review.username)
+        if what not in read:
+            raise _UnreadError(what, lambda: self._allowed(review))
+        return bool(read[what])
+
+    async def _allowed(self, review: Review) -> bool:
         attributes = {
             "group": "resource.k8s.io",
             "resource": "resourceclaims",
@@ -324,6 +387,11 @@ def _member(pod: MemberPod) -> Member:
     except IntentError:
         return Member(name=pod.metadata.name)
     return Member(name=pod.metadata.name, size=intent.size, queue=intent.queue, topology=intent.topology)
+
+
+def _signature(pod: MemberPod) -> tuple[Any, ...]:
+    member = _member(pod)
+    return (member.size, member.queue, member.topology)
 
 
 def _policy(raw: dict[str, Any]) -> _Policy:

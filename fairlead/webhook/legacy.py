@@ -79,7 +79,8 @@ def find(spec: Json) -> Found:
         resources = map_at(container, "resources", path.removesuffix(".resources"))
         limits = map_at(resources, "limits", path)
         requests = map_at(resources, "requests", path)
-        for resource in sorted({*limits, *requests}):
+        named = {resource for side in (limits, requests) for resource in side if resource.startswith("nvidia.com/")}
+        for resource in sorted(named):
             if not resource.startswith((names.LEGACY_MIG_PREFIX, names.LEGACY_GPU)):
                 continue
             if not legacy.is_legacy(resource):

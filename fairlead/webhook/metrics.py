@@ -5,6 +5,8 @@ The one name is that of a TenancyPolicy, of which a cluster has few: after POLIC
 
 from __future__ import annotations
 
+from functools import cache
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from fairlead.webhook.handlers import MUTATING, VALIDATING
@@ -50,12 +52,15 @@ class Metrics:
             ["policy", "rule", "mode", "verdict"],
             registry=registry,
         )
+        # Finding a child by its labels takes as long as counting does; the sets are closed, so these stay small.
+        self._counter = cache(self._reviews.labels)
+        self._observer = cache(self._seconds.labels)
 
     def reviewed(self, phase: str, review: Review, verdict: Verdict, seconds: float) -> None:
         resource = review.of if review.of in _KNOWN else "other"
         decided = "denied" if not verdict.allowed else "patched" if verdict.patch else "allowed"
-        self._reviews.labels(phase, resource, review.operation, decided, verdict.cause).inc()
-        self._seconds.labels(phase).observe(seconds)
+        self._counter(phase, resource, review.operation, decided, verdict.cause).inc()
+        self._observer(phase).observe(seconds)
         for found in verdict.findings:
             label = found.policy if found.policy in self._named or len(self._named) < POLICIES_MAX else "other"
             self._named.add(label)

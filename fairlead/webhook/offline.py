@@ -147,8 +147,12 @@ class World:
     def facts(self, review: Review) -> Facts:
         """What the webhook would know for this review."""
         own = {"kubernetes.io/metadata.name": review.namespace, **self.namespaces.get(review.namespace, {})}
-        selected = [policy for _, policy in sorted(self.policies.items()) if selector_of(policy).matches(own)]
-        policies = governing(selected, review.namespace, review.username, review.groups) if review.namespace else ()
+        selected = [
+            policy
+            for _, policy in sorted(self.policies.items())
+            if selector_of(policy).matches(own) and review.namespace not in policy.spec.exemptions.namespaces
+        ]
+        policies = governing(tuple(selected), review.username, review.groups) if review.namespace else ()
         return Facts(
             drivers=self.drivers,
             classes=self.classes,

@@ -30,20 +30,21 @@ AUDIT_MAX = 32
 """Findings that one answer notes for the audit log; the rest is counted."""
 
 
-def governing(policies: Iterable[TenancyPolicy], namespace: str, username: str, groups: frozenset[str]) -> Policies:
-    """Those of the policies that judge this user in this namespace."""
-    return tuple(policy for policy in policies if not _exempt(policy, namespace, username, groups))
+def governing(policies: Policies, username: str, groups: frozenset[str]) -> Policies:
+    """Those of a namespace's policies that judge this user."""
+    if not any(policy.spec.exemptions.users or policy.spec.exemptions.groups for policy in policies):
+        return policies
+    return tuple(
+        policy
+        for policy in policies
+        if username not in policy.spec.exemptions.users and groups.isdisjoint(policy.spec.exemptions.groups)
+    )
 
 
 def selector_of(policy: TenancyPolicy) -> labels.Selector:
     """Which namespaces the policy governs. Raises SelectorError."""
     raw = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
     return labels.from_label_selector(msgspec.convert(raw, LabelSelector))
-
-
-def _exempt(policy: TenancyPolicy, namespace: str, username: str, groups: frozenset[str]) -> bool:
-    exempt = policy.spec.exemptions
-    return namespace in exempt.namespaces or username in exempt.users or not groups.isdisjoint(exempt.groups)
 
 
 def finding(policy: TenancyPolicy, rule: str, text: str) -> Finding:

@@ -69,7 +69,7 @@ def _unequal(spec: Json, path: str) -> Iterator[str]:
                 limit, request = limits.get(resource), requests.get(resource, limits.get(resource))
                 if limit is None:
                     yield f"{where}.limits[{resource}]: is missing; write a limit, and the same as request or none"
-                elif not _same(limit, request):
+                elif limit != request and not _same(limit, request):
                     yield f"{where}.requests[{resource}]: {request} must equal the limit {limit}; write the same, or none"
 
 

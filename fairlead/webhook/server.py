@@ -16,13 +16,15 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
-from aiohttp import web
+import msgspec
 
 from fairlead.kube import errors, logs
 from fairlead.webhook import handlers
 from fairlead.webhook.certificates import Material
 from fairlead.webhook.facts import Facts
+from fairlead.webhook.http import Answer, Connection, Request, Times
 from fairlead.webhook.metrics import Metrics
 from fairlead.webhook.review import BadReviewError, Review, decode, encode
 from fairlead.webhook.verdict import Verdict
@@ -44,6 +46,7 @@ class Limits:
 
 
 LoadFacts = Callable[[Review], Awaitable[Facts]]
+FactsAtOnce = Callable[[Review], Facts | None]
 Judge = Callable[[Review, Facts], Verdict]
 
 
@@ -65,141 +68,151 @@ def load(context: ssl.SSLContext, material: Material) -> None:
 
 
 class Server:
-    """`async with server.serve(host, port, context) as port`."""
+    """`async with server.serve(host, port, context) as port`.
+
+    at_once: facts that need not be waited for, or None; where given it is asked first.
+    """
 
     def __init__(
         self,
         facts: LoadFacts,
         metrics: Metrics,
         *,
+        at_once: FactsAtOnce | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits or Limits()
-        self._facts = facts
+        self._facts, self._at_once = facts, at_once
         self._metrics = metrics
         self._clock = clock
-        self._silent: dict[object, asyncio.TimerHandle] = {}
-        """Connections on which no request has arrived yet, with what ends them."""
-
-    def application(self) -> web.Application:
-        app = web.Application(client_max_size=self._limits.body_bytes)
-        app.router.add_post("/mutate", self._handler("mutate", handlers.mutate))
-        app.router.add_post("/validate", self._handler("validate", handlers.validate))
-        return app
+        self._connections: set[Connection] = set()
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         """Listens while the context lasts; yields the port. Requests in flight are finished before it ends."""
-        loop = asyncio.get_running_loop()
-        runner = web.AppRunner(
-            self.application(),
-            access_log=None,
-            shutdown_timeout=self._limits.body_s,
-            keepalive_timeout=self._limits.idle_s,
-            lingering_time=0.0,
+        loop, limits = asyncio.get_running_loop(), self._limits
+        times = Times(
+            headers_s=limits.headers_s,
+            body_s=limits.body_s,
+            answer_s=limits.body_s + limits.facts_s,
+            idle_s=limits.idle_s,
+            body_bytes=limits.body_bytes,
         )
-        await runner.setup()
-        make = runner.server
-        assert make is not None
 
         def protocol() -> asyncio.Protocol:
-            if max(len(make.connections), len(self._silent)) >= self._limits.connections:
+            if len(self._connections) >= limits.connections:
                 return _Refusal()
-            made = make()
-            self._silent[made] = loop.call_later(self._limits.headers_s, self._hang_up, made)
+            made = Connection(self._handle, self._refuse, times, self._clock, self._connections.discard)
+            self._connections.add(made)
             return made
 
         listener = await loop.create_server(
-            protocol, host, port, ssl=context, ssl_handshake_timeout=self._limits.handshake_s, backlog=256
+            protocol, host, port, ssl=context, ssl_handshake_timeout=limits.handshake_s, backlog=256
         )
+        sweeping = loop.create_task(self._sweep())
         try:
             yield int(listener.sockets[0].getsockname()[1])
         finally:
+            sweeping.cancel()
             listener.close()
-            for timer in self._silent.values():
-                timer.cancel()
-            self._silent.clear()
-            await runner.cleanup()
+            await self._drain()
             await listener.wait_closed()
 
-    def _hang_up(self, protocol: asyncio.Protocol) -> None:
-        """Ends a connection on which no request's headers have arrived in time."""
-        if self._silent.pop(protocol, None) is not None:
-            _abort(protocol)
+    async def _sweep(self) -> None:
+        """For ever: ends connections that are late."""
+        often = min(self._limits.headers_s, self._limits.body_s, self._limits.idle_s) / 4
+        while True:
+            await asyncio.sleep(often)
+            now = self._clock()
+            for connection in list(self._connections):
+                connection.expire(now)
 
-    def _handler(self, phase: str, judge: Judge) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-        async def handler(request: web.Request) -> web.StreamResponse:
-            timer = self._silent.pop(request.protocol, None)
-            if timer is not None:
-                timer.cancel()
-            began = self._clock()
-            try:
-                review, body = await self._answer(phase, judge, request, began)
-            except BadReviewError as error:
-                self._metrics.refused(error.status)
-                log.warning("%s: refused a request with %d: %s", phase, error.status, error)
-                response = web.json_response({"error": str(error)}, status=error.status)
-                if error.status in {408, 413}:
-                    response.force_close()
-                return response
-            log.debug("%s %s: answered", phase, review.subject)
-            return web.Response(body=body, content_type="application/json")
+    async def _drain(self) -> None:
+        """Answers what is in flight, for as long as that may take; then every connection is closed."""
+        answering = [task for connection in list(self._connections) if (task := connection.stop()) is not None]
+        if answering:
+            await asyncio.wait(answering, timeout=self._limits.body_s)
+        for connection in list(self._connections):
+            connection.abort()
+        await asyncio.sleep(0)
 
-        return handler
+    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+        judge = _JUDGES.get(request.path)
+        if judge is None or request.method != "POST":
+            status = 404 if judge is None else 405
+            return Answer(
+                self._refuse(status, f"{request.method} {request.path}: POST to {' or '.join(_JUDGES)}"), status
+            )
+        phase, began = request.path[1:], self._clock()
+        try:
+            if request.content_type != "application/json":
+                raise BadReviewError(f"content type {request.content_type!r}: send application/json", status=415)
+            review = decode(request.body)
+            facts = None if self._at_once is None else self._at_once(review)
+            if facts is not None:
+                return Answer(self._judge(phase, judge, review, facts, began))
+        except BadReviewError as error:
+            return Answer(self._refuse(error.status, str(error)), error.status)
+        except Exception:
+            log.exception("%s: a lookup failed", phase)
+            return Answer(self._refuse(500, f"{phase}: cannot be judged: internal error"), 500)
+        return self._asked(phase, judge, review, began)
 
-    async def _answer(self, phase: str, judge: Judge, request: web.Request, began: float) -> tuple[Review, bytes]:
-        """Raises BadReviewError."""
-        if request.content_type != "application/json":
-            raise BadReviewError(f"content type {request.content_type!r}: send application/json", status=415)
-        review = decode(await self._body(request))
-        with logs.operation(
-            log,
-            f"{phase} {review.subject}",
-            level=logging.DEBUG,
-            clock=self._clock,
-            uid=review.uid,
-            operation=review.operation,
-            resource=review.of,
-            dry_run=review.dry_run,
-        ):
+    async def _asked(self, phase: str, judge: Judge, review: Review, began: float) -> Answer:
+        """The answer once the facts were read."""
+        try:
             try:
                 async with asyncio.timeout(self._limits.facts_s):
                     facts = await self._facts(review)
             except (errors.ApiError, TimeoutError) as error:
                 text = str(error) or f"the apiserver did not answer within {self._limits.facts_s:g} s"
                 raise BadReviewError(f"{review.subject}: cannot be judged: {text}", status=503) from error
+            return Answer(self._judge(phase, judge, review, facts, began))
+        except BadReviewError as error:
+            return Answer(self._refuse(error.status, str(error)), error.status)
+
+    def _judge(self, phase: str, judge: Judge, review: Review, facts: Facts, began: float) -> bytes:
+        """Raises BadReviewError."""
+        with _operation(phase, review, self._clock):
             try:
                 verdict = judge(review, facts)
+                answer = encode(review.uid, verdict)
             except Exception as error:
                 log.exception("%s %s: a handler failed", phase, review.subject)
                 raise BadReviewError(f"{review.subject}: cannot be judged: internal error", status=500) from error
             if not verdict.allowed:
                 log.info("%s %s: denied to %s: %s", phase, review.subject, review.username, verdict.message)
         self._metrics.reviewed(phase, review, verdict, self._clock() - began)
-        return review, encode(review.uid, verdict)
+        return answer
 
-    async def _body(self, request: web.Request) -> bytes:
-        """Raises BadReviewError."""
-        try:
-            async with asyncio.timeout(self._limits.body_s):
-                return await request.read()
-        except TimeoutError:
-            text = f"the body did not arrive within {self._limits.body_s:g} s"
-            raise BadReviewError(text, status=408) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise BadReviewError(f"the body is larger than {self._limits.body_bytes} bytes", status=413) from None
+    def _refuse(self, status: int, reason: str) -> bytes:
+        self._metrics.refused(status)
+        log.warning("refused a request with %d: %s", status, reason)
+        return msgspec.json.encode({"error": reason})
+
+
+_JUDGES: dict[str, Judge] = {"/mutate": handlers.mutate, "/validate": handlers.validate}
+
+
+def _operation(phase: str, review: Review, clock: Callable[[], float]) -> contextlib.AbstractContextManager[str]:
+    """One `op` on every line of a review; begin and end are written only where somebody reads them."""
+    if not log.isEnabledFor(logging.DEBUG):
+        return logs.operation(log, phase, level=logging.DEBUG, clock=clock)
+    return logs.operation(
+        log,
+        f"{phase} {review.subject}",
+        level=logging.DEBUG,
+        clock=clock,
+        uid=review.uid,
+        operation=review.operation,
+        resource=review.of,
+        dry_run=review.dry_run,
+    )
 
 
 class _Refusal(asyncio.Protocol):
     """A connection too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.abort()
-
-
-def _abort(protocol: asyncio.Protocol) -> None:
-    transport = getattr(protocol, "transport", None)
-    if transport is not None:
-        transport.abort()
+        cast("asyncio.Transport", transport).abort()
