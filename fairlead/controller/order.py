@@ -15,23 +15,41 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller.fairshare_dominant import dominant_share
 from fairlead.controller.fairshare_usage import weighed
+from fairlead.controller.placement_shapes import signature
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from fairlead.controller.charges import Charge
     from fairlead.controller.model import GangRequest
     from fairlead.controller.order_tree import Queue, Tree
+    from fairlead.controller.placement_shapes import Unit
 
 
 class Entry:
-    """A waiting gang in its queue, with what it costs at least."""
+    """A waiting gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
-    __slots__ = ("charge", "devices", "gang", "queue")
+    `kin` is equal for gangs of one queue that a decision treats alike but for their age.
+    """
 
-    def __init__(self, gang: GangRequest, queue: Queue, charge: Charge, devices: int) -> None:
+    __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "shares", "units")
+
+    def __init__(self, gang: GangRequest, queue: Queue, units: list[Unit], charge: Charge) -> None:
         self.gang = gang
+        self.id = gang.id
+        self.keys = [claim.key for claim in gang.claims]
         self.queue = queue
+        self.units = units
         self.charge = charge
-        self.devices = devices
+        self.shares = any(len(unit.members) > 1 for unit in units)
+        self.devices = sum(unit.shape.least for unit in units)
+        self.kin = (
+            signature(gang, units, spread=queue.spec.strategy == "spread"),
+            tuple(sorted(charge.items())),
+            gang.priority,
+            gang.preemptor,
+            gang.run_s,
+        )
 
     @property
     def rank(self) -> tuple[int, float, str]:
@@ -71,12 +89,19 @@ class Order:
             queue = self._top(queue)
         return None if queue is None else self._lines[queue][-1]
 
-    def settle(self, entry: Entry) -> None:
-        """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head."""
+    def settle(self, entry: Entry, stuck: Container[object] = ()) -> list[Entry]:
+        """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
+
+        Those right behind it whose kin is `stuck` are set aside with it, and returned: a thousand alike cost one climb.
+        """
         line = self._lines[entry.queue]
         assert line[-1] is entry
         line.pop()
+        behind = []
+        while line and line[-1].kin in stuck:
+            behind.append(line.pop())
         self._climb(entry.queue)
+        return behind
 
     def block(self, queue: Queue) -> list[Entry]:
         """Take the rest of the queue's line out: strict FIFO behind a gang that waits. In order."""

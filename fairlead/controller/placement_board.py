@@ -14,6 +14,7 @@ from fairlead.controller.inventory_ledger import Ledger
 from fairlead.controller.model import Problem
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.placement import Placer
+from fairlead.controller.placement_outlook import Outlook
 from fairlead.controller.placement_shapes import Shapes
 from fairlead.controller.placement_spots import Sites
 from fairlead.controller.placement_topology import Domains
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory import Inventory
     from fairlead.controller.model import FlavorSpec, QueueSpec, Snapshot
     from fairlead.controller.nodes import NodeTable
+    from fairlead.controller.order import Entry
+    from fairlead.controller.workload import Workload
     from fairlead.kube import resource
 
 SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
@@ -53,6 +56,7 @@ class Board:
         self.placer = Placer(self.sites, Ledger(), self.shapes)
         self.domains = Domains(self.placer)
         self.charges = Charges((), self.selectors)
+        self.entries: dict[str, tuple[Entry, Tree, Charges]] = {}  # gang UID: as it was last asked for
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, Domains] | None = None
         self._later: tuple[Placer, Domains] | None = None
@@ -60,6 +64,8 @@ class Board:
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
         self._totals: tuple[Charges, int, Totals] | None = None
+        self._workload: Workload | None = None
+        self._membership = -1
         self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
 
     @classmethod
@@ -74,10 +80,10 @@ class Board:
             or board.shapes.known + board.compiler.known > SHAPES_MAX
         ):
             board = memo[Board] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
-        board.begin(snapshot.flavors)
+        board.begin(snapshot.flavors, snapshot.workload)
         return board
 
-    def begin(self, flavors: tuple[FlavorSpec, ...]) -> None:
+    def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
         """Look at the nodes that changed, and forget the last decision."""
         self.placer.begin()
         structure = (self.inventory.structure, self.nodes.structure)
@@ -97,7 +103,18 @@ class Board:
                 self.sites.remove(name)
             else:
                 self.sites.put(node, self.inventory.on_node(name, node.labels))
+        self._look(workload)
         self.placer.mark = self.sites.log.cursor
+
+    def _look(self, workload: Workload | None) -> None:
+        """Take in a new mix, and what changed of the nodes that it is seen against."""
+        outlook = self.placer.outlook
+        if workload is not self._workload:
+            self._workload = workload
+            self.placer.look(Outlook.of(workload, self.compiler, self.sites, self.placer.ledger))
+        elif outlook is not None and self._membership != self.sites.membership and outlook.renew():
+            self.placer.look(outlook)
+        self._membership = self.sites.membership
 
     def _changed(self) -> dict[str, None] | None:
         """Names of the nodes to look at; None: all."""

@@ -126,3 +126,12 @@ def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Mem
                 if claims[key].allocation is None:
                     group_of_claim[key] = first
     return [groups[number] for number in sorted(groups)]
+
+
+def signature(gang: GangRequest, units: list[Unit], *, spread: bool) -> object:
+    """Equal for gangs that placement cannot tell apart."""
+    counts: dict[int, int] = {}
+    for unit in units:
+        counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
+    placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
+    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)

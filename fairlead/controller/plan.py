@@ -20,19 +20,19 @@ from fairlead.controller.order_tree import Queue, limit_reason
 from fairlead.controller.placement_board import Board
 from fairlead.controller.plan_answers import admission, flavor_totals, queue_uses, waiting
 from fairlead.controller.plan_blocked import Blocked, Stuck
-from fairlead.controller.plan_gang import Places, behind, gathering, invalid, shared
-from fairlead.controller.reasons import Reason
+from fairlead.controller.plan_gang import Places, behind, for_gang, gathering, invalid, shared
+from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
 from fairlead.controller.reclaim import over_share
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.charges import Charge
     from fairlead.controller.inventory_device import Device
-    from fairlead.controller.model import Admission, Amount, GangRequest, RunningGang, Snapshot
+    from fairlead.controller.model import Admission, GangRequest, RunningGang, Snapshot
     from fairlead.controller.placement_model import Outcome, Placed
     from fairlead.controller.placement_shapes import Unit
 
@@ -82,6 +82,9 @@ class _Decision:
         self.admissions: list[Admission] = []
         self.waiting: dict[str, tuple[GangRequest, str | None, int, Reason | Stuck]] = {}
         self.allocated: Charge = {}  # to gangs of any queue, or of none
+        self.alike: dict[tuple[Queue, object], tuple[Entry, int]] = {}  # by kin: one of them, and how many wait
+        self.stuck: dict[Queue, dict[object, Reason | Stuck]] = {}  # kin of which one waits, and why
+        self.stuck_since = 0  # commits of `blocked` then
         self.position = 0
         running = self._charge_running()
         self.broken = Broken(snapshot.inventory, now)
@@ -91,7 +94,7 @@ class _Decision:
 
     def run(self) -> Plan:
         entries = self._entries()
-        self._divide([(entry.queue, entry.charge) for entry in entries if self._servable(entry)])
+        self._divide([(each, count) for each, count in self.alike.values() if self._servable(each)])
         self.blocked.start()
         first = self._first(entries)
         for entry in first:
@@ -100,15 +103,16 @@ class _Decision:
         order = Order(self.tree, [entry for entry in entries if entry not in passed], self.totals.devices)
         while (head := order.next()) is not None:
             stays = self._decide(head)
-            order.settle(head)
+            for entry in order.settle(head, self.stuck.get(head.queue, ())):
+                self.position += 1
+                self._wait(entry.gang, entry.queue, self._like(entry))
             if stays and head.queue.spec.ordering == "StrictFIFO":
                 for entry in order.block(head.queue):
                     self.position += 1
                     self._wait(entry.gang, entry.queue, behind(head, entry.queue))
         self._again(entries)
         self.blocked.settle()
-        waiting = [entry for entry in entries if entry.gang.id in self.waiting]
-        self._divide([(entry.queue, entry.charge) for entry in waiting])  # what was given may cost more than the least
+        self._divide(self.alike.values())  # what was given may cost more than the least
         return self._plan()
 
     def _first(self, entries: list[Entry]) -> list[Entry]:
@@ -139,18 +143,18 @@ class _Decision:
 
     # --------------------------------------------------------------------------------------------------- before
 
-    def _divide(self, asked: Iterable[tuple[Queue, Mapping[str, Amount]]]) -> None:
-        """Fair shares for what runs and what these ask for at least."""
+    def _divide(self, asked: Iterable[tuple[Entry, int]]) -> None:
+        """Fair shares for what runs and what so many like each of these ask for at least."""
         for queue in self.tree.queues.values():
             queue.demand = dict(queue.used)
-        for queue, charge in asked:
-            for step in queue.path():
-                add(step.demand, charge)
+        for entry, count in asked:
+            for step in entry.queue.path() if count else ():
+                add(step.demand, entry.charge, count)
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
 
     def _servable(self, entry: Entry) -> bool:
         """What this cluster could never run is no demand: it would only make shares idle."""
-        return not entry.charge or self.places.ever(entry.gang, self.units[entry.gang.id]) is not False
+        return not entry.charge or self.places.ever(entry.gang, entry.units) is not False
 
     def _charge_running(self) -> list[tuple[RunningGang, Queue]]:
         """Charge the queues for what runs."""
@@ -178,9 +182,15 @@ class _Decision:
         return replace(eviction, queue=name)
 
     def _entries(self) -> list[Entry]:
-        """The gangs that can be considered."""
+        """The gangs that can be considered. What is known of one is kept for the next decision."""
         entries: list[Entry] = []
+        known, self.board.entries = self.board.entries, {}
         for gang in self.snapshot.gangs:
+            before = known.get(gang.uid)
+            if before is not None and before[0].gang is gang and before[1] is self.tree and before[2] is self.charges:
+                self.board.entries[gang.uid] = before
+                entries.append(before[0])
+                continue
             queue = self.tree.resolve(gang)
             if isinstance(queue, Reason):
                 self._wait(gang, None, queue)
@@ -190,12 +200,17 @@ class _Decision:
                 self._wait(gang, queue, gathering(gang, present))
                 continue
             try:
-                units = self.units[gang.id] = self.board.shapes.units(gang)
+                units = self.board.shapes.units(gang)
             except InvalidClaimError as error:
                 self._wait(gang, queue, invalid(error))
                 continue
-            devices = sum(unit.shape.least for unit in units)
-            entries.append(Entry(gang, queue, self.charges.least(units, self.board.sites), devices))
+            entry = Entry(gang, queue, units, self.charges.least(units, self.board.sites))
+            self.board.entries[gang.uid] = (entry, self.tree, self.charges)
+            entries.append(entry)
+        for entry in entries:
+            self.units[entry.id] = entry.units
+            first, count = self.alike.get((entry.queue, entry.kin), (entry, 0))
+            self.alike[entry.queue, entry.kin] = (first, count + 1)
         return entries
 
     # --------------------------------------------------------------------------------------------------- one gang
@@ -207,7 +222,21 @@ class _Decision:
         if verdict is None:
             return False
         self._wait(entry.gang, entry.queue, verdict)
+        if self.blocked.commits != self.stuck_since:
+            self.stuck.clear()
+            self.stuck_since = self.blocked.commits
+        elif _lasting(verdict) and not entry.shares:
+            self.stuck.setdefault(entry.queue, {})[entry.kin] = verdict
         return True
+
+    def _like(self, entry: Entry) -> Reason | Stuck:
+        """What was found for a gang of its kin, earlier in this decision: nothing has been given back since."""
+        verdict = self.stuck[entry.queue][entry.kin]
+        if self.given and (key := next((key for key in entry.keys if key in self.given), None)):
+            return shared(entry.gang.claims[entry.keys.index(key)], self.given[key])
+        if isinstance(verdict, Reason):
+            return verdict
+        return Stuck(for_gang(verdict.outcome, entry.units), verdict.barriers)
 
     def _consider(self, entry: Entry) -> Reason | Stuck | None:
         """Admit the gang (None), or say why not."""
@@ -283,6 +312,8 @@ class _Decision:
         for claim in gang.claims:
             if claim.allocation is None:
                 self.given[claim.key] = gang.id
+        first, count = self.alike[queue, entry.kin]
+        self.alike[queue, entry.kin] = (first, count - 1)
         add(self.allocated, charge)
         queue.charge(charge, devices)
         queue.admitted += 1
@@ -315,3 +346,10 @@ class _Decision:
             flavors=flavor_totals(self.charges.flavors, self.board.totals(), self.allocated),
             problems=tuple(self.tree.problems + self.charges.problems + self.board.totals().problems),
         )
+
+
+def _lasting(verdict: Reason | Stuck) -> bool:
+    """Whether the same holds for the next gang of the same kin: not where this one was promised something."""
+    if isinstance(verdict, Stuck):
+        return verdict.reserved is None
+    return verdict.code is Code.OVER_LIMIT

@@ -16,7 +16,7 @@ from fairlead.controller.allocator_model import Verdict
 from fairlead.controller.charges import Charge, add
 from fairlead.controller.model import Reservation
 from fairlead.controller.placement_model import Outcome, Placed
-from fairlead.controller.plan_gang import signature
+from fairlead.controller.placement_shapes import signature
 from fairlead.controller.reasons import Bar, Barrier, Code, Reason
 from fairlead.controller.reclaim import Rules, Wish
 from fairlead.controller.reclaim_later import Later, keep
@@ -173,7 +173,7 @@ class Blocked:
                 self.later.version += 1
                 self._promise(wish, choice.placed, "Preemptor")
                 return making_room(wish, made)
-            barriers = self._barriers_of(wish, choice)
+            barriers = () if limited else self._barriers_of(wish, choice)
         reserved_ = None if again or limited else self._reserve(wish)
         if isinstance(why, Reason):
             return why

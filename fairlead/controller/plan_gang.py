@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.order_tree import limit_reason
+from fairlead.controller.placement_shapes import signature
 from fairlead.controller.reasons import Code, Reason
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class Places:
         if self.failed:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
-                return _for_gang(known, units)
+                return for_gang(known, units)
         budget = Budget(self.snapshot.search_steps)
         outcome = self.board.domains.place(gang, units, budget, spread=spread)
         if outcome.verdict is not Verdict.FOUND:
@@ -90,16 +91,7 @@ class Places:
         return known[key]
 
 
-def signature(gang: GangRequest, units: list[Unit], *, spread: bool) -> object:
-    """Equal for gangs that placement cannot tell apart."""
-    counts: dict[int, int] = {}
-    for unit in units:
-        counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
-    placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
-    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)
-
-
-def _for_gang(known: Outcome, units: list[Unit]) -> Outcome:
+def for_gang(known: Outcome, units: list[Unit]) -> Outcome:
     """The same failure, told of this gang's own unit."""
     stuck = known.stuck
     mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
