@@ -209,7 +209,7 @@ class Evictor:
 
     async def _evict(self, gang: Gang, step: evictions.Evict, *, since: float) -> None:
         mark = step.mark
-        if mark.whole and not step.torn:
+        if mark.whole:
             owner = step.members[0].owner if gang.solo else ""
             past = evictions.Past(at=self._wall(), since=since, mark=str(mark), why=mark.why, owner=owner)
             await self._writer.remember(gang.id, past)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 
 from fairlead.api import names
 from fairlead.controller import app
+from fairlead.driver import faultfile
 from fairlead.kube import resources
 from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
 
@@ -153,3 +154,37 @@ async def test_a_node_that_is_lost_while_its_gang_is_evicted_holds_nobody_up(ben
         await bench.delete([other])
         await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs on the other node", 60)
         bench.check()
+
+
+async def test_a_gang_on_a_broken_gpu_goes_and_its_pods_made_anew_avoid_it(bench: Bench):
+    """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
+    await bench.template("four", 4)
+    async with bench.controller():
+        pods = await bench.gang("train", 2, template="four")
+        await bench.until(lambda: bench.running(pods), "the gang runs")
+        hurt = next(
+            claim for claim in bench.allocated() if any(ref.name == "train-0" for ref in claim.status.reserved_for)
+        )
+        assert hurt.status.allocation is not None
+        broken = hurt.status.allocation.devices.results[0]
+        node = bench.cluster.nodes[broken.pool]
+        faultfile.inject(
+            node.plugins_dir / names.DRIVER / faultfile.NAME, int(broken.device.removeprefix("gpu-")), xid=79
+        )
+        await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
+
+        async def remake() -> None:
+            while True:
+                for name in pods:
+                    if bench.get(name) is None:
+                        await bench.pod(name, template="four", gang="train", size=2)
+                await asyncio.sleep(0.05)
+
+        job = asyncio.create_task(remake())
+        await bench.until(lambda: bench.running(pods), "whole again", 60)
+        job.cancel()
+        for claim in bench.allocated():
+            assert claim.status.allocation is not None
+            assert broken.device not in [
+                r.device for r in claim.status.allocation.devices.results if r.pool == broken.pool
+            ]
