@@ -186,6 +186,15 @@ def webhook(
         str, typer.Option(metavar="NAMESPACE/NAME", help="Register as this Service.")
     ] = f"{names.NAMESPACE}/fairlead-webhook",
     managed_driver: ManagedDrivers = None,
+    certificate_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve tls.crt and tls.key from this directory, read again when they change (a Secret of cert-manager). "
+            "Default: a certificate of its own.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
     metrics_bind: MetricsBind = None,
     log_format: LogFormat = "json",
     log_level: LogLevel = "INFO",
@@ -202,6 +211,7 @@ def webhook(
         url=url,
         service=service,
         managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        certificate_from=certificate_from,
         own_process=True,
         metrics_bind=metrics_bind,
     )

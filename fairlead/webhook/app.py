@@ -22,8 +22,8 @@ from fairlead.api import names
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
 from fairlead.webhook import certificates, keeping, registration
-from fairlead.webhook.certificates import Material
-from fairlead.webhook.keeping import Keeper
+from fairlead.webhook.certificates import CertificateError, Material
+from fairlead.webhook.keeping import Keeper, Mounted
 from fairlead.webhook.knowing import Knowledge
 from fairlead.webhook.metrics import Metrics
 from fairlead.webhook.registration import Bypass, Target
@@ -47,6 +47,10 @@ class WebhookOptions:
     managed_drivers: tuple[str, ...] = (names.DRIVER,)
     controllers: tuple[str, ...] = (names.CONTROLLER_USER,)
     """Users that may remove the gate, besides those whom RBAC lets write allocations."""
+    certificate_from: Path | None = None
+    """A directory with tls.crt, tls.key and perhaps ca.crt that somebody else renews, such as a mounted Secret of cert-manager."""
+    own_process: bool = False
+    """Nothing else runs in this process, so garbage collection may be set to suit the webhook."""
 
 
 def hosts(options: WebhookOptions) -> tuple[str, ...]:
@@ -78,7 +82,7 @@ async def _serve(
 ) -> None:
     metrics = Metrics(CollectorRegistry())
     knowledge = Knowledge(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
-    keeper = Keeper(client=client, hosts=covered, now=lambda: dt.datetime.now(dt.UTC))
+    keeper = _keeper(options, client, covered)
     material = await keeper.material()
     context = tls_context(material)
     metrics.certificate(material.server.ends.timestamp())
@@ -123,7 +127,15 @@ async def _serve(
             await _look_after(client, keeper, knowledge, target, use)
 
 
-async def _look_after(client: Client, keeper: Keeper, knowledge: Knowledge, target: Target, use: keeping.Use) -> None:
+def _keeper(options: WebhookOptions, client: Client, covered: tuple[str, ...]) -> Keeper | Mounted:
+    if options.certificate_from is not None:
+        return Mounted(directory=options.certificate_from, now=lambda: dt.datetime.now(dt.UTC))
+    return Keeper(client=client, hosts=covered, now=lambda: dt.datetime.now(dt.UTC))
+
+
+async def _look_after(
+    client: Client, keeper: Keeper | Mounted, knowledge: Knowledge, target: Target, use: keeping.Use
+) -> None:
     """For ever: renew the certificate in time, and repair the registration. Errors are logged and tried again."""
     while True:
         with contextlib.suppress(TimeoutError):
@@ -134,7 +146,7 @@ async def _look_after(client: Client, keeper: Keeper, knowledge: Knowledge, targ
             material = await keeper.material()
             target = replace(target.trusting(material.bundle), bypasses=Bypass.of(knowledge.policies))
             await registration.ensure(client, target)
-        except errors.ApiError as error:
+        except (errors.ApiError, CertificateError) as error:
             log.warning("certificate or registration: %s; trying again in %.0f s", error, LOOK_AFTER_S)
             continue
         use(material)

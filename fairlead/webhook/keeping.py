@@ -11,8 +11,10 @@ import binascii
 import datetime as dt
 import json
 import logging
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from fairlead.api import names
@@ -37,6 +39,32 @@ class Source(Protocol):
     async def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Any: ...
     async def create(self, resource: Resource[Any], obj: Any, namespace: str | None = None) -> Any: ...
     async def replace(self, resource: Resource[Any], obj: Any) -> Any: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mounted:
+    """Material in files that somebody else renews: cert-manager's Secret as a volume.
+
+    Without ca.crt the bundle is empty: the caBundle of the configurations is then somebody else's, too, and left alone.
+    """
+
+    directory: Path
+    now: Callable[[], dt.datetime]
+
+    async def material(self) -> Material:
+        """What the files hold now. Raises CertificateError where they cannot be served, such as amid a change."""
+        try:
+            certificate, key = ((self.directory / name).read_text() for name in ("tls.crt", "tls.key"))
+            authority = self.directory / "ca.crt"
+            bundle = authority.read_text() if authority.exists() else ""
+            pair = Pair(certificate, key)
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+                self.directory / "tls.crt", self.directory / "tls.key"
+            )
+        except (OSError, ValueError) as error:
+            raise CertificateError(f"{self.directory}: tls.crt and tls.key cannot be served: {error}") from None
+        log.debug("%s: valid until %s", self.directory, pair.ends.isoformat())
+        return Material(authorities=(Pair(bundle, ""),) if bundle else (), server=pair)
 
 
 @dataclass(frozen=True, kw_only=True)

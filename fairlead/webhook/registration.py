@@ -100,11 +100,11 @@ class Target:
         return replace(self, bundle=bundle)
 
     def client_config(self, path: str) -> Json:
-        bundle = base64.b64encode(self.bundle.encode()).decode()
+        bundle = {"caBundle": base64.b64encode(self.bundle.encode()).decode()} if self.bundle else {}
         if self.url is not None:
-            return {"url": f"{self.url.rstrip('/')}{path}", "caBundle": bundle}
+            return {"url": f"{self.url.rstrip('/')}{path}"} | bundle
         namespace, _, name = self.service.partition("/")
-        return {"service": {"namespace": namespace, "name": name, "path": path, "port": 443}, "caBundle": bundle}
+        return {"service": {"namespace": namespace, "name": name, "path": path, "port": 443}} | bundle
 
 
 def mutating(target: Target) -> Json:
@@ -183,6 +183,7 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owned_
             return False  # another replica was first; looked at again soon
         log.info("%s %s: written", resource.kind, NAME)
         return True
+    _leave_bundles(wanted["webhooks"], found.get("webhooks") or [])
     if found.get("webhooks") == wanted["webhooks"] and (found["metadata"].get("ownerReferences") or []) == owners:
         return False
     metadata = {**found["metadata"], "ownerReferences": owners}
@@ -192,6 +193,15 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owned_
         return False
     log.info("%s %s: repaired", resource.kind, NAME)
     return True
+
+
+def _leave_bundles(wanted: list[Json], found: list[Json]) -> None:
+    """Where we know no authority, the bundles are somebody else's (cert-manager's injector): keep what is there."""
+    there = {webhook.get("name"): (webhook.get("clientConfig") or {}).get("caBundle") for webhook in found}
+    for webhook in wanted:
+        config = webhook["clientConfig"]
+        if "caBundle" not in config and there.get(webhook["name"]):
+            config["caBundle"] = there[webhook["name"]]
 
 
 # -- the pieces ----------------------------------------------------------------------------------------------------
