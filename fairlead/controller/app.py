@@ -159,7 +159,7 @@ async def lead(
         sleep=asyncio.sleep,
         random=random,
     )
-    await state.pod_groups.discover(client)
+    await state.discover(client)
     standing.state, standing.controller = state, controller
     metrics.leader.set(1)
     try:

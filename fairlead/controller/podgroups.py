@@ -11,9 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
-from fairlead.kube import errors
+from fairlead.controller import served
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import Raw, Resource
@@ -52,22 +50,16 @@ class PodGroups:
     async def discover(self, client: Client) -> None:
         """Sees which APIs are served. One that cannot be asked is left out, and said so."""
         for api, versions in VERSIONS.items():
-            served = await _served(client, api)
-            for version in versions:
-                if version in served and await _has_groups(client, api, version):
-                    resource: Resource[Raw] = Resource(
-                        group=api,
-                        version=version,
-                        plural="podgroups",
-                        kind="PodGroup",
-                        namespaced=True,
-                        type=dict[str, Any],
-                    )
-                    informer = Informer(client, resource)
-                    informer.subscribe(self._heard)
-                    self._informers[api] = informer
-                    log.info("PodGroups of %s/%s are read as gangs", api, version)
-                    break
+            version = await served.version_of(client, api, versions, "podgroups")
+            if version is None:
+                continue
+            resource: Resource[Raw] = Resource(
+                group=api, version=version, plural="podgroups", kind="PodGroup", namespaced=True, type=dict[str, Any]
+            )
+            informer = Informer(client, resource)
+            informer.subscribe(self._heard)
+            self._informers[api] = informer
+            log.info("PodGroups of %s/%s are read as gangs", api, version)
 
     def size(self, api: str, namespace: str, name: str) -> int | None:
         informer = self._informers.get(api)
@@ -77,24 +69,3 @@ class PodGroups:
     def _heard(self, change: Change[Raw]) -> None:
         namespace, _, name = change.key.partition("/")
         self._changed(namespace, name)
-
-
-async def _served(client: Client, api: str) -> set[str]:
-    found = await _ask(client, f"/apis/{api}")
-    return {str(version.get("version")) for version in found.get("versions") or ()}
-
-
-async def _has_groups(client: Client, api: str, version: str) -> bool:
-    found = await _ask(client, f"/apis/{api}/{version}")
-    return any(each.get("name") == "podgroups" for each in found.get("resources") or ())
-
-
-async def _ask(client: Client, path: str) -> Mapping[str, Any]:
-    try:
-        answer: Mapping[str, Any] = msgspec.json.decode(await client.request("GET", path))
-    except errors.NotFound:
-        return {}
-    except errors.ApiError as error:
-        log.warning("%s cannot be asked: %s; its PodGroups are not read", path, error)
-        return {}
-    return answer

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.api import names
-from fairlead.controller import claims, disruption, evictions, gangs, settings
+from fairlead.controller import disruption, evictions, gangs, served, settings
+from fairlead.controller import state_keys as keys
 from fairlead.controller.disruption import Guard
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.nodes import NodeTable
 from fairlead.controller.podgroups import PodGroups
 from fairlead.kube import batch, core, resource, resources, timestamps
+from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer, Source
-from fairlead.kube.objects import Object
 from fairlead.kube.resources import Raw
 
 
@@ -47,19 +47,28 @@ class State:
         self.pods: Informer[core.Pod] = Informer(
             client,
             resources.PODS,
-            indexes={"gang": _gang_index, "uid": _uid_index, "claim": _claim_index, "template": _template_index},
+            indexes={
+                "gang": keys.gang_index,
+                "uid": keys.uid_index,
+                "claim": keys.claim_index,
+                "template": keys.template_index,
+            },
         )
         self.claims: Informer[resource.ResourceClaim] = Informer(
-            client, resources.RESOURCE_CLAIMS, indexes={"owner": _owner_index, "uid": _uid_index}
+            client, resources.RESOURCE_CLAIMS, indexes={"owner": keys.owner_index, "uid": keys.uid_index}
         )
         self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
-        self.slices: Informer[resource.ResourceSlice] = Informer(client, resources.RESOURCE_SLICES)
+        # The inventory has what they say in few bytes; whole, they are 3 KB a device.
+        self.slices: Informer[resource.ResourceSlice] = Informer(client, resources.RESOURCE_SLICES, keep=keys.heading)
+        self.taint_rules: Informer[resource.DeviceTaintRule] | None = None  # where the cluster serves them
         self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
         self.cluster_nodes: Informer[core.Node] = Informer(client, resources.NODES)
         self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
         self.queues: Informer[Raw] = Informer(client, resources.QUEUES)
         self.flavors: Informer[Raw] = Informer(client, resources.FLAVORS)
-        self.gang_objects: Informer[Raw] = Informer(client, resources.GANGS, indexes={"owner": _evicted_owner_index})
+        self.gang_objects: Informer[Raw] = Informer(
+            client, resources.GANGS, indexes={"owner": keys.evicted_owner_index}
+        )
         self.budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
         self.jobs: Informer[batch.JobDeadline] = Informer(client, resources.JOB_DEADLINES)
         self.pod_groups = PodGroups(self._pod_group)
@@ -81,8 +90,17 @@ class State:
         return (
             self.cluster_nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.templates, self.claims, self.gang_objects, self.budgets, self.jobs,
-            *self.pod_groups.watches, self.pods,
+            *self.pod_groups.watches, *(() if self.taint_rules is None else (self.taint_rules,)), self.pods,
         )  # fmt: skip
+
+    async def discover(self, client: Client) -> None:
+        """Sees which optional APIs the cluster serves: before `watches` are run."""
+        await self.pod_groups.discover(client)
+        rules = resources.DEVICE_TAINT_RULES
+        version = await served.version_of(client, rules.group, ("v1", "v1beta2"), rules.plural)
+        if version is not None:
+            self.taint_rules = Informer(client, dataclasses.replace(rules, version=version))
+            self.taint_rules.subscribe(self._taint_rule)
 
     @property
     def synced(self) -> bool:
@@ -223,17 +241,26 @@ class State:
             for pod in self.pods.all():  # rare; those that wait to bind there are looked at again
                 if pod.spec.resource_claims and not pod.finished:
                     self._dirty.add(gangs.gang_id(pod))
-        elif change.old is None or _node_facts(change.old) != _node_facts(change.new):
+        elif change.old is None or keys.node_facts(change.old) != keys.node_facts(change.new):
             self.nodes.set_node(change.new)
             self._matters()
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
         if change.new is None:
             self.inventory.drop_slice(change.key)
-        elif change.old is not None and change.old.spec == change.new.spec:
-            return
+        elif change.old is not None and 0 < change.old.metadata.generation == change.new.metadata.generation:
+            return  # its spec is the same
         else:
             self.inventory.set_slice(change.new)
+        self._matters()
+
+    def _taint_rule(self, change: Change[resource.DeviceTaintRule]) -> None:
+        if change.new is None:
+            self.inventory.drop_taint_rule(change.key)
+        elif change.old is None or change.old.spec != change.new.spec:
+            self.inventory.set_taint_rule(change.new)
+        else:
+            return
         self._matters()
 
     def _class(self, change: Change[resource.DeviceClass]) -> None:
@@ -274,7 +301,7 @@ class State:
         else:
             self.nodes.set_pod(pod)
         for seen in (change.old, change.new):
-            if seen is not None and _may_be_member(seen):
+            if seen is not None and keys.may_be_member(seen):
                 self._dirty.add(gangs.gang_id(seen))
                 self.wake.set()
         if change.new is None or (pod.finished and not (change.old and change.old.finished)):
@@ -325,44 +352,3 @@ class State:
         if change.object.spec.active_deadline_seconds is not None and facts[0] != facts[1]:
             self._dirty |= {gang for gang in self.gangs if gang[0] == change.object.metadata.namespace}
             self.wake.set()
-
-
-def _node_facts(node: core.Node) -> tuple[object, ...]:
-    """What of a node can change a decision; heartbeats do not."""
-    return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
-
-
-def _may_be_member(pod: core.Pod) -> bool:
-    return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
-
-
-def _gang_index(pod: core.Pod) -> Iterator[str]:
-    if _may_be_member(pod):
-        yield "/".join(gangs.gang_id(pod))
-
-
-def _uid_index(obj: Object) -> Iterator[str]:
-    yield obj.metadata.uid
-
-
-def _claim_index(pod: core.Pod) -> Iterator[str]:
-    for name in claims.names_used(pod).values():
-        yield f"{pod.metadata.namespace}/{name}"
-
-
-def _template_index(pod: core.Pod) -> Iterator[str]:
-    for use in pod.spec.resource_claims:
-        if use.resource_claim_template_name:
-            yield f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
-
-
-def _owner_index(claim: resource.ResourceClaim) -> Iterator[str]:
-    controller = claim.metadata.controller
-    if controller is not None:
-        yield controller.uid
-
-
-def _evicted_owner_index(raw: Raw) -> Iterator[str]:
-    past = evictions.past_of(raw)
-    if past is not None and past.owner:
-        yield past.owner

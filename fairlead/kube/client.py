@@ -139,8 +139,12 @@ class Client:
         labels: str | None = None,
         fields: str | None = None,
         page: int = PAGE,
+        each: Callable[[T], None] | None = None,
     ) -> Listing[T]:
-        """All objects as of one resourceVersion, fetched in pages; one that expires midway is asked for whole."""
+        """All objects as of one resourceVersion, fetched in pages; one that expires midway is asked for whole.
+
+        With `each` the items are told one by one as their page comes, perhaps twice, and not kept: the answer has none.
+        """
         params = _selectors(labels, fields)
         path = resource.path(namespace)
         items: list[T] = []
@@ -154,7 +158,11 @@ class Client:
                     raise
                 items, token, page = [], "", 0
                 continue
-            items += answer.items or ()
+            if each is None:
+                items += answer.items or ()
+            else:
+                for item in answer.items or ():
+                    each(item)
             token = answer.metadata.continue_
             if not token:
                 return Listing(items=items, resource_version=answer.metadata.resource_version)

@@ -42,6 +42,7 @@ class Source(Protocol):
         *,
         labels: str | None = None,
         fields: str | None = None,
+        each: Callable[[T], None] | None = None,
     ) -> Listing[T]: ...
 
     def watch(
@@ -105,12 +106,17 @@ class Informer(Generic[T]):
         labels: str | None = None,
         fields: str | None = None,
         indexes: Mapping[str, Callable[[T], Iterable[str]]] | None = None,
+        keep: Callable[[T], T] | None = None,
         backoff: Backoff | None = None,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
+        """`keep` says what is kept of an object, for large ones: handlers are told of the whole as `new`, and of what was
+        kept as `old`; its metadata has to stay.
+        """
         self.resource = resource
+        self._keep = keep
         self.synced = asyncio.Event()
         self.failures = 0  # in a row; readiness may look at it
         self.resource_version = ""
@@ -187,17 +193,38 @@ class Informer(Generic[T]):
             await self._sleep(delay)
 
     async def _relist(self) -> None:
+        if self._keep is not None:
+            await self._relist_by_page()
+            return
         listing = await self._client.list(self.resource, self._namespace, labels=self._labels, fields=self._fields)
-        present = {_meta(obj).key for obj in listing.items}
+        self._forget({_meta(obj).key for obj in listing.items}, listing)
+        for obj in listing.items:
+            self._set(obj)
+        self.resource_version = listing.resource_version
+        self.synced.set()
+
+    async def _relist_by_page(self) -> None:
+        """The same without ever holding all of them whole."""
+        present: set[str] = set()
+
+        def each(obj: T) -> None:
+            present.add(_meta(obj).key)
+            self._set(obj)
+
+        listing = await self._client.list(
+            self.resource, self._namespace, labels=self._labels, fields=self._fields, each=each
+        )
+        self._forget(present, listing)
+        self.resource_version = listing.resource_version
+        self.synced.set()
+
+    def _forget(self, present: set[str], listing: Listing[T]) -> None:
+        """Drops what is no longer there."""
         version = _number(listing.resource_version)
         for key, obj in list(self._objects.items()):
             meta = _meta(obj)
             if key not in present and meta.version <= version:  # what we wrote after the list was made stays
                 self._drop(_Meta(meta.key, meta.uid, version), obj)
-        for obj in listing.items:
-            self._set(obj)
-        self.resource_version = listing.resource_version
-        self.synced.set()
 
     async def _follow(self) -> bool:
         """Follows one watch to its end; true when it brought anything."""
@@ -236,7 +263,7 @@ class Informer(Generic[T]):
             if known.uid != meta.uid:  # deleted and made again while we did not look
                 self._drop(known, old)
                 old = None
-        self._objects[meta.key] = obj
+        self._objects[meta.key] = obj if self._keep is None else self._keep(obj)
         self._reindex(meta.key, old, obj)
         self._publish(Change(ADDED if old is None else MODIFIED, meta.key, old, obj))
 

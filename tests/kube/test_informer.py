@@ -34,10 +34,16 @@ class FakeSource:
         self.list_error: errors.ApiError | None = None
         self.stream: asyncio.Queue[WatchEvent[Any] | errors.ApiError | None] = asyncio.Queue()
 
-    async def list(self, resource: Resource[Any], namespace=None, *, labels=None, fields=None) -> Listing[Any]:
+    async def list(
+        self, resource: Resource[Any], namespace=None, *, labels=None, fields=None, each=None
+    ) -> Listing[Any]:
         self.lists += 1
         if self.list_error:
             raise self.list_error
+        if each is not None:
+            for one in self.pods:
+                each(one)
+            return Listing(items=[], resource_version=self.version)
         return Listing(items=[*self.pods], resource_version=self.version)
 
     async def watch(
@@ -244,3 +250,23 @@ async def test_a_late_subscriber_hears_what_is_there(informer, source):
         source.say("ADDED", pod("b", 11))
         await settle()
         assert heard == ["ml/a"]
+
+
+async def test_handlers_are_told_of_the_whole_object_though_less_of_it_is_kept(source, time):
+    def keep(found: Pod) -> Pod:
+        return msgspec.structs.replace(found, spec=type(found.spec)())
+
+    informer = Informer(source, PODS, keep=keep, clock=time.clock, sleep=time.sleep, random=Random(1))
+    told: list[tuple[str, str]] = []
+    informer.subscribe(lambda change: told.append((change.type, change.object.spec.node_name)))
+    source.pods = [pod("a", 5, node="n1"), pod("gone", 6, node="n1")]
+    async with running(informer):
+        source.say("MODIFIED", pod("a", 12, node="n2"))
+        source.pods = [pod("a", 12, node="n2")]
+        source.version = "20"
+        source.stream.put_nowait(errors.Gone("too old", status=410, reason="Expired"))
+        await settle()
+        await time.advance(60.0)
+        assert [found.spec.node_name for found in informer.all()] == [""]
+    assert told[:3] == [("ADDED", "n1"), ("ADDED", "n1"), ("MODIFIED", "n2")]
+    assert told[3][0] == "DELETED"
