@@ -101,16 +101,23 @@ class Compiler:
 
     def compile(self, claim: ClaimRequest) -> ClaimAsk:
         """Raises InvalidClaimError."""
-        key = msgspec.json.encode(claim.spec)
+        try:
+            return self.compile_spec(claim.spec)
+        except InvalidClaimError as error:
+            raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {error}") from None
+
+    def compile_spec(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
+        """Whoever's claim it is. Raises InvalidClaimError."""
+        key = msgspec.json.encode(spec)
         found = self._known.get(key)
         if found is None:
             try:
-                found = self._compile(claim.spec)
+                found = self._compile(spec)
             except InvalidClaimError as error:
                 found = error
             self._known[key] = found
         if isinstance(found, InvalidClaimError):
-            raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {found}")
+            raise found
         return found
 
     def without(self, claim: ClaimAsk, banned: tuple[str, ...], skip: int) -> ClaimAsk:

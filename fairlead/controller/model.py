@@ -21,6 +21,7 @@ from fairlead.controller.reasons import Reason
 if TYPE_CHECKING:
     from fairlead.controller.inventory import Inventory
     from fairlead.controller.nodes import NodeTable, PodNeeds
+    from fairlead.controller.workload import Workload
     from fairlead.kube import resource
     from fairlead.kube.objects import LabelSelector
 
@@ -234,6 +235,7 @@ class Snapshot:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    workload: Workload | None = None  # what is usually asked, to judge by what a placement spoils; None: not known
     usage_weight: float = 1.0  # k of the division: how strongly past use corrects weights; 0 forgets
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
     search_steps: int = 200_000  # how far one gang's search may go before it is answered "not proven"

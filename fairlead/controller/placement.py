@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.placement_model import Domain, Outcome
+    from fairlead.controller.placement_outlook import Outlook
     from fairlead.controller.placement_shapes import Shape, Shapes, Unit
     from fairlead.controller.placement_spots import Site, Sites
 
@@ -72,8 +73,15 @@ class Placer(OnNode):
             while len(self._spots) >= SPOTS_MIN and len(self._spots) * len(self.sites.all) > SPOT_ENTRIES_MAX:
                 del self._spots[next(iter(self._spots))]
             scope = None if among is None else frozenset(among.sites)
-            found = self._spots[key] = Spots(shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid)
+            found = self._spots[key] = Spots(
+                shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid, outlook=self.outlook
+            )
         return found
+
+    def look(self, outlook: Outlook | None) -> None:
+        """Judge nodes by this from now on."""
+        self.outlook = outlook
+        self._spots.clear()
 
     def forget_spots(self) -> None:
         """All of them, as when nodes came or went: those of a domain no longer know their nodes."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fairlead.controller.allocator_requests import Ask, ClaimAsk
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
+    from fairlead.controller.placement_outlook import Outlook
     from fairlead.controller.placement_shapes import Unit
     from fairlead.controller.placement_spots import Site, Sites
 
@@ -30,10 +31,12 @@ class OnNode:
     def __init__(self, sites: Sites, ledger: Ledger) -> None:
         self.sites = sites
         self.ledger = ledger
+        self.outlook: Outlook | None = None
 
     def put(self, unit: Unit, site: Site, budget: Budget) -> Placed | Answer:
         """The unit on this node, or why not. Room for the pods is checked too."""
         node, ledger = site.node, self.ledger
+        room = 0 if self.outlook is None else self.outlook.room(unit.shape, site)  # before the pod weighs on the node
         loaded = 0
         for needs in unit.shape.needs:
             lacking = ledger.node_lacks(node, needs)
@@ -43,7 +46,7 @@ class OnNode:
             ledger.load(node, needs, 1)
             loaded += 1
         answer = self._fast(unit, site) or allocator.allocate(
-            [self._offer(claim, site) for claim in unit.shape.claims], ledger, budget
+            [self._offer(claim, site, room) for claim in unit.shape.claims], ledger, budget
         )
         if answer.verdict is not Verdict.FOUND:
             self._unload(unit, site, loaded)
@@ -66,14 +69,18 @@ class OnNode:
         self.ledger.taken.update(ordered)
         return Answer(Verdict.FOUND, picks=[[Pick(ask, device, ()) for device in ordered]])
 
-    def _offer(self, claim: ClaimAsk, site: Site) -> Offer:
-        sites, ledger = self.sites, self.ledger
+    def _offer(self, claim: ClaimAsk, site: Site, room: int = 0) -> Offer:
+        """`room`: how much of it a shared device should have left, so as to be taken first; 0: any."""
+        sites, ledger, outlook = self.sites, self.ledger, self.outlook
 
         def found(ask: Ask) -> Candidates:
             return sites.candidates(site, ask)
 
         def prefer(ask: Ask, candidates: Candidates) -> Sequence[Device]:
-            return preferred(ask, candidates, ledger)
+            ordered = preferred(ask, candidates, ledger)
+            if room and outlook is not None:
+                return sorted(ordered, key=lambda device: outlook.left(device) != room)
+            return ordered
 
         return Offer(claim, found, prefer)
 

@@ -23,21 +23,23 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory import NodeDevices
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.nodes import NodeInfo
+    from fairlead.controller.placement_outlook import Outlook
     from fairlead.controller.placement_shapes import Shape
     from fairlead.controller.selectors import Selectors
 
-Score = tuple[bool, int, int, int, str]
+Score = tuple[bool, int, int, int, int, int, str]
 
 
 class Site:
     """One node, as placement sees it. Lives as long as a node of that name does."""
 
-    __slots__ = ("devices", "name", "node")
+    __slots__ = ("changes", "devices", "name", "node")
 
     def __init__(self, node: NodeInfo, devices: NodeDevices) -> None:
         self.name = node.name
         self.node = node
         self.devices = devices
+        self.changes = 0  # how often anything was taken or given back here
 
     def __repr__(self) -> str:
         return f"Site({self.name})"
@@ -61,6 +63,7 @@ class Sites:
 
     def changed(self, site: Site) -> None:
         """Devices or room of this node were taken or given back."""
+        site.changes += 1
         self.log.note(site)
 
     def put(self, node: NodeInfo, devices: NodeDevices) -> None:
@@ -77,7 +80,7 @@ class Sites:
             self._roaming.discard(site)
         else:
             self._roaming.add(site)
-        self.log.note(site)
+        self.changed(site)
 
     def remove(self, name: str) -> None:
         site = self.by_name.pop(name, None)
@@ -107,12 +110,14 @@ class Spots:
         scope: frozenset[Site] | None = None,
         spread: bool,
         avoid: frozenset[str],
+        outlook: Outlook | None = None,
     ) -> None:
         self.shape = shape
         self.sites = sites
         self.ledger = ledger
         self.spread = spread
         self.avoid = avoid
+        self.outlook = None if spread else outlook
         self.scope = scope
         self.preferring = [needs for needs in shape.needs if needs.preferred]
         self.among: set[Site] = set()  # sites that may take the shape when they have room
@@ -147,7 +152,8 @@ class Spots:
                 rank += spare[0]
                 left += spare[1]
         preference = sum([node.preference(need) for need in self.preferring])
-        return (node.name in self.avoid, rank, -preference, -left if self.spread else left, site.name)
+        waste, loss = (0, 0) if self.outlook is None else self.outlook.cost(self.shape, site)
+        return (node.name in self.avoid, rank, -preference, waste, loss, -left if self.spread else left, site.name)
 
     def _room_for_all(self, node: NodeInfo) -> bool:
         loaded = 0
@@ -186,12 +192,17 @@ class Spots:
             if ledger.gone:
                 return sum(ledger.free(device) for device in found.devices)
             return sum(device.use is None and device not in taken for device in found.devices)
-        return sum(
-            ledger.free(device)
-            and ledger.draws_fit(device)
-            and (not device.shared or ledger.room(device, found.consumption[device]))
-            for device in found.devices
-        )
+        number, used = 0, ledger.used
+        for device in found.devices:
+            if device.use is None and device not in used and device.shared and not device.draws:
+                number += device not in ledger.taken  # untouched: it was found big enough
+            elif (
+                ledger.free(device)
+                and (not device.draws or ledger.draws_fit(device))
+                and (not device.shared or ledger.room(device, found.consumption[device]))
+            ):
+                number += 1
+        return number
 
     # ---------------------------------------------------------------------------------------------------- the heap
 

@@ -44,6 +44,7 @@ def _settings(snapshot: Snapshot, share_ids: object) -> tuple[Any, ...]:
         snapshot.flavors,
         snapshot.budgets,
         snapshot.classes,
+        snapshot.workload,
         snapshot.usage_weight,
         snapshot.reserve_after_s,
         snapshot.search_steps,
