@@ -48,6 +48,12 @@ e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=
 manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and fairlead/api
 	@$(BIN)/python tools/render.py
 
+image:  ## build the image (IMAGE=name:tag)
+	@docker build --tag $(or $(IMAGE),fairlead:0.1.0) .
+
+e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the six cases on a kind cluster of its own: needs docker and kind
+	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
+
 lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .

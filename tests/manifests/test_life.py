@@ -103,7 +103,7 @@ async def train(site: Installation) -> None:
 
 async def _running(site: Installation, wanted: int) -> bool:
     pods = (await site.admin.list(raw(PODS), "default")).items
-    return sum(status_of(pod).get("phase") == "Running" for pod in pods) == wanted
+    return len([pod for pod in pods if status_of(pod).get("phase") == "Running"]) == wanted
 
 
 async def controllers_follow_their_deployment(site: Installation) -> None:

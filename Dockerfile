@@ -1,0 +1,35 @@
+# syntax=docker/dockerfile:1
+# One image for the three programs: `fairlead driver | webhook | controller`, and the rest of the command line.
+#
+#   docker build -t fairlead:0.1.0 .
+#
+# Everything that is installed is pinned by hash (lock/runtime.txt). Nothing of NVIDIA's is in it: the driver finds NVML
+# under --driver-root. The webhook and the controller run as 65532; the driver's DaemonSet asks for root itself.
+ARG PYTHON=3.12-slim-bookworm
+
+FROM python:${PYTHON} AS build
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/fairlead
+WORKDIR /src
+COPY lock/runtime.txt lock/
+RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/runtime.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY manifests manifests
+COPY examples examples
+COPY fairlead fairlead
+RUN /opt/fairlead/bin/pip install --no-deps --no-build-isolation .
+# Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any; not that of the official
+# client, half of the image, which programs in a pod never import (only a kubeconfig file needs its loaders).
+RUN /opt/fairlead/bin/pip uninstall --yes pip hatchling editables \
+ && find /opt/fairlead -type d -name __pycache__ -prune -exec rm -rf {} + \
+ && /opt/fairlead/bin/python -m compileall -q -x /kubernetes/ /opt/fairlead/lib
+
+FROM python:${PYTHON}
+LABEL org.opencontainers.image.title="Fairlead" \
+      org.opencontainers.image.description="GPUs of a shared Kubernetes cluster, given to whole jobs, fairly" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=build /opt/fairlead /opt/fairlead
+ENV PATH=/opt/fairlead/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+ENTRYPOINT ["fairlead"]
+CMD ["--help"]

@@ -1,0 +1,182 @@
+"""The Dockerfile and the kind run, as far as they can be held without docker: what they name exists and agrees."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+import fairlead
+from fairlead.cli.demo.run import NODES
+from fairlead.sandbox.installed import PROFILE
+
+ROOT = Path(__file__).parents[2]
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUN_SH = ROOT / "e2e" / "kind" / "run.sh"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """(instruction, arguments) of each line, continued lines joined."""
+    lines = [line for line in DOCKERFILE.splitlines() if not line.startswith("#")]
+    found = [line.split(maxsplit=1) for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
+    return [(what, rest) for what, rest in found]
+
+
+def copied() -> list[str]:
+    found = [rest.split()[:-1] for what, rest in instructions() if what == "COPY" and "--from" not in rest]
+    return [source for sources in found for source in sources]
+
+
+def test_everything_that_is_copied_exists_and_reaches_the_builder():
+    allowed = [
+        line.removeprefix("!") for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")
+    ]
+    assert copied()
+    for source in copied():
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch.fnmatch(source, pattern) for pattern in allowed), f"{source} is kept out by .dockerignore"
+
+
+def test_what_the_wheel_is_built_from_is_copied():
+    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    wanted = {*packages["packages"], *packages["force-include"], PROJECT["project"]["readme"], "pyproject.toml"}
+    assert wanted <= set(copied())
+
+
+def test_every_package_is_pinned_by_hash():
+    installs = [rest for what, rest in instructions() if what == "RUN" and "pip install" in rest]
+    assert len(installs) == 2
+    assert "--require-hashes" in installs[0]
+    assert "--no-deps" in installs[1], "the second installs only Fairlead itself"
+    lock = (ROOT / "lock" / "runtime.txt").read_text()
+    for build_tool in PROJECT["build-system"]["requires"]:
+        assert build_tool in lock, "the build may reach out for nothing"
+
+
+def test_the_entry_point_is_the_command_and_runs_as_nobody():
+    final = instructions()[[i for i, (what, _) in enumerate(instructions()) if what == "FROM"][-1] :]
+    settings = dict(final)
+    assert settings["ENTRYPOINT"] == '["fairlead"]'
+    assert "fairlead" in PROJECT["project"]["scripts"]
+    user = re.fullmatch(r"(\d+):(\d+)", settings["USER"])
+    assert user is not None
+    assert int(user[1]) > 0
+    helpers = (ROOT / "manifests" / "chart" / "templates" / "_helpers.tpl").read_text()
+    assert f"runAsUser: {user[1]}" in helpers
+
+
+def test_versions_agree():
+    chart = yaml.safe_load((ROOT / "manifests" / "chart" / "Chart.yaml").read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    assert PROJECT["project"]["version"] == fairlead.__version__ == chart["version"] == chart["appVersion"]
+    assert f"fairlead:{fairlead.__version__}" in makefile
+    python = re.search(r"^ARG PYTHON=(\d+\.\d+)", DOCKERFILE, re.MULTILINE)
+    assert python is not None
+    assert f"Programming Language :: Python :: {python[1]}" in PROJECT["project"]["classifiers"]
+
+
+def test_the_kind_cluster_has_the_nodes_that_the_examples_need():
+    cluster = yaml.safe_load((RUN_SH.parent / "cluster.yaml").read_text())
+    workers = [node["labels"][PROFILE] for node in cluster["nodes"] if node["role"] == "worker"]
+    assert sorted(workers) == sorted(node.profile for node in NODES)
+    values = yaml.safe_load((ROOT / "manifests" / "overlays" / "simulated" / "values.yaml").read_text())
+    selected = [pool["nodeSelector"][PROFILE] for pool in values["driver"]["pools"]]
+    assert set(workers) == set(selected)
+
+
+def only(folder: Path, *tools: str) -> dict[str, str]:
+    """An environment with these tools and no others."""
+    for tool in tools:
+        found = shutil.which(tool)
+        assert found is not None, tool
+        (folder / tool).symlink_to(found)
+    return {"PATH": str(folder), "HOME": str(folder)}
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("docker", "said"),
+    [
+        ("", "docker is not installed"),
+        ("exit 1", "no docker daemon answers"),
+        ("exit 0", "kind is not installed"),
+    ],
+)
+def test_where_something_is_missing_it_says_what_and_what_else_there_is(tmp_path, docker, said):
+    environment = only(tmp_path, "bash", "dirname")
+    if docker:
+        script(tmp_path, "docker", docker)
+    done = subprocess.run([RUN_SH], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 3
+    assert said in done.stderr
+    assert "make e2e" in done.stderr
+
+
+def test_a_failed_run_keeps_logs_and_no_cluster(tmp_path):
+    environment = only(tmp_path, "bash", "dirname", "mktemp", "mkdir", "rm")
+    record = 'echo "$0 $*" >> "$RECORD"'
+    for name in ("docker", "helm", "python"):
+        script(tmp_path, name, record)
+    script(tmp_path, "kubectl", record)
+    script(
+        tmp_path, "kind", f'{record}; case "$*" in "create cluster"*) echo x > "$KUBECONFIG";; "load"*) exit 1;; esac'
+    )
+    environment |= {
+        "RECORD": str(tmp_path / "record"),
+        "LOGS": str(tmp_path / "logs"),
+        "PYTHON": str(tmp_path / "python"),
+    }
+    done = subprocess.run([RUN_SH], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 1
+    calls = (tmp_path / "record").read_text().replace(f"{tmp_path}/", "").splitlines()
+    assert any(call.startswith("kind export logs") for call in calls)
+    assert calls[-1].startswith("kind delete cluster")
+    assert (tmp_path / "logs" / "events.txt").exists()
+    assert "failed; logs are in" in done.stderr
+
+
+def test_the_script_says_what_it_does_in_order(tmp_path):
+    environment = only(tmp_path, "bash", "dirname", "mktemp", "mkdir", "rm")
+    for name in ("docker", "helm", "python", "kubectl", "kind"):
+        script(tmp_path, name, 'echo "${0##*/} $1 $2" >> "$RECORD"')
+    environment |= {"RECORD": str(tmp_path / "record"), "PYTHON": str(tmp_path / "python")}
+    done = subprocess.run([RUN_SH], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = (tmp_path / "record").read_text().splitlines()
+    wanted = [
+        "docker build",
+        "kind create",
+        "kind load",
+        "helm install",
+        "python -m pytest",
+        "helm uninstall",
+        "kind delete",
+    ]
+    places = [max(i for i, step in enumerate(steps) if step.startswith(each)) for each in wanted]
+    assert places == sorted(places)
+
+
+def test_workflows_run_what_people_run():
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for file in (ROOT / ".github" / "workflows").glob("*.yaml"):
+        workflow = yaml.safe_load(file.read_text())
+        assert workflow["permissions"] == {"contents": "read"}
+        for job in workflow["jobs"].values():
+            for step in job["steps"]:
+                command = step.get("run", "")
+                if command.startswith("make "):
+                    assert command.split()[1] in targets
+                elif command and not command.startswith("docker "):
+                    assert os.access(ROOT / command.split()[0], os.X_OK), command
