@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from fairlead import __version__
 from fairlead.api import names
@@ -23,7 +24,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-check_app = typer.Typer(help="Say what a cluster would say, without one.", no_args_is_help=True)
+
+
+class _ManifestsByDefault(TyperGroup):
+    """`fairlead check FILE…` is `fairlead check manifests FILE…`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        named = not args or args[0] in self.commands or args[0] in {"-h", "--help"}
+        return super().parse_args(ctx, args if named else ["manifests", *args])
+
+
+check_app = typer.Typer(
+    cls=_ManifestsByDefault,
+    help="Say what a cluster would say, without one: check FILE…, or one of the commands.",
+    no_args_is_help=True,
+)
 app.add_typer(check_app, name="check")
 cluster_commands.register(app)
 
@@ -317,6 +332,30 @@ def crds(
     for name, text in sorted(files.items()):
         (output / name).write_text(text)
         print(output / name)
+
+
+@check_app.command("manifests")
+def check_manifests(
+    files: Annotated[
+        list[Path], typer.Argument(help="Manifests: files, directories, or - for standard input.", metavar="FILE…")
+    ],
+    policies: Annotated[
+        list[Path] | None,
+        typer.Option("--policies", help="Manifests that the verdicts depend on, but that are not judged.", exists=True),
+    ] = None,
+    kubeconfig: Annotated[
+        Path | None,
+        typer.Option(help="Take policies, classes, templates and devices from this cluster, too.", exists=True),
+    ] = None,
+    user: Annotated[str, typer.Option("--as", help="User that applies them, for exemptions.")] = "fairlead-check",
+    groups: Annotated[list[str] | None, typer.Option("--as-group", help="Group of that user.")] = None,
+    output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
+) -> None:
+    """Say what the webhook would say of manifests, and what the pods of their jobs would get."""
+    from fairlead.cli.check_manifests import check
+
+    status = check(files, policies=policies or (), kubeconfig=kubeconfig, user=user, groups=groups or (), output=output)
+    raise typer.Exit(status)
 
 
 @check_app.command("cel")

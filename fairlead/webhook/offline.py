@@ -27,7 +27,7 @@ from fairlead.webhook.fields import Json, MalformedError, map_at
 from fairlead.webhook.policy import governing, selector_of
 from fairlead.webhook.review import Review
 from fairlead.webhook.templates import SHAPES, descend, parts_of
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.verdict import Finding, Verdict
 
 RESOURCES: dict[str, tuple[str, str]] = {
     "Pod": ("", "pods"),
@@ -88,9 +88,15 @@ class Result:
         return self.mutated.with_warnings(() if self.validated is None else self.validated.warnings).warnings
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Each once, of both halves."""
+        later = () if self.validated is None else self.validated.findings
+        return tuple(dict.fromkeys((*self.mutated.findings, *later)))
+
+    @property
     def audit(self) -> tuple[str, ...]:
         """What only the audit log hears."""
-        return tuple(found.message for found in self.last.findings if found.mode == "Audit")
+        return tuple(found.message for found in self.findings if found.mode == "Audit")
 
     @property
     def outcome(self) -> str:

@@ -1,0 +1,145 @@
+"""`fairlead check FILE…`: what the webhook would say of manifests, with the policies in files or in a cluster.
+
+Exists so that CI refuses what `kubectl apply` would refuse, with the same words. Changes nothing, in no cluster.
+Exit status: 0 everything is admitted, 1 something is refused, 2 a file or the cluster cannot be read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.text import Text
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.resources import (
+    DEVICE_CLASSES,
+    FLAVORS,
+    NAMESPACES,
+    QUEUES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    TENANCY_POLICIES,
+    raw,
+)
+from fairlead.webhook.offline import GROUPS, Result, World, judge, world_of
+
+Json = dict[str, Any]
+_COLORS = {"refused": "red", "patched": "green", "allowed": "green", "untouched": "dim"}
+_SUFFIXES = {".yaml", ".yml", ".json"}
+_CLUSTER = (
+    DEVICE_CLASSES,
+    FLAVORS,
+    NAMESPACES,
+    QUEUES,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    TENANCY_POLICIES,
+)
+
+
+def check(
+    files: Sequence[Path],
+    *,
+    policies: Sequence[Path] = (),
+    kubeconfig: Path | None = None,
+    user: str = "fairlead-check",
+    groups: Sequence[str] = (),
+    output: str = "text",
+    console: Console | None = None,
+) -> int:
+    """Prints a verdict per object; the exit status."""
+    try:
+        documents = list(_documents(files))
+        around = [*(asyncio.run(_cluster(kubeconfig)) if kubeconfig else ()), *_documents(policies)]
+    except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    world = world_of([*around, *documents])
+    results = [found for document in documents for found in _judged(document, world, user, GROUPS | set(groups))]
+    if output == "json":
+        print(json.dumps([_json(result) for result in results], indent=1, ensure_ascii=False))
+    else:
+        _show(results, len(documents), console or Console(highlight=False, soft_wrap=True))
+    for fault in world.faults:
+        print(fault, file=sys.stderr)
+    return int(any(not result.allowed for result in results))
+
+
+def _judged(document: Json, world: World, user: str, groups: frozenset[str]) -> Iterator[Result]:
+    yield from judge(document, world, username=user, groups=groups)
+
+
+def _documents(paths: Sequence[Path]) -> Iterator[Json]:
+    """The objects of files, directories and standard input (-), Lists unpacked. Raises OSError, YAMLError, ValueError."""
+    for path in paths:
+        if path.is_dir():
+            yield from _documents(sorted(p for p in path.rglob("*") if p.suffix in _SUFFIXES and p.is_file()))
+            continue
+        text = sys.stdin.read() if str(path) == "-" else path.read_text()
+        try:
+            found = list(yaml.safe_load_all(text))
+        except yaml.YAMLError as error:
+            raise ValueError(f"{path}: {error}") from None
+        for document in found:
+            if document is None:
+                continue
+            if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
+                raise ValueError(f"{path}: holds something that is no Kubernetes object")  # noqa: TRY004 - the file is wrong
+            items = document.get("items")
+            yield from items if isinstance(items, list) and document["kind"].endswith("List") else [document]
+
+
+async def _cluster(kubeconfig: Path) -> list[Json]:
+    """What verdicts depend on in the cluster. Raises ApiError."""
+    found: list[Json] = []
+    async with Client.connect(kubeconfig, user_agent="fairlead-check") as client:
+        for resource in _CLUSTER:
+            listing = await client.list(raw(resource))
+            found += [{**item, "kind": resource.kind} for item in listing.items]
+    return found
+
+
+def _show(results: list[Result], documents: int, console: Console) -> None:
+    for result in results:
+        line = Text(f"{result.outcome:<9}", style=_COLORS[result.outcome])
+        line.append(result.review.subject, style="default")
+        if result.source:
+            line.append(f" (of {result.source})", style="dim")
+        console.print(line)
+        for fault in result.last.message.split("\n") if not result.allowed else ():
+            console.print(Text(f"  {fault}", style="red"))
+        for warning in result.warnings:
+            console.print(Text(f"  warning: {warning}", style="yellow"))
+        for note in result.audit:
+            console.print(Text(f"  audit: {note}", style="dim"))
+    refused = sum(not result.allowed for result in results)
+    judged = sum(not result.source for result in results)
+    console.print(f"{documents} objects, {judged} judged, {refused} verdicts refused")
+
+
+def _json(result: Result) -> Json:
+    return {
+        "kind": result.review.kind,
+        "namespace": result.review.namespace,
+        "name": result.review.name,
+        "madeBy": result.source or None,
+        "verdict": result.outcome,
+        "message": result.last.message or None,
+        "warnings": list(result.warnings),
+        "audit": list(result.audit),
+        "findings": [
+            {"policy": found.policy, "rule": found.rule, "mode": found.mode, "message": found.text}
+            for found in result.findings
+        ],
+        "patch": list(result.mutated.patch) if result.allowed else [],
+    }

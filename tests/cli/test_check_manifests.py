@@ -1,0 +1,85 @@
+"""`fairlead check FILE…`: the same verdicts as the webhook's, for CI."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fairlead.cli.main import app
+
+ROOT = Path(__file__).resolve().parents[2]
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: train, namespace: dev}
+spec:
+  containers: [{name: main, image: busybox, resources: {limits: {nvidia.com/gpu: COUNT}}}]
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: dev, labels: {fairlead.dev/tier: dev}}
+"""
+
+
+@pytest.fixture
+def pod(tmp_path: Path) -> Path:
+    path = tmp_path / "pod.yaml"
+    path.write_text(POD.replace("COUNT", "2"))
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["check", *map(str, arguments)])
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_what_is_admitted_says_what_becomes_of_it(pod: Path) -> None:
+    status, out, _ = run(pod)
+    assert status == 0
+    assert "patched  Pod dev/train" in out
+    assert "2 objects, 1 judged, 0 verdicts refused" in out
+
+
+def test_a_policy_from_a_file_refuses_with_the_webhooks_words(pod: Path) -> None:
+    status, out, _ = run(pod, "--policies", ROOT / "manifests" / "policies" / "dev-mig-only.yaml")
+    assert status == 1
+    assert (
+        "Pod dev/train: TenancyPolicy dev-mig-only (wholeGpus): spec.containers[0].resources.limits[nvidia.com/gpu]"
+        in out
+    )
+
+
+def test_json_holds_verdict_finding_and_patch(pod: Path) -> None:
+    status, out, _ = run("-o", "json", pod, "--policies", ROOT / "manifests" / "policies" / "claims-first.yaml")
+    (result,) = json.loads(out)
+    assert (status, result["verdict"], result["findings"][0]["policy"]) == (0, "patched", "claims-first")
+    assert {"op": "remove", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu"} in result["patch"]
+
+
+def test_a_jobs_pods_are_judged_too() -> None:
+    status, out, _ = run(ROOT / "examples" / "02-indexed-job")
+    assert status == 0
+    assert "Pod language/pretrain-0-* (of Job language/pretrain)" in out
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "3"])
+def test_a_file_that_holds_no_objects_is_status_2(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    status, _, err = run(path)
+    assert status == 2
+    assert str(path) in err
+
+
+def test_a_missing_file_is_status_2(tmp_path: Path) -> None:
+    assert run(tmp_path / "none.yaml")[0] == 2
+
+
+def test_a_policy_that_cannot_be_read_is_said(tmp_path: Path, pod: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "{apiVersion: fairlead.dev/v1alpha1, kind: TenancyPolicy, metadata: {name: p}, spec: {mode: Perhaps}}"
+    )
+    _, _, err = run(pod, "--policies", path)
+    assert "TenancyPolicy p: cannot be read" in err
