@@ -30,6 +30,7 @@ from fairlead.controller.model import (
 from fairlead.controller.nodes import NodeTable, PodNeeds
 from fairlead.controller.plan import decide
 from fairlead.controller.testing import faults
+from fairlead.controller.workload import Workload
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]
@@ -191,6 +192,7 @@ class World:
         self.budgets: tuple[DisruptionBudget, ...] = ()
         self.now = 0.0
         self.reserve_after_s = 600.0
+        self.workload: Workload | None = None
         self.add_class(GPU, _selects("gpu"))
         self.add_class(MIG, _selects("mig"))
 
@@ -236,6 +238,7 @@ class World:
             flavors=self.flavors,
             budgets=self.budgets,
             reserve_after_s=self.reserve_after_s,
+            workload=self.workload,
         )
 
     def decide(self, *gangs: GangRequest) -> Plan:
@@ -367,6 +370,7 @@ class World:
         other.class_json = self.class_json
         other.queues, other.flavors, other.running = self.queues, self.flavors, dict(self.running)
         other.budgets, other.now, other.reserve_after_s = self.budgets, self.now, self.reserve_after_s
+        other.workload = self.workload
         for body in self.node_json.values():
             other.nodes.set_node(msgspec.convert(body, core.Node))
         other.inventory.set_slices(msgspec.convert(list(self.slice_json.values()), list[resource.ResourceSlice]))
