@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -39,6 +40,7 @@ class Evictor:
         self._metrics = metrics
         self._wall = wall
         self._decided: dict[GangId, Eviction] = {}  # marks are being written
+        self._promised: Counter[str] = Counter()  # of those: how many for each gang
         self._spared: dict[GangId, float] = {}
         self._refused: dict[GangId, str] = {}
         self._again: dict[GangId, float] = {}  # tried: not before this again
@@ -82,11 +84,7 @@ class Evictor:
 
     def preemptor(self, gang: Gang, now: float) -> bool:
         """Whether devices are held for the gang."""
-        return (
-            gang.id in self._victims
-            or evictions.holds_until(gang) > now
-            or any(eviction.beneficiary == "/".join(gang.id) for eviction in self._decided.values())
-        )
+        return gang.id in self._victims or evictions.holds_until(gang) > now or self._promised["/".join(gang.id)] > 0
 
     def budgets(self) -> tuple[DisruptionBudget, ...]:
         return tuple(guard.facts for _, guard in sorted(self._state.guards.items()))
@@ -131,6 +129,7 @@ class Evictor:
     def assume(self, gang_id: GangId, eviction: Eviction) -> None:
         """From here on the pods count as leaving, until `begin` has marked them or failed."""
         self._decided[gang_id] = eviction
+        self._promised[eviction.beneficiary] += 1
         self._metrics.evictions.labels(eviction.kind, "begun").inc()
 
     async def begin(self, gang: Gang, eviction: Eviction, at: float) -> None:
@@ -151,6 +150,7 @@ class Evictor:
             raise
         finally:
             self._decided.pop(gang.id, None)
+            self._promised -= Counter((eviction.beneficiary,))
         if mark.for_gang is not None:
             self._began.setdefault(mark.for_gang, self._wall())
         self._reporter.event(gang.id, "Evicting", f"to be evicted: {mark}: {mark.why}", warning=True)

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.evictions import Mark, Past
 from fairlead.controller.gangs import GangId
-from fairlead.controller.writes import Steps
+from fairlead.controller.pod_writes import PodWrites
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 MESSAGE_MAX = 1024
 
 
-class EvictionWrites(Steps):
+class EvictionWrites(PodWrites):
     async def mark(self, pod: core.Pod, mark: Mark) -> None:
         """Tells the pod that it will be evicted, when, and why. A pod that is gone needs no telling."""
         at = timestamps.seconds(mark.at)
@@ -44,6 +44,7 @@ class EvictionWrites(Steps):
         meta = pod.metadata
         try:
             async with self._slots:
+                await self.excuse(pod, "Evicted", "Fairlead gives its devices to another gang")
                 await self._client.evict(meta.name, meta.namespace, uid=meta.uid)
         except (errors.NotFound, errors.Conflict):
             return ""

@@ -157,8 +157,9 @@ class PodWrites(Steps):
         meta = pod.metadata
         try:
             async with self._slots:
+                await self.excuse(pod, "RolledBack", "Fairlead takes the gang back: it did not come to run")
                 if pod.spec.node_name:
-                    await self._client.evict(meta.name, meta.namespace)
+                    await self._client.evict(meta.name, meta.namespace, uid=meta.uid)
                 else:
                     await self._client.delete(resources.PODS, meta.name, meta.namespace, uid=meta.uid)
         except (errors.NotFound, errors.Conflict):
@@ -167,3 +168,27 @@ class PodWrites(Steps):
             log.info("pod %s not evicted: %s", meta.key, error)
             return False
         return True
+
+    async def excuse(self, pod: core.Pod, reason: str, message: str) -> None:
+        """Marks a pod that does not run yet as disrupted, so that a Job may tell this from a failure of its own.
+
+        The eviction API does that for running pods, and only for them.
+        """
+        if pod.status.phase == "Running":
+            return
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": timestamps.seconds(self._wall()),
+        }
+        await self._client.patch(
+            resources.PODS,
+            pod.metadata.name,
+            {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}},
+            namespace=pod.metadata.namespace,
+            kind=Patch.STRATEGIC,
+            subresource="status",
+            field_manager=names.FIELD_MANAGER,
+        )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fairlead.controller.claim_writes import ClaimWrites
 from fairlead.controller.eviction_writes import EvictionWrites
-from fairlead.controller.pod_writes import PodWrites
 
 
-class Writer(ClaimWrites, PodWrites, EvictionWrites):
+class Writer(ClaimWrites, EvictionWrites):
     """One client guarded by the lease, one bound on how much is under way at once."""
