@@ -150,7 +150,9 @@ class Evictor:
             raise
         finally:
             self._decided.pop(gang.id, None)
-            self._promised -= Counter((eviction.beneficiary,))
+            self._promised[eviction.beneficiary] -= 1
+            if not self._promised[eviction.beneficiary]:
+                del self._promised[eviction.beneficiary]
         if mark.for_gang is not None:
             self._began.setdefault(mark.for_gang, self._wall())
         self._reporter.event(gang.id, "Evicting", f"to be evicted: {mark}: {mark.why}", warning=True)
