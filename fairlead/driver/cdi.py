@@ -131,7 +131,7 @@ class Store:
 
     def write(self, uid: str, spec: Mapping[str, Any]) -> None:
         """Raises OSError; then the directory is as it was. Not durable: no spec outlives a boot (usually in memory)."""
-        files.write(self.path(uid), json.dumps(spec, indent=1).encode(), mode=0o644, durable=False)
+        files.write(self.path(uid), msgspec.json.format(msgspec.json.encode(spec), indent=1), mode=0o644, durable=False)
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""

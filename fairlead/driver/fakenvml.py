@@ -20,7 +20,7 @@ from fairlead.driver import profile
 from fairlead.driver.backend import Gpu
 from fairlead.driver.fakenvml_kernel import FakeKernel
 from fairlead.driver.fakenvml_mig import Device, FakeMig, Mig
-from fairlead.driver.nvml import _ARCHITECTURES, _BRANDS, _CORES
+from fairlead.driver.nvml_tables import ARCHITECTURES, BRANDS, CORES
 from fairlead.driver.simulated import SimulatedBackend
 
 
@@ -127,10 +127,10 @@ class FakeNvml(FakeMig):
         return self._or_unsupported(self._check(device).product_name)
 
     def nvmlDeviceGetBrand(self, device: Device) -> int:  # noqa: N802
-        return next((code for code, name in _BRANDS.items() if name == self._check(device).brand), 0)
+        return next((code for code, name in BRANDS.items() if name == self._check(device).brand), 0)
 
     def nvmlDeviceGetArchitecture(self, device: Device) -> int:  # noqa: N802
-        known = (code for code, name in _ARCHITECTURES.items() if name == self._check(device).architecture)
+        known = (code for code, name in ARCHITECTURES.items() if name == self._check(device).architecture)
         return next(known, pynvml.NVML_DEVICE_ARCH_UNKNOWN)
 
     def nvmlDeviceGetCudaComputeCapability(self, device: Device) -> tuple[int, int]:  # noqa: N802
@@ -139,7 +139,7 @@ class FakeNvml(FakeMig):
 
     def nvmlDeviceGetNumGpuCores(self, device: Device) -> int:  # noqa: N802
         count = int(self._or_unsupported(self._check(device).multiprocessors))
-        return count * _CORES[self.nvmlDeviceGetCudaComputeCapability(device)]
+        return count * CORES[self.nvmlDeviceGetCudaComputeCapability(device)]
 
     def nvmlDeviceGetMemoryInfo(self, device: Device) -> Any:  # noqa: N802
         info = pynvml.c_nvmlMemory_t()

@@ -39,6 +39,25 @@ def write(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = True
         sync(path.parent)
 
 
+def put(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write `path` in place, with its directory: for what nobody reads before another file says that it is there.
+
+    Raises OSError.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, mode)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        path.parent.chmod(0o755)
+        descriptor = os.open(path, flags, mode)
+    try:
+        os.fchmod(descriptor, mode)
+        fill(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
 def fill(descriptor: int, content: bytes) -> None:
     """Write all of it; `os.write` may take less at a time."""
     view = memoryview(content)
@@ -70,3 +89,7 @@ def sweep(directory: Path, prefix: str = "") -> None:
     for path in directory.glob(f".{prefix}*.tmp"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+def plainly(error: OSError) -> str:
+    return f"{error.filename or 'file'}: {error.strerror or error}"

@@ -8,7 +8,6 @@ Source: k8s.io/dynamic-resource-allocation/api/metadata; the Kubernetes task pag
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -41,9 +40,7 @@ class Metadata:
             return
         published = self._published()
         for request, devices in _by_request(record).items():
-            path = self._path(record.uid, request)
-            path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            files.write(path, stream(record, devices, published), mode=0o644, durable=False)
+            files.put(self._path(record.uid, request), stream(record, devices, published))
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""
@@ -65,7 +62,7 @@ class Metadata:
         return [Mount(host_path=str(path), container_path=container_path(record, device.request_name))]
 
     def _path(self, uid: str, request: str) -> Path:
-        return self._directory / uid / request / "metadata.json"
+        return self._directory / uid / f"{request}.json"
 
 
 def container_path(record: ClaimRecord, request: str) -> str:
@@ -85,7 +82,7 @@ def stream(record: ClaimRecord, devices: list[DeviceRecord], published: Mapping[
         "requests": [{"name": name, "devices": found} for name, found in by_name.items()],
     }
     objects = ({"apiVersion": version, "kind": "DeviceMetadata", **content} for version in VERSIONS)
-    return "".join(json.dumps(each, indent=2) + "\n" for each in objects).encode()
+    return b"".join(msgspec.json.format(msgspec.json.encode(each)) + b"\n" for each in objects)
 
 
 def _device(device: DeviceRecord, published: Device | None) -> dict[str, Any]:

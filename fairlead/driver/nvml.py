@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fairlead.driver import mps_host, smi
+from fairlead.driver import mps_host, nvml_tables, smi
 from fairlead.driver.backend import (
     Backend,
     BackendError,
@@ -27,7 +27,6 @@ from fairlead.driver.backend import (
     MigDevice,
     MpsProgram,
     NvLink,
-    Recovery,
     Telemetry,
     TimeSlice,
     Watched,
@@ -42,51 +41,6 @@ from fairlead.driver.nvml_mig import NvmlMig
 from fairlead.driver.sysfs import Kernel
 
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
-_ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada Lovelace",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
-}
-_BRANDS = {
-    1: "Quadro",
-    2: "Tesla",
-    3: "NVS",
-    4: "Grid",
-    5: "GeForce",
-    6: "Titan",
-    7: "NvidiaVApps",
-    8: "NvidiaVPC",
-    9: "NvidiaVCS",
-    10: "NvidiaVWS",
-    11: "NvidiaCloudGaming",
-    12: "QuadroRTX",
-    13: "NvidiaRTX",
-    14: "Nvidia",
-    15: "GeForceRTX",
-    16: "TitanRTX",
-}
-_ADDRESSING = {0: "None", 1: "HMM", 2: "ATS"}
-_RECOVERY: dict[int, Recovery] = {
-    0: "none",
-    1: "reset",
-    2: "reboot",
-    3: "drain",
-    4: "drain",
-    5: "imex",
-    6: "reset",
-    7: "reboot",
-}
-# NVML_COMPUTEMODE_*; 1, exclusive to a thread, is gone since CUDA 8.
-_COMPUTE_MODES: dict[int, ComputeMode] = {0: "Default", 2: "Prohibited", 3: "ExclusiveProcess"}
-# CUDA cores in a multiprocessor, by compute capability; NVML counts only cores.
-_CORES = {(7, 0): 64, (7, 5): 64, (8, 0): 64, (8, 6): 128, (8, 9): 128, (9, 0): 128, (10, 0): 128, (10, 3): 128}
 
 
 class NvmlBackend:
@@ -200,17 +154,17 @@ class NvmlBackend:
         except BackendError as error:
             warnings.append(f"{uuid}: {error}; its MIG devices are left out")
             profiles, migs = (), ()
-        per_multiprocessor = _CORES.get(tuple(capability)) if capability else None
+        per_multiprocessor = nvml_tables.CORES.get(tuple(capability)) if capability else None
         return Gpu(
             minor=int(minor),
             uuid=uuid,
             product_name=text(ask("DeviceGetName")),
-            brand=_BRANDS.get(ask("DeviceGetBrand") or 0),
-            architecture=_ARCHITECTURES.get(architecture or 0),
+            brand=nvml_tables.BRANDS.get(ask("DeviceGetBrand") or 0),
+            architecture=nvml_tables.ARCHITECTURES.get(architecture or 0),
             cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
             memory_bytes=int(memory.total) if memory is not None and memory.total else None,
             multiprocessors=cores // per_multiprocessor if cores and per_multiprocessor else None,
-            addressing_mode=_ADDRESSING.get(ask("DeviceGetAddressingMode")),
+            addressing_mode=nvml_tables.ADDRESSING.get(ask("DeviceGetAddressingMode")),
             pci_bus_id=bus_id,
             pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
             numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
@@ -266,11 +220,11 @@ class NvmlBackend:
     def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
         device, _minor = self._find(gpu_uuid)
         mode = self._calls.ask("DeviceGetComputeMode", device)
-        return None if mode is None else _COMPUTE_MODES.get(int(mode))
+        return None if mode is None else nvml_tables.COMPUTE_MODES.get(int(mode))
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
         device, _minor = self._find(gpu_uuid)
-        number = next(number for number, name in _COMPUTE_MODES.items() if name == mode)
+        number = next(number for number, name in nvml_tables.COMPUTE_MODES.items() if name == mode)
         self._calls.must("DeviceSetComputeMode", device, number)
 
     def mps_program(self) -> MpsProgram:
@@ -326,7 +280,9 @@ class NvmlBackend:
                     self._seen.pop(uuid, None)
                 return None
             return Watched(uuid=uuid, answers=False if lost else None, message=str(error))
-        return Watched(uuid=uuid, answers=True, recovery=None if action is None else _RECOVERY.get(action, "reset"))
+        return Watched(
+            uuid=uuid, answers=True, recovery=None if action is None else nvml_tables.RECOVERY.get(action, "reset")
+        )
 
     def telemetry(self) -> tuple[Telemetry, ...]:
         with self._mutex:

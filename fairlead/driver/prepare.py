@@ -14,7 +14,6 @@ answer; GPUs are worked on one claim at a time, different GPUs at once. The step
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -23,7 +22,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.driver import cdi, claims, effects, records, sharing
+from fairlead.driver import cdi, claims, effects, files, records, sharing
 from fairlead.driver.backend import Backend, BackendError, Inventory
 from fairlead.driver.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.claims import ClaimError
@@ -32,6 +31,7 @@ from fairlead.driver.locks import KeyedLocks
 from fairlead.driver.metadata import Metadata
 from fairlead.driver.mps import CONTAINER_PIPE, Daemons
 from fairlead.driver.records import ClaimRecord
+from fairlead.driver.recovery import Recoverer, Recovery
 from fairlead.driver.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
@@ -40,18 +40,6 @@ log = logging.getLogger(__name__)
 
 class PrepareError(Exception):
     """A claim could not be prepared or unprepared now; kubelet will ask again."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
-    """What a start found of the process before. `stuck` are claims that could not be undone yet, with the reason."""
-
-    kept: tuple[str, ...] = ()
-    undone: tuple[str, ...] = ()
-    rebuilt: tuple[str, ...] = ()
-    earlier_boot: tuple[str, ...] = ()
-    unreadable: tuple[Unreadable, ...] = ()
-    stuck: tuple[tuple[str, str], ...] = ()
 
 
 def _nothing(step: str) -> None:
@@ -103,6 +91,7 @@ class Preparer:
             forget=self._forget,
             at=at,
         )
+        self._recoverer = Recoverer(checkpoint=checkpoint, store=store, steps=self._steps, note=self._note)
         self._claims = KeyedLocks()
         self._gpus = KeyedLocks()
         self._mutex = threading.Lock()
@@ -124,64 +113,12 @@ class Preparer:
             self._records = dict(loaded.records)
         return loaded.unreadable
 
-    # -- start -------------------------------------------------------------------------------------------------------
-
     def recover(self) -> Recovery:
-        """Take up what is on disk: finished claims are kept, unfinished ones undone, lost records rebuilt from CDI.
-
-        Raises OSError only when the directories cannot be used at all.
-        """
-        self._store.open()
-        loaded = self._checkpoint.load()
+        """Take up what is on disk. Raises OSError only when the directories cannot be used at all."""
+        loaded = self._recoverer.load()
         with self._mutex:
             self._records = dict(loaded.records)
-        rebuilt = [uid for uid in self._store.uids() if uid not in loaded.records and self._rebuild(uid)]
-        undone: list[str] = []
-        stuck: list[tuple[str, str]] = []
-        for record in self.records():
-            if record.state == "prepared":
-                continue
-            try:
-                with self._gpus.hold(_locked(record)):
-                    self._steps.undo(record)
-                undone.append(record.uid)
-            except (BackendError, OSError) as error:
-                stuck.append((record.uid, str(error)))
-        self._clear_orphans()
-        return Recovery(
-            kept=tuple(record.uid for record in self.records() if record.state == "prepared"),
-            undone=tuple(undone),
-            rebuilt=tuple(rebuilt),
-            earlier_boot=loaded.earlier_boot,
-            unreadable=loaded.unreadable,
-            stuck=tuple(stuck),
-        )
-
-    def _rebuild(self, uid: str) -> bool:
-        """Whether a CDI file without a record gave one. Neither order of steps leaves such a file: a record was lost."""
-        record = self._store.record(uid, boot_id=self._checkpoint.boot_id)
-        if record is not None:
-            record = msgspec.structs.replace(record, state="prepared")
-            self._note(record)
-        try:
-            if record is None:
-                self._store.remove(uid)
-            else:
-                self._checkpoint.write(record)
-        except OSError as error:
-            # Known in memory all the same: a full disk at the start must not become a crash loop.
-            log.error("claim %s: %s", uid, _plainly(error))
-        return record is not None
-
-    def _clear_orphans(self) -> None:
-        """Daemons and metadata of claims that nothing else tells of: records of an earlier boot, or lost ones."""
-        known = {record.uid for record in self.records()}
-        for uid in sorted({*self._daemons.uids(), *self._metadata.uids()} - known):
-            try:
-                self._daemons.stop(uid)
-                self._metadata.remove(uid)
-            except (BackendError, OSError) as error:
-                log.error("claim %s is not known, and what is left of it stays: %s", uid, error)
+        return self._recoverer.settle(loaded, self.records)
 
     # -- prepare -----------------------------------------------------------------------------------------------------
 
@@ -213,7 +150,7 @@ class Preparer:
             except StepError as error:
                 raise PrepareError(str(error)) from error
             except OSError as error:
-                raise PrepareError(f"{claims.describe(claim)}: {_plainly(error)}") from error
+                raise PrepareError(f"{claims.describe(claim)}: {files.plainly(error)}") from error
 
     def _prepare(self, claim: ResourceClaim) -> ClaimRecord:
         inventory = self._inventory()
@@ -296,7 +233,7 @@ class Preparer:
             except BackendError as error:
                 raise PrepareError(f"{record}: {error}") from error
             except OSError as error:
-                raise PrepareError(f"ResourceClaim {uid}: {_plainly(error)}") from error
+                raise PrepareError(f"ResourceClaim {uid}: {files.plainly(error)}") from error
 
     def _undo_if_possible(self, record: ClaimRecord) -> None:
         try:
@@ -321,7 +258,7 @@ class Preparer:
             except BackendError as error:
                 raise PrepareError(f"{record}: {error}") from error
             except OSError as error:
-                raise PrepareError(f"{record}: {_plainly(error)}") from error
+                raise PrepareError(f"{record}: {files.plainly(error)}") from error
             return True
 
     def _unserved(self, record: ClaimRecord) -> bool:
@@ -369,7 +306,3 @@ class Preparer:
 def _locked(record: ClaimRecord) -> set[str]:
     """The GPUs to hold while this claim is worked on: looking on needs none."""
     return {device.gpu_uuid for device in record.devices if not device.admin}
-
-
-def _plainly(error: OSError) -> str:
-    return f"{error.filename or 'file'}: {error.strerror or error}"

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 
 from fairlead.driver.checkpoint import Unreadable
 from fairlead.driver.metrics import Metrics
-from fairlead.driver.prepare import Recovery
+from fairlead.driver.recovery import Recovery
 from fairlead.kube.events import EventRecorder, Regarding
 
 log = logging.getLogger(__name__)
