@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from fairlead.controller import claims
-from fairlead.controller.gangs import Entry, Gang, Member
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Entry, Member
 from fairlead.controller.model import Admission, ClaimAllocation
 from fairlead.controller.state import State
 from fairlead.controller.writer import Writer

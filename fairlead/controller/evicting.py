@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from fairlead.controller import disruption, evictions, turns
 from fairlead.controller.evictions import Course, Mark, Step
-from fairlead.controller.gangs import Gang, GangId, Member
+from fairlead.controller.gangs import Gang, GangId
+from fairlead.controller.members import Member
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.model import DisruptionBudget, Eviction, QueueSpec
 from fairlead.controller.reporter import Reporter

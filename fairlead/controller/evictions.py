@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from fairlead.api import names
-from fairlead.controller.gangs import Gang, GangId, Member
+from fairlead.controller.gangs import Gang, GangId
+from fairlead.controller.members import Member
 from fairlead.controller.model import Eviction
 from fairlead.kube import core, timestamps
 

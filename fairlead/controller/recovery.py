@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from fairlead.controller.gangs import Gang, Member
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member
 from fairlead.controller.requests import allocated_node, allocated_s, node_of
 from fairlead.kube import resource
 

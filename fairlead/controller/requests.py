@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.controller import evictions, release
-from fairlead.controller.gangs import Gang, Member, Problem, created_s
+from fairlead.controller.gangs import Gang, created_s
+from fairlead.controller.members import Member, Problem
 from fairlead.controller.model import ClaimRequest, GangRequest, PodRef, RunningGang, RunningMember
 from fairlead.controller.model import Member as Asked
 from fairlead.controller.nodes import PodNeeds

@@ -106,7 +106,7 @@ class State:
     def synced(self) -> bool:
         return all(watch.synced.is_set() for watch in self.watches())
 
-    # -- gangs.Objects ---------------------------------------------------------------------------------------------
+    # -- members.Objects ---------------------------------------------------------------------------------------------
 
     def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None:
         return self.claims.get(f"{namespace}/{name}")

@@ -14,7 +14,8 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.evictions import Course, Past
 from fairlead.controller.explanation import explanation
-from fairlead.controller.gangs import Gang, Member, Stage
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member, Stage
 from fairlead.controller.model import Reservation, Waiting
 from fairlead.controller.reasons import Code
 from fairlead.controller.requests import allocated_s, blocked, node_of

@@ -11,7 +11,8 @@ import logging
 
 from fairlead.api import legacy
 from fairlead.controller import claims, recovery
-from fairlead.controller.gangs import Gang, Member
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.state import State
 from fairlead.controller.work import Work

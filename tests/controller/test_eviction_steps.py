@@ -6,7 +6,8 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import disruption, evictions, turns
 from fairlead.controller.evictions import Cancel, Evict, Mark, Spread, Wait
-from fairlead.controller.gangs import Gang, Member, Stage
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member, Stage
 from fairlead.controller.model import QueueSpec
 from fairlead.kube import core, timestamps
 

@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller import claims, gangs, recovery, requests, status
-from fairlead.controller.gangs import Stage
+from fairlead.controller.members import Stage
 from fairlead.kube import core, resource, timestamps
 
 NOW = 1_800_000_000.0
