@@ -6,9 +6,10 @@ of validity (`testing`) share no code with the allocator. Many more cases: `make
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
 from fairlead.controller.plan import decide
@@ -136,7 +137,8 @@ def pools(draw: st.DrawFn, number: int, *, lists: bool) -> list[Json]:
         for device in made:
             device.update(draw(st.sampled_from(HERE)))
     expected = len(parts) + (1 if rarely(draw, 10) else 0)
-    name = f"pool-{number}"
+    # Pools of two drivers may have one name; counters are the pool's, not the name's.
+    name = "pool" if number == [DRIVER, OTHER].index(driver) else f"pool-{number}"
     slices = [
         {
             "metadata": {"name": f"slice-{number}-{place}"},
@@ -246,3 +248,15 @@ def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json)
         results = answers[claim["metadata"]["uid"]]["devices"]["results"]
         got = {result["request"] for result in results if "/" in result["request"]}
         assert got == {entry.request for entry in expected if entry.claim == number and "/" in entry.request}
+
+
+@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
+@given(case=cases(), more=devices("more", {}, lists=False))
+def test_one_device_more_never_makes_impossible_what_was_possible(case: Json, more: Json) -> None:
+    """But for `All`, which then asks for more."""
+    assume('"All"' not in json.dumps(case["claims"]))
+    assume(decide(snapshot_of(case), 0.0).admissions)
+    pool = {"name": "a-new-pool", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": DRIVER, "pool": pool, "nodeName": "node-1", "devices": [more]}
+    larger = {**case, "slices": [*case["slices"], {"metadata": {"name": "a-new-slice"}, "spec": spec}]}
+    assert decide(snapshot_of(larger), 0.0).admissions
