@@ -37,6 +37,7 @@ from fairlead.controller.status import Standing
 from fairlead.controller.tidy import Tidy
 from fairlead.controller.usage import Memory
 from fairlead.controller.work import Job, Work
+from fairlead.controller.workload import Learner
 from fairlead.controller.writer import Writer
 from fairlead.kube import logs
 from fairlead.kube.client import Client
@@ -81,6 +82,7 @@ class Controller:
         self._evictor = Evictor(writer, state, reporter, metrics, wall=wall)
         self._reporter = reporter
         self._memory = memory
+        self._learner = Learner()
         self._usage_weight = usage_weight
         self._metrics = metrics
         self._gang_timeout_s = gang_timeout_s
@@ -208,6 +210,8 @@ class Controller:
                 return
             if requests.blocked(gang) is None and (asked := requests.request(gang, standing, labels)) is not None:
                 self._requests[gang_id] = asked
+                if asked.whole and not (before and before.whole):
+                    self._learner.note(asked)
                 if not requests.same(asked, before):
                     self._state.ask()
                 if asked.preemptor and (until := evictions.holds_until(gang)) > now:
@@ -280,6 +284,7 @@ class Controller:
             flavors=read.flavors,
             budgets=self._evictor.budgets(),
             usage_weight=self._usage_weight,
+            workload=self._learner.workload(),
         )
         began = self._clock()
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):

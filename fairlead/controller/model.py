@@ -107,6 +107,11 @@ class GangRequest:
     def id(self) -> str:
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def whole(self) -> bool:
+        """Whether all the pods that it needs are there."""
+        return bool(self.members) and len(self.members) + len(self.placed_nodes) >= self.size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningMember:
