@@ -4,7 +4,7 @@ Exists so that victims are chosen where their devices make a place, not by count
 not each look at every node. Evicts nothing: every trial is undone. A node is looked at again when it changed, and before it
 is offered: what is allowed only shrinks while one decision is made, so a cost on the heap is never too high.
 Cheap is, in this order: nobody is left under what is deserved; no whole gang (surplus only); low priority; few gangs; few pods;
-other queues before the own one; the queue with most surplus; the youngest; the one made last; the node's name.
+other queues before the own one; few devices; the queue with most surplus; the youngest; the one made last; the node's name.
 """
 
 from __future__ import annotations
@@ -12,24 +12,26 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Protocol
 
+from fairlead.controller.charges import add
 from fairlead.controller.legality import parting
 from fairlead.controller.placement_model import Placed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from fairlead.controller.allocator_model import Budget
+    from fairlead.controller.charges import Charge
     from fairlead.controller.order_tree import Queue
     from fairlead.controller.placement_shapes import Unit
     from fairlead.controller.placement_spots import Site, Spots
     from fairlead.controller.reasons import Bar
     from fairlead.controller.reclaim import Wish
     from fairlead.controller.reclaim_later import Later
-    from fairlead.controller.victims import Crowd, Piece
+    from fairlead.controller.victims import Crowd, Piece, Rank
 
 Givers = frozenset["Queue"]
 # What counts before the surplus of those who give, and what counts after it.
-Cost = tuple[tuple[bool, float, int, float, int, bool], tuple[float, float, str]]
+Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
 STEPS_PUT = 10  # what asking the allocator costs, in pieces tried
 
 
@@ -88,11 +90,7 @@ class Rooms:
 
     def _surplus(self, wish: Wish, givers: Givers) -> float:
         """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
-        least = float("inf")
-        for queue in givers:
-            giver = queue if queue is wish.queue else parting(wish.queue, queue)[1]
-            least = min(least, max((giver.surplus(flavor) for flavor in wish.charge), default=0.0))
-        return least
+        return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
 
     def _catch_up(self, wish: Wish, unit: Unit, budget: Budget) -> None:
         log = self.later.board.sites.log
@@ -125,10 +123,13 @@ class Rooms:
             return None
         pieces = self._in_turn(wish, pieces)
         best = self._try(wish, unit, site, pieces, budget)
-        if best is not None and len(best[1]) == 1:
-            return best
-        tries: list[Sequence[Piece]] = [(piece,) for piece in pieces if self._may_do(unit, site, piece)]
-        if len({_here(piece, site) for piece in pieces}) > 1:
+        alone = _here(best[1][0], site) if best is not None and len(best[1]) == 1 else None
+        tries: list[Sequence[Piece]] = [
+            (piece,)
+            for piece in pieces
+            if (alone is None or _here(piece, site) < alone) and self._may_do(unit, site, piece)
+        ]
+        if alone is None and len({_here(piece, site) for piece in pieces}) > 1:
             tries.append(sorted(pieces, key=lambda piece: (-_here(piece, site), piece.rank)))
         for order in tries:
             other = self._try(wish, unit, site, order, budget)
@@ -137,12 +138,27 @@ class Rooms:
         return best
 
     def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
-        """Of alike pieces of several queues, those first whose queue has most beyond what it deserves; own ones last."""
-        queues = {piece.queue for piece in pieces}
-        if len(queues) == 1:
+        """Of alike pieces of several queues, each time the next of whose queue then has most beyond deserved; own ones last."""
+        if len({piece.queue for piece in pieces}) == 1:
             return pieces
-        over = {queue: (queue is wish.queue, -self._surplus(wish, frozenset((queue,)))) for queue in queues}
-        return sorted(pieces, key=lambda piece: (*piece.rank[:2], *over[piece.queue], piece.rank))
+        lines: dict[tuple[bool, int, Queue], list[Piece]] = {}
+        for piece in reversed(pieces):
+            lines.setdefault((*piece.rank[:2], piece.queue), []).append(piece)
+        gone: dict[Queue, Charge] = {}  # of each giver, by those before
+        order: list[Piece] = []
+
+        def turn(key: tuple[bool, int, Queue]) -> tuple[bool, int, bool, float, Rank]:
+            queue = key[2]
+            return (*key[:2], queue is wish.queue, -_surplus_of(wish, queue, gone), lines[key][-1].rank)
+
+        while lines:
+            key = min(lines, key=turn) if len(lines) > 1 else next(iter(lines))
+            piece = lines[key].pop()
+            order.append(piece)
+            add(gone.setdefault(_giver(wish, piece.queue), {}), piece.charge)
+            if not lines[key]:
+                del lines[key]
+        return order
 
     def _may_do(self, unit: Unit, site: Site, piece: Piece) -> bool:
         """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
@@ -219,9 +235,22 @@ class Rooms:
             max(surplus, default=float("-inf")),
             pods,
             own,
+            sum(piece.devices for piece in chosen),
         )
         started = min((piece.started for piece in chosen), default=0.0)
         return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
+
+
+def _giver(wish: Wish, queue: Queue) -> Queue:
+    """The queue that gives, at the level where it parts from the taker."""
+    return queue if queue is wish.queue else parting(wish.queue, queue)[1]
+
+
+def _surplus_of(wish: Wish, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
+    """What the giver has beyond deserved, for its weight, without what is `gone`."""
+    giver = _giver(wish, queue)
+    less = gone.get(giver, {})
+    return max((giver.surplus(flavor, -less.get(flavor, 0)) for flavor in wish.charge), default=0.0)
 
 
 def _below(wish: Wish, piece: Piece) -> bool:

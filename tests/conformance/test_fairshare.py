@@ -2,7 +2,8 @@
 
 What is compared: water-filling division (`kai_division`), the same with past use (`derived_time_based`), half-life decay
 (`kueue_afs_decay`) and what it is weighed to (`kueue_afs_usage`), dominant shares with borrowing (`kueue_drs`), who may
-reclaim from whom (`kai_reclaim`). Where our maths differs on purpose, `_differs` says why; the cases it names are not run.
+reclaim from whom (`kai_reclaim`), who is evicted for a newcomer (`kueue_fair_preemption`, by whole decisions on a cluster with
+as many devices as there is quota, two for a CPU). Where our maths differs on purpose, `_differs` says why; the cases it names are not run.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.controller.fairshare import Claimant, divide
 from fairlead.controller.fairshare_dominant import dominant_share
 from fairlead.controller.fairshare_usage import decayed, weighed
 from fairlead.controller.legality import judge
-from fairlead.controller.model import FlavorQuota, QueueSpec
+from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
 from fairlead.controller.order_tree import Tree
+from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
 
 Case = dict[str, Any]
 
@@ -33,11 +36,23 @@ def _differs(case: Case) -> str | None:
             return "ranks users once for a whole accounting period; queues are ordered anew by every admission"
         case "volcano_hdrf_stated":
             return "rescales children to the least share; here a queue's share is divided among those below it"
-        case "kai_reclaim" if not inputs["reclaimer"]["preemptible"]:
-            return "no gang is exempt from preemption for good, so none is confined to deserved quota"
         case "kueue_drs" if _resources_in_two_flavors(inputs):
             return "each flavor is a resource of its own: shares of different kinds of GPU are not added up"
+        case "kueue_fair_preemption" if _devices(inputs["nodes"]) < sum(
+            each["cpu"] * SCALE for each in inputs["admitted"]
+        ):
+            return "more is admitted than there is quota: here what is admitted holds devices that exist"
+        case "kueue_fair_preemption" if case["source"]["case"] in _BEYOND_DESERVED:
+            return "takes queues below what they deserve for one that goes beyond what it deserves"
     return None
+
+
+SCALE = 2  # devices for a CPU: the least amount in the cases is half of one
+_BEYOND_DESERVED = {"preempt from different queues if the result has a smaller max share"}
+
+
+def _devices(nodes: Case) -> int:
+    return sum(int(SCALE * node.get("quota", {}).get("default/cpu", 0)) for node in nodes.values())
 
 
 def _resources_in_two_flavors(inputs: Case) -> bool:
@@ -69,6 +84,7 @@ def test_the_numbers_are_the_published_ones(case: Case) -> None:
         "kueue_afs_decay": _decay,
         "kueue_afs_usage": _usage,
         "kueue_drs": _dominant,
+        "kueue_fair_preemption": _preemption,
     }.get(case["kind"])
     if check is None:
         pytest.skip(f"kind {case['kind']} is unknown here")
@@ -178,3 +194,39 @@ def _dominant(inputs: Case, expected: Case) -> None:
         share, flavor = dominant_share(tree.queues[name], tree, {})
         got = share if share == float("inf") else ceil(share * 1000 - 1e-9)  # there in thousandths, rounded up
         assert (got, flavor.partition("/")[2]) == (float(wanted["share"]), wanted["resource"]), name
+
+
+_KINDS = {"InClusterQueue": "Preempt", "InCohortReclamation": "Reclaim", "InCohortFairSharing": "Reclaim"}
+
+
+def _preemption(inputs: Case, expected: Case) -> None:
+    nodes = inputs["nodes"]
+    children: dict[str, list[str]] = {}
+    for name, node in nodes.items():
+        children.setdefault(node.get("parent", ""), []).append(name)
+
+    def deserved(name: str) -> int:
+        return _devices({name: nodes[name]}) + sum(deserved(child) for child in children.get(name, ()))
+
+    def job(entry: Case, created: float) -> GangRequest:
+        asked = claim_spec(ask(int(SCALE * entry["cpu"])))
+        name = entry["name"].replace("_", "-")
+        return gang(name, 1, asked, cpu="10m", queue=entry["cq"], priority=entry["priority"], created=created)
+
+    world = World()
+    world.add_node("node", [gpu(minor) for minor in range(_devices(nodes))])
+    world.flavors = (FlavorSpec(name="cpu", device_selector=f'device.driver == "{names.DRIVER}"'),)
+    admitted = [job(entry, 0.0) for entry in inputs["admitted"]]
+    assert not world.carry_out(world.decide(*admitted), admitted)
+    world.queues = tuple(
+        QueueSpec(
+            name=name,
+            parent=node.get("parent"),
+            preemption=node.get("preemption", {}).get("within", "Never"),
+            quotas=(FlavorQuota(flavor="cpu", deserved=deserved(name), weight=node.get("weight", 1.0)),),
+        )
+        for name, node in nodes.items()
+    )
+    plan = world.decide(job(inputs["incoming"], 1000.0))
+    got = {eviction.name: eviction.kind for eviction in plan.evictions}
+    assert got == {name.replace("_", "-"): _KINDS[why] for name, why in expected["preempted"].items()}
