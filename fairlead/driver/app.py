@@ -178,7 +178,7 @@ async def _run(
             enabled=options.device_metadata,
             published=lambda: {device.name: device for device in hardware.built.devices},
         ),
-        daemons=Daemons(options.mps_dir or places.mps, backend.mps_program),
+        daemons=Daemons((options.mps_dir or places.mps).absolute(), backend.mps_program),
         mounts=await threads.run(
             libraries.find,
             options.driver_root,

@@ -141,3 +141,8 @@ def reset_compute_mode(backend: Backend, record: ClaimRecord, uuid: str, mode: C
         backend.set_compute_mode(uuid, mode)
     except DeviceGone:
         log.warning("%s: GPU %s is gone, and its compute mode with it", record, uuid)
+    except BackendError as error:
+        if not error.permanent:
+            raise
+        # What can never be set was not set either.
+        log.warning("%s: GPU %s: %s", record, uuid, error)

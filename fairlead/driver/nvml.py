@@ -87,7 +87,7 @@ class NvmlBackend:
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
-        root = DriverRoot(driver_root)
+        root = DriverRoot(driver_root.absolute())
         return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_host.program(root))
 
     def close(self) -> None:

@@ -201,6 +201,16 @@ class TestHardware:
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(7)]
         threads.close()
 
+    async def test_a_device_can_be_unwell_though_its_gpu_is_well(self, hgx: SimulatedBackend) -> None:
+        threads = Threads()
+        hardware = self.hardware(hgx, threads)
+        hardware.ailing = lambda: {"gpu-3": "no MPS daemon"}
+        await hardware.look()
+        unwell = [(state.device, state.message) for state in hardware.board.states if state.state != "healthy"]
+        assert unwell == [("gpu-3", "no MPS daemon")]
+        assert not any(device.taints for device in hardware.built.devices)
+        threads.close()
+
     async def test_hardware_that_hangs_leaves_what_was_seen_last_and_takes_one_thread(
         self, hgx: SimulatedBackend
     ) -> None:

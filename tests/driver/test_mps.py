@@ -103,6 +103,27 @@ class TestClaim:
         assert node.daemons.alive("u2")
         driver.unprepare("u2")
 
+    @pytest.mark.parametrize("permanent", [True, False])
+    def test_a_compute_mode_that_cannot_be_set_is_told_and_holds_nothing(
+        self, node: Node, hgx: SimulatedBackend, permanent: bool
+    ) -> None:
+        refused = ["set_compute_mode"]
+
+        def refuse(operation: str, minor: int) -> None:
+            if operation in refused:
+                raise BackendError("no permission", permanent=permanent)
+
+        driver = node.start()
+        hgx.faults.before = refuse
+        with pytest.raises(PrepareError, match="no permission"):
+            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        if not permanent:  # setting it back may have failed, too: it is tried until it works
+            assert [record.state for record in driver.records()] == ["preparing"]
+            refused.clear()
+            driver.unprepare("u1")
+        assert driver.records() == ()
+        assert node.leftovers() == EMPTY
+
     def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
