@@ -26,6 +26,10 @@ CHART = MANIFESTS / "chart"
 BASE_VALUES = ("namespace.create=true", "crds.install=false")
 SOURCE = "# Source: fairlead/templates/"
 HEAD = "# Rendered from manifests/chart/templates/{}: change it there, then run `make manifests`.\n"
+REPLACEMENT = """\
+  - path: {}
+    target: {{group: {}, version: {}, kind: {}, name: {}, namespace: {}}}
+"""
 DELETION = """\
   - patch: |
       $patch: delete
@@ -122,23 +126,34 @@ def overlay(name: str, base: dict[str, str], wanted: dict[str, str]) -> dict[str
     """Files of an overlay: objects that the base lacks, and patches that delete or replace those it has."""
     before, after = _objects(base), _objects(wanted)
     added: dict[str, list[str]] = {}
-    replaced: dict[str, list[str]] = {}
+    replaced: dict[str, str] = {}
+    patches: list[str] = []
     for key, (file, text) in after.items():
         if key not in before:
             added.setdefault(file, []).append(text)
         elif before[key][1] != text:
-            replaced.setdefault(f"patch-{file}", []).append(f"$patch: replace\n{text}")
-    found = {
-        file: HEAD.format(file.removeprefix("patch-")) + "\n---\n".join(texts) + "\n"
-        for files in (added, replaced)
-        for file, texts in files.items()
-    }
+            patch = f"patch-{key[1].lower()}-{key[2]}.yaml"
+            replaced[patch] = HEAD.format(file) + _replacement(before[key][1], text)
+            patches.append(REPLACEMENT.format(patch, *_target(key)))
+    found = {file: HEAD.format(file) + "\n---\n".join(texts) + "\n" for file, texts in added.items()} | replaced
     kustomization = OVERLAY.format(name) + "".join(f"  - {file}\n" for file in sorted(added))
-    patches = [f"  - path: {file}\n" for file in sorted(replaced)]
     patches += [DELETION.format(*key) for key in before if key not in after]
     if patches:
         kustomization += "patches:\n" + "".join(patches)
     return {**found, "kustomization.yaml": kustomization}
+
+
+def _target(key: Key) -> tuple[str, ...]:
+    group, _, version = key[0].rpartition("/")
+    return (group or '""', version, *key[1:])
+
+
+def _replacement(before: str, after: str) -> str:
+    """A JSON patch, as YAML, of the top-level fields that differ."""
+    old, new = yaml.safe_load(before), yaml.safe_load(after)
+    operations = [{"op": "replace", "path": f"/{key}", "value": new[key]} for key in new if new[key] != old.get(key)]
+    text: str = yaml.safe_dump(operations, sort_keys=False, width=120)
+    return text
 
 
 def _objects(files: dict[str, str]) -> dict[Key, tuple[str, str]]:

@@ -1,8 +1,8 @@
 """Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
 
 Of kustomize it knows `resources` (files and directories, recursively), `namespace`, `labels` (of metadata only), and
-`patches` that delete or replace whole objects, which is all that manifests/ uses; a kustomization that asks for more is
-refused and not half-applied. Talks to nobody.
+`patches` that delete an object or replace top-level fields, which is all that manifests/ uses; a kustomization that asks for
+more is refused and not half-applied. Talks to nobody.
 """
 
 from __future__ import annotations
@@ -90,10 +90,11 @@ def _kustomization(folder: Path) -> Iterator[Manifest]:
         target = (folder / entry).resolve()
         if not target.exists():
             raise ManifestError(f"{where}: resources: {entry!r} does not exist")
-        for found in load(target):
-            manifest = patches.pop(_identity(found), found)
-            if manifest is None:
+        for manifest in load(target):
+            changes = patches.pop(_identity(manifest), {})
+            if changes is None:
                 continue
+            manifest.update(changes)
             if labels:
                 manifest["metadata"]["labels"] = (manifest["metadata"].get("labels") or {}) | labels
             if wanted.get("namespace") and "namespace" in manifest["metadata"]:
@@ -104,21 +105,25 @@ def _kustomization(folder: Path) -> Iterator[Manifest]:
 
 
 def _patches(where: Path, entries: Iterable[Any]) -> Iterator[tuple[Identity, Manifest | None]]:
-    """What stands in an object's place; None where it is deleted."""
+    """Top-level fields as they shall be, per object; None where it is deleted."""
     for entry in entries:
-        if set(entry) == {"path"}:
-            documents = list(yaml.safe_load_all((where.parent / entry["path"]).read_text()))
-        elif set(entry) == {"patch"}:
-            documents = [yaml.safe_load(entry["patch"])]
+        if set(entry) == {"patch"}:
+            document = yaml.safe_load(entry["patch"])
+            if not isinstance(document, dict) or document.pop("$patch", None) != "delete":
+                raise ManifestError(f"{where}: patches: only $patch: delete is understood inline; use kubectl apply -k")
+            yield _identity(document), None
+        elif set(entry) == {"path", "target"}:
+            target = entry["target"]
+            group = f"{target['group']}/" if target.get("group") else ""
+            identity = (f"{group}{target['version']}", target["kind"], target["name"], target.get("namespace") or "")
+            operations = yaml.safe_load((where.parent / entry["path"]).read_text())
+            if any(each["op"] != "replace" or each["path"].count("/") != 1 for each in operations):
+                raise ManifestError(f"{where}: {entry['path']}: only `replace` of top-level fields is understood here")
+            yield identity, {each["path"].removeprefix("/"): each["value"] for each in operations}
         else:
-            raise ManifestError(f"{where}: patches: {sorted(entry)}: only path or patch are understood here")
-        for document in documents:
-            directive = document.pop("$patch", None) if isinstance(document, dict) else None
-            if directive not in {"delete", "replace"}:
-                raise ManifestError(
-                    f"{where}: patches: only $patch: delete and replace are understood here; use kubectl"
-                )
-            yield _identity(document), document if directive == "replace" else None
+            raise ManifestError(
+                f"{where}: patches: {sorted(entry)}: only patch, or path with target, are understood here"
+            )
 
 
 def _identity(manifest: Manifest) -> Identity:

@@ -40,16 +40,20 @@ class Command:
     ports: Mapping[int, int]
 
 
-def command_of(pod: Obj, *, host_paths: Mapping[str, Path], free_port: Callable[[], int]) -> Command:
-    """`host_paths` says where directories of the node are on this machine. Raises PodError."""
+def command_of(
+    pod: Obj, *, host_paths: Mapping[str, Path], volumes: Mapping[str, Path], free_port: Callable[[], int]
+) -> Command:
+    """`host_paths` says where directories of the node are on this machine, `volumes` where those volumes of the pod are that
+    are on no host: its Secrets. Raises PodError.
+    """
     container = only_container(pod)
     if container.get("command"):
         raise PodError(f"pod {name_of(pod)}: command: {container['command']}: the image's entry point is `fairlead`")
     environment = _environment(pod, container)
     ports = {int(port["containerPort"]): free_port() for port in container.get("ports") or ()}
-    mounts = _mounts(pod, container)
+    mounts, local = _mounts(pod, container), _local(container, volumes)
     arguments = tuple(
-        _argument(_expanded(str(given), environment, pod), pod, ports, mounts, host_paths)
+        _argument(_expanded(str(given), environment, pod), pod, ports, mounts, local, host_paths)
         for given in container.get("args") or ()
     )
     return Command(arguments, environment, ports)
@@ -107,11 +111,21 @@ def _mounts(pod: Obj, container: Mapping[str, Any]) -> dict[PurePosixPath, PureP
     return found
 
 
+def _local(container: Mapping[str, Any], volumes: Mapping[str, Path]) -> dict[str, Path]:
+    """Path in the container to a directory of this machine, of volumes that are on no host."""
+    return {
+        mount["mountPath"]: volumes[mount["name"]]
+        for mount in container.get("volumeMounts") or ()
+        if mount["name"] in volumes
+    }
+
+
 def _argument(
     given: str,
     pod: Obj,
     ports: Mapping[int, int],
     mounts: Mapping[PurePosixPath, PurePosixPath],
+    local: Mapping[str, Path],
     host_paths: Mapping[str, Path],
 ) -> str:
     if bind := _BIND.fullmatch(given):
@@ -122,9 +136,11 @@ def _argument(
     flag, equals, value = given.partition("=")
     if not equals or not value.startswith("/"):
         return given
+    if value in local:
+        return f"{flag}={local[value]}"
     host = _on_host(PurePosixPath(value), mounts)
     if host is None:
-        raise PodError(f"pod {name_of(pod)}: argument {given!r}: no hostPath volume is mounted there")
+        raise PodError(f"pod {name_of(pod)}: argument {given!r}: no volume is mounted there")
     for directory, here in host_paths.items():
         if host.is_relative_to(directory):
             return f"{flag}={here / host.relative_to(directory)}"

@@ -15,7 +15,7 @@ import copy
 import logging
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,7 @@ import yaml
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, SERVICES, Raw, Resource, raw
+from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, SECRETS, SERVICES, Raw, Resource, raw
 from fairlead.sandbox.node import Node
 from fairlead.sandbox.objects import Obj, labels_of, meta, name_of, spec_of
 from fairlead.sandbox.pod_commands import Command, PodError, command_of, only_container, port_number
@@ -96,7 +96,12 @@ class Workloads:
     async def start_pod(self, workload: Obj, node: str | None) -> Running:
         """One pod of a workload on a node (None: where the scheduler puts it); returns when it is ready."""
         pod = await self._bound(await self._admin.create(raw(PODS), self._pod(workload, node), names.NAMESPACE))
-        command = command_of(pod, host_paths=_host_paths(self._nodes[spec_of(pod)["nodeName"]]), free_port=_free_port)
+        command = command_of(
+            pod,
+            host_paths=_host_paths(self._nodes[spec_of(pod)["nodeName"]]),
+            volumes={name: path async for name, path in self._secrets(pod)},
+            free_port=_free_port,
+        )
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": "/nonexistent",
@@ -165,6 +170,18 @@ class Workloads:
         except TimeoutError:
             raise PodError(f"pod {name_of(pod)}: not bound to a node after {BOUND_TIMEOUT_S:.0f} s") from None
         return pod
+
+    async def _secrets(self, pod: Obj) -> AsyncIterator[tuple[str, Path]]:
+        """Each Secret volume as a directory of files. Raises NotFound where a Secret is missing: such a pod does not start."""
+        for volume in spec_of(pod).get("volumes") or ():
+            if "secret" not in volume:
+                continue
+            secret = await self._admin.get(SECRETS, volume["secret"]["secretName"], names.NAMESPACE)
+            folder = self._workdir / name_of(pod) / volume["name"]
+            folder.mkdir(parents=True)
+            for key, value in (secret.get("data") or {}).items():
+                (folder / key).write_bytes(base64.b64decode(value))
+            yield volume["name"], folder
 
     async def _kubeconfig(self, pod: Obj) -> Path:
         """With a token as kubelet asks for it: of the pod's account, bound to the pod and so to its node."""

@@ -7,6 +7,8 @@ wrote, as the cluster's controllers would.
 from __future__ import annotations
 
 import asyncio
+import base64
+import datetime as dt
 import os
 import shutil
 from collections.abc import Awaitable, Callable
@@ -30,6 +32,7 @@ from fairlead.kube.resources import (
     QUEUES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    SECRETS,
     VALIDATING_WEBHOOKS,
     raw,
 )
@@ -39,6 +42,7 @@ from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
 from fairlead.sandbox.testing import FAST, FAST_MANAGER, until
+from fairlead.webhook import certificates
 
 Objects = list[dict[str, Any]]
 ROOT = Path(__file__).parents[2]
@@ -218,6 +222,39 @@ async def _none(found: Awaitable[list[str]]) -> bool:
 
 async def _slices(site: Installation) -> list[str]:
     return [each.metadata.name for each in (await site.admin.list(RESOURCE_SLICES)).items]
+
+
+def issued() -> dict[str, Any]:
+    """The Secret that cert-manager would write for the chart's Certificate."""
+    made = certificates.make(certificates.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC))
+    files_ = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "fairlead-webhook-certificate", "namespace": names.NAMESPACE},
+        "stringData": files_,
+    }
+
+
+@pytest.mark.slow
+async def test_the_webhook_serves_what_cert_manager_issued_and_asks_for_no_other_secret(tmp_path):
+    """cert-manager itself is not here: its objects are left out, and its Secret is there already."""
+    overlay = manifests.load(files.find("manifests/overlays/cert-manager"))
+    ours = [each for each in overlay if not each["apiVersion"].startswith("cert-manager.io/")]
+    assert {each["kind"] for each in overlay if each not in ours} == {"Issuer", "Certificate"}
+    secret = issued()
+    async with bare(options(tmp_path)) as site:
+        await site.cluster.apply([*ours, secret])
+        await site.workloads.start()
+        found = await site.admin.get(VALIDATING_WEBHOOKS, "fairlead")
+        bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+        assert bundle == secret["stringData"]["ca.crt"]
+        with pytest.raises(errors.Invalid, match="spec"):
+            await site.admin.create(
+                QUEUES, {**QUEUE, "spec": {"parent": "nobody", "flavors": [{"flavor": "none"}] * 2}}
+            )
+        kept = [name_of(each) for each in (await site.admin.list(SECRETS, names.NAMESPACE)).items]
+        assert kept == ["fairlead-webhook-certificate"]
 
 
 @pytest.mark.slow

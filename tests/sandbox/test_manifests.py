@@ -36,6 +36,35 @@ def test_a_kustomization_labels_its_resources(tmp_path):
     assert pod["metadata"]["labels"] == {"own": "x", "part-of": "us"}
 
 
+def patched(tmp_path, patches):
+    (tmp_path / "pod.yaml").write_text(POD)
+    (tmp_path / "change.yaml").write_text("- {op: replace, path: /spec, value: {nodeName: n1}}\n")
+    (tmp_path / "deep.yaml").write_text("- {op: replace, path: /spec/nodeName, value: n1}\n")
+    (tmp_path / "kustomization.yaml").write_text(f"resources: [pod.yaml]\npatches: {patches}\n")
+    return manifests.load(tmp_path)
+
+
+def test_a_patch_deletes_an_object_or_replaces_a_field_of_it(tmp_path):
+    delete = "{patch: '{$patch: delete, apiVersion: v1, kind: Pod, metadata: {name: p}}'}"
+    assert patched(tmp_path, f"[{delete}]") == []
+    replace = "{path: change.yaml, target: {version: v1, kind: Pod, name: p}}"
+    assert patched(tmp_path, f"[{replace}]")[0]["spec"] == {"nodeName": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("patch", "complaint"),
+    [
+        ("{path: deep.yaml, target: {version: v1, kind: Pod, name: p}}", "only `replace` of top-level fields"),
+        ("{patch: '{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {}}'}", "only \\$patch: delete"),
+        ("{path: change.yaml}", "only patch, or path with target"),
+        ("{path: change.yaml, target: {version: v1, kind: Pod, name: q}}", "no resource is called .*'q'"),
+    ],
+)
+def test_a_patch_that_is_not_understood_is_refused(tmp_path, patch, complaint):
+    with pytest.raises(manifests.ManifestError, match=complaint):
+        patched(tmp_path, f"[{patch}]")
+
+
 def test_what_we_ship_can_be_read():
     kinds = [manifest["kind"] for manifest in manifests.load(files.find("manifests/base"))]
     assert kinds.count("CustomResourceDefinition") == 4
