@@ -315,6 +315,36 @@ def demo(
 
 
 @app.command()
+def simulate(
+    nodes: Annotated[Path, typer.Option(help="CSV of the nodes: sn, cpu_milli, memory_mib, gpu, model.")],
+    pods: Annotated[
+        Path, typer.Option(help="CSV of the pods: name, cpu_milli, memory_mib, num_gpu, gpu_milli, gpu_spec.")
+    ],
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(help="CSV of recorded arrivals, a column per seed. Default: draw them by the protocol."),
+    ] = None,
+    seed: Annotated[
+        list[str] | None, typer.Option(metavar="N|N-M", help="Run to replay; may be repeated. Default: 42.")
+    ] = None,
+    policy: Annotated[
+        Literal["fairlead", "best-fit", "fgd", "random"], typer.Option(help="Who places: ours, or one to compare with.")
+    ] = "fairlead",
+    json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write all figures there.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the plot there, as SVG.")] = None,
+) -> None:
+    """Replay a placement trace through the controller's placement, beside published policies."""
+    from fairlead.cli.simulate.command import simulate as run
+    from fairlead.cli.simulate.protocol import parse_seeds
+
+    try:
+        seeds = parse_seeds(seed or ["42"])
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--seed") from None
+    raise typer.Exit(run(nodes, pods, arrivals, seeds=seeds, policy=policy, json_file=json_file, plot=plot))
+
+
+@app.command()
 def crds(
     output: Annotated[
         Path | None,

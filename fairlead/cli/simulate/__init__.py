@@ -1,0 +1,1 @@
+"""Replay of a placement trace through the controller's own placement, beside published policies."""

@@ -1,0 +1,83 @@
+"""`fairlead simulate`: read, replay each seed, show."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from fairlead.cli.simulate import report
+from fairlead.cli.simulate.protocol import drawn_arrivals
+from fairlead.cli.simulate.replay import Run, replay
+from fairlead.cli.simulate.trace import TraceError, read_arrivals, read_trace
+
+INTERRUPTED = 130
+
+
+def simulate(
+    nodes: Path,
+    pods: Path,
+    arrivals: Path | None,
+    *,
+    seeds: Sequence[int],
+    policy: str,
+    json_file: Path | None,
+    plot: Path | None,
+) -> int:
+    """The exit status: 0, 2 for input that can't be used, 130 when interrupted (what was finished is shown)."""
+    out, err = Console(), Console(stderr=True)
+    for file in (json_file, plot):
+        if file is not None and not file.absolute().parent.is_dir():
+            err.print(f"{file}: there is no directory {file.absolute().parent}", markup=False)
+            return 2
+    try:
+        trace = read_trace(nodes, pods)
+        if not trace.capacity:
+            raise TraceError(f"{nodes}: no node has a GPU; there is nothing to allocate")
+        recorded = None if arrivals is None else read_arrivals(arrivals, seeds, len(trace.pods))
+    except TraceError as error:
+        err.print(str(error), markup=False, soft_wrap=True)
+        return 2
+    orders = {seed: drawn_arrivals(trace, seed) for seed in seeds} if recorded is None else recorded
+    source = "drawn by the protocol, not the published orders" if arrivals is None else "as recorded"
+    out.print(
+        f"{len(trace.nodes):,} nodes, {trace.capacity // 1000:,} GPUs, {len(trace.pods):,} pods in the list; "
+        f"arrivals {source}; policy {policy}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    runs: list[Run] = []
+    interrupted = False
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as progress:
+        try:
+            for seed in seeds:
+                task = progress.add_task(f"seed {seed}", total=len(orders[seed]))
+                runs.append(replay(trace, orders[seed], policy, seed, partial(progress.advance, task)))
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        done = ", ".join(str(run.seed) for run in runs) or "none"
+        err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
+    if not runs:
+        return INTERRUPTED
+    out.print(report.table(policy, runs))
+    out.print(report.chart(policy, runs), highlight=False)
+    slowest = max(run.seconds for run in runs)
+    placed = sum(run.pods for run in runs) / sum(run.seconds for run in runs)
+    out.print(f"{slowest:.1f} s for the slowest seed, {placed:,.0f} arrivals/s of processor time", highlight=False)
+    try:
+        if json_file is not None:
+            body = report.as_json(policy, runs, arrivals=source, nodes=len(trace.nodes), capacity=trace.capacity)
+            json_file.write_text(json.dumps(body, indent=1) + "\n")
+        if plot is not None:
+            plot.write_text(report.svg(policy, runs))
+    except OSError as error:
+        err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
+        return 2
+    return INTERRUPTED if interrupted else 0

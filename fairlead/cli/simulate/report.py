@@ -1,0 +1,145 @@
+"""What the runs showed, beside what was published: a table, a plot in the terminal, an SVG file, JSON.
+
+Published means are for the trace's default pod list and seeds 42 to 51; against another list they are only a landmark, and the
+table's title says what was replayed.
+Source: Weng et al., USENIX ATC 2023, results of the authors' simulator (`experiments/analysis/expected_results`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from fairlead.cli.simulate.protocol import POINTS, mean_and_sd
+from fairlead.cli.simulate.replay import Run
+
+PUBLISHED: Mapping[str, Mapping[int, float]] = {
+    "Random": {80: 78.66, 90: 85.02, 100: 86.30, 110: 86.88, 120: 87.28, 130: 87.47},
+    "DotProd": {80: 80.02, 90: 89.98, 100: 90.62, 110: 90.70, 120: 90.77, 130: 90.85},
+    "GPUClustering": {80: 80.02, 90: 89.98, 100: 91.65, 110: 91.73, 120: 91.80, 130: 91.88},
+    "GPUPacking": {80: 80.02, 90: 89.98, 100: 91.78, 110: 91.86, 120: 91.92, 130: 92.00},
+    "BestFit": {80: 80.02, 90: 89.99, 100: 92.86, 110: 92.94, 120: 93.00, 130: 93.08},
+    "FGD": {80: 80.02, 90: 89.98, 100: 95.23, 110: 95.30, 120: 95.35, 130: 95.39},
+}
+ROWS, COLUMNS = 16, 61
+LEAST, MOST = 70, 130  # percent of load that is drawn
+
+
+def mean_curve(runs: Sequence[Run]) -> dict[int, float]:
+    """At the points that every run reached."""
+    points = set.intersection(*(set(run.curve) for run in runs))
+    return {point: mean_and_sd([run.curve[point] for run in runs])[0] for point in sorted(points)}
+
+
+def table(policy: str, runs: Sequence[Run]) -> Table:
+    seeds = f"{len(runs)} seeds" if len(runs) > 1 else f"seed {runs[0].seed}"
+    shown = Table(title=f"GPUs allocated, % of the cluster, by load that arrived ({seeds})", title_justify="left")
+    shown.add_column("policy", no_wrap=True)
+    for point in POINTS:
+        shown.add_column(f"{point} %", justify="right")
+    means, sds = [], []
+    for point in POINTS:
+        values = [run.curve[point] for run in runs if point in run.curve]
+        mean, sd = mean_and_sd(values) if values else (None, None)
+        means.append("–" if mean is None else f"[bold]{mean:.2f}[/]")
+        sds.append("" if sd is None else f"±{sd:.2f}")
+    shown.add_row(f"[bold]{policy}[/], now", *means)
+    if any(sds):
+        shown.add_row("", *sds)
+    shown.add_section()
+    for name, figures in PUBLISHED.items():
+        shown.add_row(f"{name}, published", *(f"{figures[point]:.2f}" for point in POINTS))
+    return shown
+
+
+def chart(policy: str, runs: Sequence[Run]) -> Text:
+    """Allocated by arrived load, with FGD's and BestFit's published points: the part where policies differ."""
+    lines = {"*": mean_curve(runs), "f": PUBLISHED["FGD"], "b": PUBLISHED["BestFit"]}
+    values = [value for line in lines.values() for point, value in line.items() if LEAST <= point <= MOST]
+    low, high = min(values), max(values)
+    grid = [[" "] * COLUMNS for _ in range(ROWS)]
+    for mark in ("b", "f", "*"):
+        for point, value in lines[mark].items():
+            if LEAST <= point <= MOST:
+                row = round((value - low) / (high - low) * (ROWS - 1)) if high > low else 0
+                grid[ROWS - 1 - row][round((point - LEAST) / (MOST - LEAST) * (COLUMNS - 1))] = mark
+    text = Text()
+    for number, row_of in enumerate(grid):
+        level = high - (high - low) * number / (ROWS - 1)
+        text.append(f"{level:6.1f} |{''.join(row_of)}\n")
+    text.append(f"       +{'-' * COLUMNS}\n")
+    ticks = "".join(f"{point:<10}" for point in range(LEAST, MOST + 1, 10))
+    text.append(
+        f"        {ticks.rstrip()}\n        load that arrived, %   * {policy}   f FGD (published)   b BestFit (published)\n"
+    )
+    return text
+
+
+def svg(policy: str, runs: Sequence[Run]) -> str:
+    """The same plot as a picture."""
+    width, height, left, top = 640, 360, 60, 20
+    curves = {policy: mean_curve(runs)} | {f"{name} (published)": dict(line) for name, line in PUBLISHED.items()}
+    drawn = [value for line in curves.values() for point, value in line.items() if LEAST <= point <= MOST]
+    low, high = int(min(drawn)), int(max(drawn)) + 1
+    colours = ("#d62728", "#bbbbbb", "#8c8c8c", "#9edae5", "#c5b0d5", "#1f77b4", "#2ca02c")
+
+    def across(point: float) -> float:
+        return left + (point - LEAST) / (MOST - LEAST) * (width - left - 180)
+
+    def down(value: float) -> float:
+        return top + (high - value) / (high - low) * (height - top - 50)
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+        f'<text x="{left}" y="{height - 8}">load that arrived, % of the cluster\'s GPUs</text>',
+        f'<text x="14" y="{height / 2}" transform="rotate(-90 14 {height / 2})" text-anchor="middle">GPUs allocated, %</text>',
+    ]
+    parts += [
+        f'<text x="{across(point):.1f}" y="{height - 30}" text-anchor="middle">{point}</text>'
+        for point in range(LEAST, MOST + 1, 10)
+    ]
+    for value in range(low, high + 1, max(1, (high - low) // 8)):
+        y = f"{down(value):.1f}"
+        parts.append(f'<line x1="{left}" x2="{across(MOST):.1f}" y1="{y}" y2="{y}" stroke="#eeeeee"/>')
+        parts.append(f'<text x="{left - 6}" y="{y}" text-anchor="end">{value}</text>')
+    for number, (name, line) in enumerate(curves.items()):
+        colour = colours[number % len(colours)]
+        points = " ".join(f"{across(p):.1f},{down(v):.1f}" for p, v in line.items() if LEAST <= p <= MOST)
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="{1.5 if number else 3}"/>'
+        )
+        y_key = top + 16 * (number + 1)
+        parts.append(f'<text x="{width - 170}" y="{y_key}" fill="{colour}">{escape(name)}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def as_json(policy: str, runs: Sequence[Run], *, arrivals: str, nodes: int, capacity: int) -> dict[str, Any]:
+    """Everything that was measured."""
+    points: dict[str, Any] = {}
+    for point in POINTS:
+        values = [run.curve[point] for run in runs if point in run.curve]
+        if values:
+            mean, sd = mean_and_sd(values)
+            points[str(point)] = {"mean": mean, "sd": sd, "n": len(values)}
+    return {
+        "policy": policy,
+        "arrivals": arrivals,
+        "nodes": nodes,
+        "gpuMilli": capacity,
+        "allocationRatio": points,
+        "seeds": [
+            {
+                "seed": run.seed,
+                "arrivals": run.pods,
+                "failed": run.failed,
+                "seconds": round(run.seconds, 3),
+                "allocationRatio": {str(point): value for point, value in run.curve.items()},
+            }
+            for run in runs
+        ],
+    }
