@@ -23,7 +23,7 @@ from fairlead.controller.plan_blocked import Blocked, Stuck
 from fairlead.controller.plan_gang import Places, behind, for_gang, gathering, invalid, shared
 from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
-from fairlead.controller.reclaim import over_share
+from fairlead.controller.reclaim import contested, fits_share, over_share
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
@@ -100,20 +100,41 @@ class _Decision:
         for entry in first:
             self._decide(entry)
         passed = set(first)
-        order = Order(self.tree, [entry for entry in entries if entry not in passed], self.totals.devices)
-        while (head := order.next()) is not None:
-            stays = self._decide(head)
-            for entry in order.settle(head, self.stuck.get(head.queue, ())):
-                self.position += 1
-                self._wait(entry.gang, entry.queue, self._like(entry))
-            if stays and head.queue.spec.ordering == "StrictFIFO":
-                for entry in order.block(head.queue):
-                    self.position += 1
-                    self._wait(entry.gang, entry.queue, behind(head, entry.queue))
+        # First what every share allows, then what is left over: nothing is admitted that would be taken back at once.
+        beyond = self._in_turn([entry for entry in entries if entry not in passed], within_share=True)
+        self._in_turn(beyond, within_share=False)
         self._again(entries)
         self.blocked.settle()
         self._divide(self.alike.values())  # what was given may cost more than the least
         return self._plan()
+
+    def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
+        """Decide on each in the order of the queues; those are returned undecided that are to stay within a share and do not."""
+        beyond: list[Entry] = []
+        behind_priority: dict[Queue, int] = {}
+        order = Order(self.tree, entries, self.totals.devices)
+        while (head := order.next()) is not None:
+            strict = head.queue.spec.ordering == "StrictFIFO"
+            over = over_share(head.queue, head.charge) if within_share and head.charge else None
+            if head.gang.priority < behind_priority.get(head.queue, head.gang.priority) or (
+                over is not None and contested(over, head.charge)
+            ):
+                self.blocked.keep_place(head, head.units)
+                if over is not None and head.queue.spec.preemption != "Never" and fits_share(head.queue, head.charge):
+                    # It may preempt those behind it at once: they wait for what becomes of it.
+                    behind_priority.setdefault(head.queue, head.gang.priority)
+                beyond += (head, *order.settle(head, (head.kin,)))
+                beyond += order.block(head.queue) if strict else ()
+                continue
+            stays = self._decide(head)
+            for entry in order.settle(head, self.stuck.get(head.queue, ())):
+                self.position += 1
+                self._wait(entry.gang, entry.queue, self._like(entry))
+            if stays and strict:
+                for entry in order.block(head.queue):
+                    self.position += 1
+                    self._wait(entry.gang, entry.queue, behind(head, entry.queue))
+        return beyond
 
     def _first(self, entries: list[Entry]) -> list[Entry]:
         """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
@@ -272,7 +293,8 @@ class _Decision:
             held.let_go()
         again = self.places.within_limits(entry, units, self.blocked.over_limit)
         for held in usable:
-            held.take()
+            if not (isinstance(again, tuple) and self.blocked.landed(entry, held)):
+                held.take()
         self.places.failed = known
         return again if isinstance(again, tuple) else found
 
@@ -285,20 +307,20 @@ class _Decision:
         return verdict
 
     def _again(self, entries: list[Entry]) -> None:
-        """What victims left over may serve gangs that were blocked before them."""
-        seen = 0
+        """What victims left over, or what queues hold since, may serve gangs that were blocked before."""
+        seen = (0, 0)
         for _ in range(ROUNDS_MAX):
-            if self.blocked.commits == seen:
+            now = (self.blocked.commits, len(self.admissions))
+            if now == seen or not self.blocked.running:
                 return
-            seen = self.blocked.commits
+            seen = now
             self.blocked.victims.again()
             for entry in entries:
-                gang_id = entry.gang.id
-                known = self.waiting.get(gang_id)
+                known = self.waiting.get(entry.id)
                 if known is None or not isinstance(known[3], Stuck) or known[3].reserved is not None:
                     continue
-                verdict = self.blocked.consider(entry, self.units[gang_id], known[3].outcome, again=True)
-                self.waiting[gang_id] = (*known[:3], self._promised(entry, verdict))
+                verdict = self.blocked.consider(entry, self.units[entry.id], known[3].outcome, again=True)
+                self.waiting[entry.id] = (*known[:3], self._promised(entry, verdict))
 
     def _admit(self, entry: Entry, placed: list[Placed], charge: Charge) -> None:
         gang, queue = entry.gang, entry.queue

@@ -64,6 +64,7 @@ class Blocked:
     admitted: list[list[Placed]] = field(default_factory=list)
     due: list[float] = field(default_factory=list)  # times at which an answer may change
     commits: int = 0
+    kept: dict[str, tuple[Held, Reservation]] = field(default_factory=dict)  # gang id: its reservation
     last_promised: str = ""  # id of the gang
     _later: Later | None = None
     _crowd: Crowd | None = None
@@ -133,9 +134,29 @@ class Blocked:
 
     def backfill(self, entry: Entry) -> list[Held]:
         """Reservations that this gang may use meanwhile: it ends before they are ready. Let go; take again afterwards."""
+        own = [self.kept[entry.id][0]] if entry.id in self.kept else []
         if self._reserver is None or entry.gang.run_s is None:
-            return []
-        return self._reserver.usable(self.now + entry.gang.run_s)
+            return own
+        return [*own, *(held for held in self._reserver.usable(self.now + entry.gang.run_s) if held not in own)]
+
+    def landed(self, entry: Entry, held: Held) -> bool:
+        """The gang was admitted: whether this was kept for itself, and need not be any more."""
+        kept = self.kept.get(entry.id)
+        if kept is None or kept[0] is not held:
+            return False
+        self.reservations.remove(kept[1])
+        return True
+
+    def keep_place(self, entry: Entry, units: list[Unit]) -> None:
+        """For a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
+        if not self.running or entry.gang.created + self.snapshot.reserve_after_s > self.now:
+            return
+        wish = self._wish(entry, units)
+        outcome = self.places.place(entry.gang, units, spread=wish.spread)
+        if outcome.verdict is Verdict.FOUND:
+            self.board.placer.undo(outcome.placed)
+        elif self.places.ever(entry.gang, units):
+            self._reserve(wish)
 
     # --------------------------------------------------------------------------------------------------- later
 
@@ -147,8 +168,8 @@ class Blocked:
         if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
             return why
         gang, queue = entry.gang, entry.queue
-        spread = queue.spec.strategy == "spread"
-        wish = Wish(gang, queue, units, entry.charge, spread, signature(gang, units, spread=spread))
+        wish = self._wish(entry, units)
+        spread = wish.spread
         if not self.running:
             return why if isinstance(why, Reason) else Stuck(why, self._barriers_of(wish, Bar.PLACE))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
@@ -169,6 +190,8 @@ class Blocked:
             if not isinstance(choice, Bar):
                 made = evictions(wish, choice, self.rules)
                 self.evictions += made
+                for piece in choice.pieces:
+                    self.rules.settle(piece)
                 self.commits += 1
                 self.later.version += 1
                 self._promise(wish, choice.placed, "Preemptor")
@@ -178,6 +201,11 @@ class Blocked:
         if isinstance(why, Reason):
             return why
         return Stuck(why, barriers, reserved_)
+
+    @staticmethod
+    def _wish(entry: Entry, units: list[Unit]) -> Wish:
+        spread = entry.queue.spec.strategy == "spread"
+        return Wish(entry.gang, entry.queue, units, entry.charge, spread, signature(entry.gang, units, spread=spread))
 
     def _barriers_of(self, wish: Wish, bar: Bar) -> tuple[Barrier, ...]:
         known = self._barriers.get(wish.kind)
@@ -207,6 +235,8 @@ class Blocked:
 
     def _reserve(self, wish: Wish) -> Reservation | None:
         """For a gang that has waited long enough, if its queue has none yet."""
+        if wish.gang.id in self.kept:
+            return self.kept[wish.gang.id][1]
         since = wish.gang.created + self.snapshot.reserve_after_s
         if since > self.now:
             self.due.append(since)
@@ -217,6 +247,7 @@ class Blocked:
         self._name(wish, held.placed)
         reservation = _reservation(wish, held.placed, "Blocked", held.ready_by)
         self.reservations.append(reservation)
+        self.kept[wish.gang.id] = (held, reservation)
         return reservation
 
     def _name(self, wish: Wish, placed: Sequence[Placed]) -> None:

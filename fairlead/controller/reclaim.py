@@ -117,6 +117,12 @@ class Rules:
         self._count(piece, 1)
         self._taken.add(piece)
 
+    def settle(self, piece: Piece) -> None:
+        """It goes for good; see `Crowd.went`."""
+        if not piece.whole:
+            self._surplus[piece.gang.id] -= 1
+        self.crowd.went(piece)
+
     def give(self, piece: Piece) -> None:
         """Undo `take`."""
         self._count(piece, -1)
@@ -155,7 +161,7 @@ class Rules:
 
     def _pieces(self, wish: Wish) -> Iterator[Piece]:
         """Those that might be allowed; of a queue that gives nothing only the first."""
-        for pieces in self.crowd.by_queue.values():
+        for pieces in self.crowd.unprotected:
             for piece in pieces:
                 if self.refusal(wish, piece) in _OF_THE_QUEUE:
                     break
@@ -183,7 +189,7 @@ class Rules:
     def over_share(self, wish: Wish) -> Barrier | None:
         """What to say of the first queue on the way up that would hold more than its share."""
         step = over_share(wish.queue, wish.charge)
-        if step is None or not _contested(step, wish.charge):
+        if step is None or not contested(step, wish.charge):
             return None
         return Barrier(bar=Bar.SHARE, queue=step.name, detail=self.standing(wish, step))
 
@@ -234,7 +240,16 @@ def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
     return None
 
 
-def _contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
-    """Whether queues beside it hold of these flavors too: else its share is all there is."""
+def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether the share would do, if nothing else of the queue ran."""
+    return all(
+        value <= max(step.deserved(flavor), step.fair.get(flavor, 0))
+        for step in queue.path()
+        for flavor, value in charge.items()
+    )
+
+
+def contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
+    """Whether queues beside it hold or want of these flavors too: else its share is all there is."""
     siblings = queue.tree.roots if queue.parent is None else queue.parent.children
-    return any(other.used.get(flavor) for other in siblings if other is not queue for flavor in charge)
+    return any(other.demand.get(flavor) for other in siblings if other is not queue for flavor in charge)

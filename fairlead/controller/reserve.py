@@ -20,6 +20,7 @@ from fairlead.controller.placement_attempt import Attempt, hardest_first
 from fairlead.controller.placement_model import Placed
 from fairlead.controller.placement_topology import parse
 from fairlead.controller.reasons import Bar
+from fairlead.controller.reclaim import over_share
 from fairlead.controller.reclaim_later import keep
 from fairlead.controller.victims_rooms import Rooms
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.order_tree import Queue
     from fairlead.controller.placement_model import Domain
+    from fairlead.controller.placement_shapes import Unit
     from fairlead.controller.placement_spots import Site, Sites
     from fairlead.controller.reclaim import Wish
     from fairlead.controller.reclaim_later import Later
@@ -94,6 +96,13 @@ class Waits(Rooms):
         known = [end for end in ends if end < inf]
         devices = sum(len(claim.devices) for piece in chosen for claim in piece.claims.get(site.name, ()))
         return (False, float(len(ends) - len(known)), 0, max(known, default=0.0), devices, False), (0.0, 0.0, site.name)
+
+    def _fits(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> bool:
+        return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))
+
+    def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Own gangs first: their end also gives back what the queue's share is short of."""
+        return sorted(pieces, key=lambda piece: (piece.queue is not wish.queue, piece.rank))
 
     def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
         return iter(())  # nobody gives: whose they are does not matter
@@ -165,25 +174,21 @@ class Reserver:
                 whole = False
                 break
             placed.append(entry)
-        allowed = whole and self._allowed(wish)
+        may = whole and allowed(wish)
         placer.undo(placed)
         for piece in reversed(pieces):
             self.all.give(piece)
             self.later.put_back(piece)
-        if not allowed:
+        if not may:
             return None
         ends = [piece.gang.ends_by for piece in pieces]
         known = [end for end in ends if end is not None]
         cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(piece.devices for piece in pieces))
         return cost, placed, max(known) if known and len(known) == len(ends) else None
 
-    def _allowed(self, wish: Wish) -> bool:
-        """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
-        if wish.queue.over_limit(wish.charge):
-            return False
-        return all(
-            step.used.get(flavor, 0) + value <= max(step.fair.get(flavor, 0), step.deserved(flavor))
-            for step in wish.queue.path()
-            if step.name
-            for flavor, value in wish.charge.items()
-        )
+
+def allowed(wish: Wish) -> bool:
+    """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
+    if wish.queue.over_limit(wish.charge):
+        return False
+    return not wish.queue.name or over_share(wish.queue, wish.charge) is None

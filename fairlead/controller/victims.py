@@ -69,6 +69,8 @@ class Crowd:
         self.by_node: dict[str, list[Piece]] = {}
         self.by_queue: dict[Queue, list[Piece]] = {}
         self.protected: dict[Piece, float] = {}  # until when
+        self.unprotected: list[list[Piece]] = []  # the others, by queue
+        self._whole: dict[str, Piece] = {}
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
     def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
@@ -86,6 +88,7 @@ class Crowd:
                 users[uid] = users.get(uid, 0) + 1
         whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
         pieces = [whole]
+        self._whole[gang.id] = whole
         if len(members) > gang.size:
             for member in members:
                 own = {uid: member.node for uid in member.claims if users[uid] == 1}
@@ -138,11 +141,27 @@ class Crowd:
                 devices += sum(not item.admin for item in claim.devices)
         return Piece(gang, queue, members, claims, charge, devices, whole=whole)
 
+    def went(self, piece: Piece) -> None:
+        """A member of a surplus is evicted for good: what is left of its gang is a smaller whole."""
+        if piece.whole:
+            return
+        whole = self._whole[piece.gang.id]
+        self.staying[piece.gang.id] -= 1
+        whole.members = [member for member in whole.members if member not in piece.members]
+        whole.claims = {
+            node: [claim for claim in claims if claim not in piece.claims.get(node, ())]
+            for node, claims in whole.claims.items()
+        }
+        add(whole.charge, piece.charge, -1)
+        whole.devices -= piece.devices
+
     def sort(self) -> None:
         """Once, when all have entered."""
         self.pieces.sort(key=_rank)
         for pieces in (*self.by_node.values(), *self.by_queue.values()):
             pieces.sort(key=_rank)
+        by_queue = self.by_queue.values()
+        self.unprotected = [[piece for piece in pieces if piece not in self.protected] for pieces in by_queue]
 
 
 def _rank(piece: Piece) -> Rank:
