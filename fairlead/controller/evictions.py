@@ -12,7 +12,7 @@ Pure. Chooses no victims and writes nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -75,6 +75,16 @@ def mark_for(eviction: Eviction, *, at: float) -> Mark:
         beneficiary=eviction.beneficiary,
         why=str(eviction.reason.message)[:REASON_MAX],
     )
+
+
+def times(decided: Iterable[Eviction], now: float) -> dict[str, float]:
+    """When each gang goes: those for one other gang together, after the longest grace, so that nobody stops in vain."""
+    known = list(decided)
+    grace: dict[str, float] = {}
+    for eviction in known:
+        key = eviction.beneficiary or eviction.id
+        grace[key] = max(grace.get(key, 0.0), eviction.checkpoint_grace_s)
+    return {eviction.id: now + grace[eviction.beneficiary or eviction.id] for eviction in known}
 
 
 def mark_of(pod: core.Pod) -> Mark | None:

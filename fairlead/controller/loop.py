@@ -9,27 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from fairlead.controller import evictions, plan, recovery, requests, tidy, turns
+from fairlead.controller import evictions, plan, recovery, requests, tidy
 from fairlead.controller.admitting import Admitter
 from fairlead.controller.commit import Committer
+from fairlead.controller.desk import Decide, Desk
 from fairlead.controller.evicting import Evictor
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
-from fairlead.controller.model import (
-    Admission,
-    Eviction,
-    GangRequest,
-    Plan,
-    Problem,
-    Reservation,
-    RunningGang,
-    Snapshot,
-    Waiting,
-)
+from fairlead.controller.model import Admission, Eviction, RunningGang
 from fairlead.controller.reporter import Reporter
 from fairlead.controller.setbacks import Setbacks
 from fairlead.controller.state import State
@@ -37,21 +28,13 @@ from fairlead.controller.status import Standing
 from fairlead.controller.tidy import Tidy
 from fairlead.controller.usage import Memory
 from fairlead.controller.work import Job, Work
-from fairlead.controller.workload import Learner
 from fairlead.controller.writer import Writer
-from fairlead.kube import logs
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
-# After a decision that let nobody in, the next one that nobody asked for waits this many times as long as it took: others'
-# comings and goings may cost no more than a fiftieth of a core, as far as that delays nobody by more than a second.
-PATIENCE = 50
-PATIENCE_MAX_S = 1.0
-
-Decide = Callable[[Snapshot, float], Plan]
 
 
 class Controller:
@@ -82,25 +65,18 @@ class Controller:
         self._evictor = Evictor(writer, state, reporter, metrics, wall=wall)
         self._reporter = reporter
         self._memory = memory
-        self._learner = Learner()
-        self._usage_weight = usage_weight
         self._metrics = metrics
         self._gang_timeout_s = gang_timeout_s
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
-        self._decide = decide
+        self._desk = Desk(
+            state, self._evictor, reporter, memory, metrics, usage_weight=usage_weight, clock=clock, decide=decide
+        )
         self._busy: dict[GangId, Admission | None] = {}
         self._deadlines: dict[GangId, float] = {}
-        self._requests: dict[GangId, GangRequest] = {}
-        self._running: dict[GangId, RunningGang] = {}
         self._queues: dict[GangId, str] = {}  # into which queue each was admitted
-        self._waiting: dict[GangId, Waiting] = {}
-        self._reservations: dict[GangId, Reservation] = {}
-        self._problems: set[Problem] = set()  # about Queues and Flavors, as last logged
         self._sweep_at = wall() + tidy.SWEEP_S
-        self._decide_at = 0.0  # not before this, unless somebody just asked
-        self._turn_at: float | None = None  # then time alone may change a decision
 
     async def run(self) -> None:
         """Until cancelled. Call `settle` afterwards."""
@@ -136,7 +112,7 @@ class Controller:
             self._sweep_at = now + tidy.SWEEP_S
             self._tidy.sweep()
         told = set(touched)
-        if self._state.decide and (self._state.urgent or now >= self._decide_at):
+        if self._state.decide and (self._state.urgent or now >= self._desk.not_before):
             told |= self._decide_now(now)
         for gang_id in sorted(told):
             self._report(gang_id)
@@ -148,8 +124,8 @@ class Controller:
         """Until something changed or is due, and a moment longer."""
         due = [self._sweep_at, *self._deadlines.values()]
         if self._state.decide:
-            due.append(self._decide_at)
-        due += [at for at in (self._setbacks.due(), self._turn_at) if at is not None]
+            due.append(self._desk.not_before)
+        due += [at for at in (self._setbacks.due(), self._desk.turn_at) if at is not None]
         wait_s = max(0.0, min(due) - self._wall())
         waits = (asyncio.ensure_future(self._state.wake.wait()), asyncio.ensure_future(self._sleep(wait_s)))
         try:
@@ -168,8 +144,8 @@ class Controller:
         for gang_id in self._setbacks.expire(now, self._state.gangs):
             self._state.ask()
             self._state.touch(gang_id)
-        if self._turn_at is not None and self._turn_at <= now:
-            self._turn_at = None
+        if self._desk.turn_at is not None and self._desk.turn_at <= now:
+            self._desk.turn_at = None
             self._state.ask()
 
     # -- putting right ---------------------------------------------------------------------------------------------
@@ -177,13 +153,13 @@ class Controller:
     def _care(self, gang_id: GangId, now: float) -> None:
         """Whatever this gang needs apart from a decision."""
         gang = self._state.gangs.get(gang_id)
-        before = self._requests.pop(gang_id, None)
-        self._running.pop(gang_id, None)
+        before = self._desk.requests.pop(gang_id, None)
+        self._desk.running.pop(gang_id, None)
         self._deadlines.pop(gang_id, None)
         if gang is not None:
             self._tidy.gang(gang, busy=gang_id in self._busy)
         if gang is None or not gang.members:
-            self._waiting.pop(gang_id, None)
+            self._desk.gone(gang_id)
             self._queues.pop(gang_id, None)
             self._evictor.gone(gang_id)
             self._reporter.gone(gang_id)
@@ -192,7 +168,7 @@ class Controller:
         labels = self._state.namespace_labels(gang.namespace)
         around = self._evictor.around(gang_id, now)
         if (held := requests.running(gang, standing, labels, around)) is not None:
-            self._running[gang_id] = held
+            self._desk.running[gang_id] = held
         if gang_id in self._busy:
             return
         step = recovery.next_step(gang, now=now, timeout_s=self._gang_timeout_s, node_exists=self._state.node_exists)
@@ -209,9 +185,7 @@ class Controller:
             if self._evict_further(gang, standing, now):
                 return
             if requests.blocked(gang) is None and (asked := requests.request(gang, standing, labels)) is not None:
-                self._requests[gang_id] = asked
-                if asked.whole and not (before and before.whole):
-                    self._learner.note(asked)
+                self._desk.ask(gang_id, asked, before)
                 if not requests.same(asked, before):
                     self._state.ask()
                 if asked.preemptor and (until := evictions.holds_until(gang)) > now:
@@ -264,39 +238,15 @@ class Controller:
     def _decide_now(self, now: float) -> set[GangId]:
         """Decides and begins what was decided. Returns the gangs about which there is something new to say."""
         self._state.decide = self._state.urgent = False
-        read = self._state.settings()
-        self._memory.restore(read.remembered)
         writing = {claim.key for admission in self._busy.values() if admission for claim in admission.claims}
         asking = [
             asked
-            for gang_id, asked in self._requests.items()
+            for gang_id, asked in self._desk.requests.items()
             if gang_id not in self._busy
             and not self._setbacks.resting(gang_id, now)
             and not any(claim.key in writing for claim in asked.claims)
         ]
-        snapshot = Snapshot(
-            inventory=self._state.inventory,
-            nodes=self._state.nodes,
-            classes=self._state.classes,
-            gangs=tuple(sorted(asking, key=lambda asked: asked.id)),
-            running=tuple(sorted(self._holding(), key=lambda held: held.id)),
-            queues=self._evictor.with_budgets(self._memory.tell(read.queues, now), now),
-            flavors=read.flavors,
-            budgets=self._evictor.budgets(),
-            usage_weight=self._usage_weight,
-            workload=self._learner.workload(),
-        )
-        began = self._clock()
-        with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(asking)):
-            decided = self._decide(snapshot, now)
-        took_s = self._clock() - began
-        self._metrics.decide_seconds.observe(took_s)
-        self._decide_at = 0.0 if decided.admissions else now + min(PATIENCE_MAX_S, PATIENCE * took_s)
-        self._turn_at = turns.next_turn(snapshot, decided, now=now, refills=self._evictor.refills(now))
-        problems = {*read.problems, *decided.problems}
-        for problem in sorted(problems - self._problems):
-            log.warning("%s", problem)
-        self._problems = problems
+        decided = self._desk.decide(asking, self._holding(), now)
         for admission in decided.admissions:
             keys = {claim.key for claim in admission.claims}
             if keys & writing:  # two gangs share a claim: the second waits until the first has it
@@ -304,27 +254,11 @@ class Controller:
             writing |= keys
             self._admit(admission)
         self._evict(decided.evictions, now)
-        self._memory.note(read.queues, decided.queues, decided.flavors, now)
-        self._reporter.settings(decided, sorted(problems))
-        self._metrics.note_queues(decided.queues)
-        return self._news(decided) | {(admission.namespace, admission.name) for admission in decided.admissions}
-
-    def _news(self, decided: Plan) -> set[GangId]:
-        """Takes in what is said of waiting gangs; returns those of which something else was said before."""
-        waiting = {(entry.namespace, entry.name): entry for entry in decided.waiting}
-        reserved = {(entry.namespace, entry.name): entry for entry in decided.reservations}
-        news = {gang_id for gang_id, entry in waiting.items() if self._waiting.get(gang_id) != entry}
-        news |= {
-            key
-            for key in reserved.keys() | self._reservations.keys()
-            if reserved.get(key) != self._reservations.get(key)
-        }
-        self._waiting, self._reservations = waiting, reserved
-        return news
+        return self._desk.news(decided) | {(admission.namespace, admission.name) for admission in decided.admissions}
 
     def _holding(self) -> list[RunningGang]:
         """What gangs hold, those included that are being admitted."""
-        held = dict(self._running)
+        held = dict(self._desk.running)
         for gang_id, admission in self._busy.items():
             gang = self._state.gangs.get(gang_id)
             if admission is not None and gang is not None:
@@ -336,7 +270,7 @@ class Controller:
         gang = self._state.gangs[gang_id]
         self._admitter.assume(gang, admission)
         self._queues[gang_id] = admission.queue
-        self._requests.pop(gang_id, None)
+        self._desk.requests.pop(gang_id, None)
         self._begin(gang_id, self._carry_out(gang, admission), admission)
 
     async def _carry_out(self, gang: Gang, admission: Admission) -> None:
@@ -347,19 +281,15 @@ class Controller:
             self._evictor.landed(gang.id)
 
     def _evict(self, decided: tuple[Eviction, ...], now: float) -> None:
-        """Begins the evictions; those for one gang end at one time, so that nobody stops long before it helps."""
-        grace: dict[str, float] = {}
-        for eviction in decided:
-            key = eviction.beneficiary or eviction.id
-            grace[key] = max(grace.get(key, 0.0), eviction.checkpoint_grace_s)
+        """Begins the evictions; what is decided for a gang under way waits for the next decision."""
+        times = evictions.times(decided, now)
         for eviction in decided:
             gang_id = (eviction.namespace, eviction.name)
             gang = self._state.gangs.get(gang_id)
             if gang is None or gang_id in self._busy:
                 continue
             self._evictor.assume(gang_id, eviction)
-            at = now + grace[eviction.beneficiary or eviction.id]
-            self._begin(gang_id, self._evictor.begin(gang, eviction, at), None)
+            self._begin(gang_id, self._evictor.begin(gang, eviction, times[eviction.id]), None)
             self._state.touch(gang_id)
             namespace, _, name = eviction.beneficiary.partition("/")
             if name:
@@ -405,13 +335,13 @@ class Controller:
         self._reporter.gang(
             gang,
             Standing(
-                waiting=self._waiting.get(gang_id),
+                waiting=self._desk.waiting.get(gang_id),
                 admitting=self._busy.get(gang_id) is not None,
                 queue=self._queues.get(gang_id),
                 setback=self._setbacks.get(gang_id).why,
                 course=self._evictor.course(gang),
                 victims=self._evictor.victims(gang_id),
-                reservation=self._reservations.get(gang_id),
+                reservation=self._desk.reservations.get(gang_id),
             ),
         )
 
