@@ -233,15 +233,10 @@ class Daemons:
         return pid if since == started and state != "Z" else None
 
     def _kill(self, uid: str) -> None:
-        """The daemon's whole session; servers that outlived it are in the same process group."""
-        group, started = self._started(uid)
-        try:
-            ours = launch.stat(group)[1] == started
-        except (OSError, IndexError):
-            ours = group > 1  # as long as anyone is in the group, its number is not given to a new process
-        if ours:
+        """Whoever has the lock open: the daemon, and servers that it started in groups of their own."""
+        for pid in _openers(self._directory / uid / "lock"):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(group, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
     def _started(self, uid: str) -> tuple[int, str]:
         try:
@@ -270,3 +265,16 @@ def _flocked(descriptor: int, kind: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _openers(path: Path) -> list[int]:
+    """Processes other than this one that have the file open, by its inode: they may see it under another path."""
+    wanted = path.stat()
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile, or is not ours to look at
+            if any(os.path.samestat(wanted, descriptor.stat()) for descriptor in (process / "fd").iterdir()):
+                found.append(int(process.name))
+    return sorted(found)

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import dataclasses
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,11 @@ class DriverCluster:
                 await task
 
     async def allocate(
-        self, *devices: str | dict[str, Any], name: str = "train", pod: str | None = None
+        self,
+        *devices: str | dict[str, Any],
+        name: str = "train",
+        pod: str | None = None,
+        config: Sequence[dict[str, Any]] = (),
     ) -> ResourceClaim:
         """A claim in the cluster with these devices, reserved for a pod, as the controller leaves it."""
         wanted = claim("unused", *devices)
@@ -97,6 +101,8 @@ class DriverCluster:
                 }
             }
         }
+        if config:
+            made["status"]["allocation"]["devices"]["config"] = list(config)
         if pod is not None:
             made["status"]["reservedFor"] = [{"resource": "pods", "name": pod, "uid": f"{pod}-uid"}]
         await self.client.replace(CLAIMS, made, subresource="status")

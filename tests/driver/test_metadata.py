@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import stat
 from pathlib import Path
@@ -11,8 +12,9 @@ import jsonschema
 import pytest
 
 from fairlead.api import names
-from fairlead.driver import slices
+from fairlead.driver import files, slices
 from fairlead.driver.metadata import Metadata
+from fairlead.driver.prepare import PrepareError
 from fairlead.driver.testing import Node, claim
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
@@ -200,3 +202,19 @@ def test_files_of_a_claim_that_nobody_knows_are_cleared_at_the_start(node: Node)
     assert stale.uids() == ["gone", "u1"]
     node.start()
     assert stale.uids() == ["u1"]
+
+
+def test_a_file_that_cannot_be_written_fails_the_claim_which_holds_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    driver = node.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "put", full)
+        with pytest.raises(PrepareError, match=r"gpu\.json: No space left on device"):
+            driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
+    assert driver.records() == ()
+    assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
+    driver.prepare(claim("u2", "gpu-0-mig-1g10gb-19-0"))

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,18 @@ class TestClaim:
         hgx.faults.lost.add(0)
         assert driver.unprepare("u1") is True
         assert not node.daemons.uids()
+
+
+class TestManyAtOnce:
+    def test_eight_claims_have_eight_daemons_and_leave_none(self, node: Node) -> None:
+        driver = node.start()
+        wanted = [claim(f"u{n}", f"gpu-{n}", config=[mps(defaultActiveThreadPercentage=n + 1)]) for n in range(8)]
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(driver.prepare, wanted))
+            told = list(pool.map(lambda n: node.daemons.ask(f"u{n}", [PERCENTAGE]), range(8)))
+            assert told == [f"{n + 1}.0" for n in range(8)]
+            list(pool.map(driver.unprepare, [one.metadata.uid for one in wanted]))
+        assert node.leftovers() == EMPTY
 
 
 class TestRefusals:
@@ -318,6 +331,29 @@ class TestDaemons:
         assert daemons.uids() == []
         stat = Path(f"/proc/{pid}/stat")
         assert not stat.exists() or launch.stat(pid)[0] == "Z"  # gone, or waiting for the first process to reap it
+
+    def test_servers_that_outlive_it_in_groups_of_their_own_are_killed(
+        self, tmp_path: Path, hgx: SimulatedBackend
+    ) -> None:
+        script = (
+            "import os, time\n"
+            "server = os.fork()\n"
+            "if server == 0:\n"
+            "    os.setsid()\n"
+            "    time.sleep(60)\n"
+            "pipe = os.environ['CUDA_MPS_PIPE_DIRECTORY']\n"
+            "open(pipe + '/server', 'w').write(str(server))\n"
+            "open(pipe + '/control', 'w').close()\n"
+        )
+        stubborn = dataclasses.replace(hgx.mps_program(), daemon=(sys.executable, "-I", "-S", "-c", script))
+        daemons = Daemons(tmp_path / "mps", lambda: stubborn, clock=Steps())
+        daemons.start("u1", ["GPU-0"], Limits())
+        server = int((tmp_path / "mps/u1/tmp/nvidia-mps/server").read_text())
+        assert daemons._wait(lambda: not daemons.alive("u1"), 10)
+        assert daemons._locked("u1")
+        assert daemons.stop("u1") is True
+        stat = Path(f"/proc/{server}/stat")
+        assert not stat.exists() or launch.stat(server)[0] == "Z"
 
     def test_a_servers_lock_does_not_pass_for_a_daemon(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)

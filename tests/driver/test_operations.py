@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import aiohttp
 
-from fairlead.driver.testing import Kubelet, claim
+from fairlead.driver.testing import Kubelet, claim, mps
 from fairlead.kube.resources import EVENTS
 from fairlead.sandbox.testing_driver import DriverCluster, free_port
 
@@ -49,6 +52,29 @@ class TestMetrics:
                 text = await response.text()
         assert 'fairlead_driver_claims_total{operation="NodePrepareResources",result="error"} 1.0' in text
         assert 'fairlead_driver_claim_duration_seconds_count{operation="NodePrepareResources"} 1.0' in text
+
+
+class TestMps:
+    async def test_a_daemon_that_dies_is_started_again_and_counted(self, cluster: DriverCluster) -> None:
+        wanted, bind = await cluster.allocate("gpu-0", config=[mps(defaultActiveThreadPercentage=25)]), free_port()
+        pid = cluster.path / "plugins/gpu.fairlead.dev/mps" / wanted.metadata.uid / "pid"
+        async with (
+            cluster.driver(metrics_bind=bind, mps_interval_s=0.05),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+            assert (await kubelet.prepare(wanted))[wanted.metadata.uid].error == ""
+            before = pid.read_text()
+            os.kill(int(before.split()[0]), signal.SIGKILL)
+
+            async def counted() -> bool:
+                async with http.get(f"http://{bind}/metrics") as response:
+                    return "fairlead_driver_mps_restarts_total 1.0" in await response.text()
+
+            await cluster.until(counted)
+            assert pid.read_text() != before
+            assert (await kubelet.unprepare(wanted))[wanted.metadata.uid].error == ""
+        assert not pid.parent.exists()
 
 
 class TestEvents:
