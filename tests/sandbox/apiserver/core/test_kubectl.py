@@ -140,7 +140,9 @@ async def test_describe_wait_patch_label_scale_and_delete(kubectl):
     )
     assert "scaled" in await kubectl("scale", "deployment", "many", "--replicas=5")
     assert await kubectl("get", "deployment", "many", "-o", "jsonpath={.spec.replicas}") == "5"
-    assert await kubectl("delete", "pod", "web", "--wait=true") == 'pod "web" deleted\n'
+    assert (await kubectl("delete", "pod", "web", "--wait=true")).startswith(
+        'pod "web" deleted'
+    )  # 1.34 adds from where
     assert "not found" in await kubectl("get", "pod", "web", code=1)
 
 
