@@ -7,7 +7,7 @@ WORKERS ?= 2
 EXAMPLES ?= 20
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scale properties lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test scale properties soak lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/controller/core
+
+soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes that break and controllers that restart
+	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/controller/core/test_soak.py
 
 e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
