@@ -144,6 +144,10 @@ class Daemons:
                 self._kill(uid)
                 if not self._wait(lambda: not self._locked(uid), KILL_S):
                     raise BackendError(f"MPS daemon of claim {uid} does not end; see {home / 'output'}")
+        if pid := self._started(uid)[0]:
+            # As the first process of a container this one inherits the daemon, and is the one to take its exit status.
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, os.WNOHANG)
         shutil.rmtree(home)
         return True
 
