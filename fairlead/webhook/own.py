@@ -14,6 +14,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.api.queues import Disagreement, overlaps, promises, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import policy_rules
 from fairlead.webhook.facts import Facts
@@ -40,12 +41,16 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
         warnings.append(
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue gets nothing"
         )
-    for index, entry in enumerate(queue.spec.flavors):
-        if entry.flavor not in facts.flavors:
-            warnings.append(
-                f"spec.flavors[{index}].flavor: Flavor {entry.flavor!r} does not exist; until it does nothing counts"
-            )
-    return allow("queue", warnings=warnings)
+    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, facts.queues.values()), *_promised(queue, facts)]
+    return allow("queue", warnings=[*warnings, *(each.message for each in found)])
+
+
+def _promised(queue: Queue, facts: Facts) -> Iterator[Disagreement]:
+    """Where it and the queues above and below it deserve more than the one above them."""
+    after = {**facts.queues, queue.name: queue}
+    for above in (queue.name, queue.spec.parent):
+        if above in after:
+            yield from promises(after[above], after)
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:

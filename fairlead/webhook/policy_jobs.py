@@ -40,6 +40,9 @@ def failure_defaults(policies: Policies, draft: Draft, job: Path) -> None:
         return
     condition: dict[str, Any] = {"type": DISRUPTION, "status": "True"}
     draft.set((*job, "podFailurePolicy"), {"rules": [{"action": "Ignore", "onPodConditions": [condition]}]})
+    if spec.get("podReplacementPolicy") not in {None, "Failed"}:
+        # The default without a podFailurePolicy, which the apiserver has set by now; with one only Failed is valid.
+        draft.set((*job, "podReplacementPolicy"), "Failed")
 
 
 def failure_findings(policies: Policies, object_: Json, job: Path) -> Iterator[Finding]:
@@ -59,8 +62,6 @@ def _hindrance(spec: Json, where: str) -> str | None:
     """What keeps the Job from having a podFailurePolicy at all."""
     if map_at(map_at(spec, "template", where), "spec", where).get("restartPolicy") != "Never":
         return "set the template's restartPolicy to Never, without which a Job has no podFailurePolicy"
-    if spec.get("podReplacementPolicy") not in {None, "Failed"}:
-        return "set podReplacementPolicy to Failed, or remove it"
     return None
 
 

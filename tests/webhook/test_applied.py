@@ -1,0 +1,136 @@
+"""Examples and the table's verdicts through kubectl, the sandbox's apiserver and the running webhook: refused, warned, patched."""
+
+import asyncio
+import importlib.util
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from fairlead.kube import errors
+from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
+from fairlead.sandbox.apply import Applier
+
+Json = dict[str, Any]
+ROOT = Path(__file__).parents[2]
+KUBECTL = shutil.which("kubectl")
+pytestmark = [pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed"), pytest.mark.slow]
+RESOURCES = {
+    "Pod": raw(PODS),
+    "Job": raw(JOBS),
+    "ResourceClaim": raw(RESOURCE_CLAIMS),
+    "ResourceClaimTemplate": raw(RESOURCE_CLAIM_TEMPLATES),
+    "TenancyPolicy": raw(TENANCY_POLICIES),
+}
+
+
+PRUNED = {"Policies themselves: an unknown field is refused"}
+"""An apiserver drops unknown fields of custom kinds before a webhook sees them, unless asked for strict validation."""
+
+
+def _table() -> Any:
+    spec = importlib.util.spec_from_file_location("verdict_table", Path(__file__).parent / "verdict_table.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["verdict_table"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+table = _table()
+
+
+async def kubectl(cluster: Any, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    assert KUBECTL is not None
+    process = await asyncio.create_subprocess_exec(
+        KUBECTL,
+        *arguments,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "KUBECONFIG": str(cluster.workdir / "admin"), "HOME": str(cluster.workdir)},
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 60)
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_the_examples_and_the_ready_policies_are_applied_as_they_stand(cluster: Any) -> None:
+    async with cluster.webhook():
+        for directory in sorted((ROOT / "examples").iterdir()):
+            if directory.is_dir():
+                status, out, err = await kubectl(cluster, "apply", "-f", str(directory))
+                assert (status, err) == (0, ""), f"{directory.name}: {err}"
+                assert "created" in out
+        status, out, err = await kubectl(cluster, "apply", "-k", str(ROOT / "manifests" / "policies"))
+        assert (status, err) == (0, ""), err
+        assert out.count("created") == 11
+
+
+def within(expected: Any, actual: Any) -> bool:
+    """Whether actual says all that expected says; the apiserver adds defaults."""
+    if expected == {} or isinstance(expected, int):
+        return True  # dropped where it is empty; numbers and quantities are written in other ways
+    if isinstance(expected, dict):
+        return isinstance(actual, dict) and all(within(value, actual.get(key)) for key, value in expected.items())
+    if isinstance(expected, list):
+        return isinstance(actual, list) and all(any(within(one, other) for other in actual) for one in expected)
+    return str(expected) == str(actual)
+
+
+async def outcome(cluster: Any, case: Json) -> str:
+    """What is different from the table, "" when nothing is."""
+    expect, object_ = case["expect"], case["object"]
+    try:
+        stored = await cluster.admin.create(RESOURCES[object_["kind"]], object_, dry_run=True)
+    except errors.ApiError as error:
+        if expect["verdict"] != "refused":
+            return f"refused: {error}"
+        first = expect["message"].split("\n")[0]
+        by_itself = " is invalid: " in str(error)  # the apiserver, or the CRD's own rules, were first
+        return "" if first in str(error) or by_itself else f"not refused with {first!r}: {error}"
+    if expect["verdict"] == "refused":
+        return "not refused"
+    wanted = table.results(case)[0].object
+    return "" if within(wanted["spec"], stored["spec"]) else f"patched otherwise: {stored}"
+
+
+async def test_the_table_holds_on_an_apiserver(cluster: Any) -> None:
+    rows = [(name, case) for name, case in table.cases() if case["object"]["kind"] in RESOURCES and name not in PRUNED]
+    different = []
+    async with cluster.webhook():
+        await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
+        for name, case in rows:
+            policies = table.policies_of(case)
+            await Applier(cluster.admin).apply(policies)
+            found = await outcome(cluster, case)
+            for _ in range(15):  # policies reach the webhook by its watch
+                if not found or "refused" in found.split(" ", 1)[0]:
+                    break
+                await asyncio.sleep(0.05)
+                found = await outcome(cluster, case)
+            if found:
+                different.append(f"{name}: {found}")
+            for policy in policies:
+                await cluster.admin.delete(TENANCY_POLICIES, policy["metadata"]["name"])
+    assert different == []
+    assert len(rows) > 60
+
+
+async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
+    shown = {}
+    async with cluster.webhook():
+        await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
+        for name, case in table.cases():
+            if name in {"Pods: a member without a size is refused", "Pods: a misspelt annotation is pointed out"}:
+                shown[name] = await kubectl(cluster, "create", "-f", "-", stdin=json.dumps(case["object"]))
+    refused, warned = shown.values()
+    assert refused[0] == 1
+    assert "Pod ml/train: metadata.annotations[fairlead.dev/gang-size]: is missing" in refused[2]
+    assert warned[0] == 0
+    assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: nobody reads this" in warned[2]
