@@ -43,7 +43,7 @@ class Outlook:
         self._sites = sites
         self._ledger = ledger
         self._profiles: dict[Site, tuple[NodeDevices, Profile, int]] = {}  # and its devices that count
-        self._shares: dict[Candidates, int] = {}
+        self._shares: dict[tuple[NodeDevices, Ask], int] = {}
         self._states: dict[Site, tuple[int, Rooms, int]] = {}
         self._parts: list[float] = []
         self._lenses: dict[Profile, Lens] = {}
@@ -134,12 +134,12 @@ class Outlook:
 
     def _share(self, site: Site, ask: Ask) -> int:
         """Thousandths of a device that the request takes there; 0 where it can't run. Devices of a node are taken as alike."""
-        found = self._sites.candidates(site, ask)
-        share = self._shares.get(found)
+        key = (site.devices, ask)
+        share = self._shares.get(key)
         if share is None:
             if len(self._shares) >= SHARES_MAX:
                 self._shares.clear()
-            share = self._shares[found] = _share(found)
+            share = self._shares[key] = _share(self._sites.candidates(site, ask))
         return share
 
     # -------------------------------------------------------------------------------------------------- the cluster

@@ -2,8 +2,8 @@
 
 Exists so that "least loss of future requests" has a meaning: the future is taken to be like the past. Learnt from requests as
 they come, never from what is still to come. Places nothing.
-The mix is told anew only when twice as many pods were seen as the last time, for each telling makes placement look at every
-node again; from `REMEMBERED` pods on, the older ones count less and less.
+The mix is told anew only when `GROWTH` times as many pods were seen as the last time, for each telling makes placement look at
+every node again; from `REMEMBERED` pods on, the older ones count less and less.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fairlead.kube import resource
 
 FIRST = 32  # pods seen before there is a mix to speak of
+GROWTH = 4
 REMEMBERED = 65_536
 DEMANDS_MAX = 64  # most frequent kinds of pod that a mix tells of
 KINDS_MAX = 4_096  # kinds of pod remembered at all
@@ -68,7 +69,7 @@ class Learner:
     def workload(self) -> Workload | None:
         """The mix as last told; None before there is one."""
         if self._total >= self._due:
-            self._due = 2 * self._total
+            self._due = GROWTH * self._total
             ranked = sorted(self._counts.items(), key=lambda entry: -entry[1])  # ties in order of appearance
             self._told = Workload(
                 tuple(Demand(self._specs[text], needs, count) for (text, needs), count in ranked[:DEMANDS_MAX])
@@ -79,4 +80,4 @@ class Learner:
         self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
         self._specs = {text: self._specs[text] for text, _ in self._counts}
         self._total = sum(self._counts.values())
-        self._due = min(self._due, max(FIRST, 2 * self._total))
+        self._due = 0

@@ -94,17 +94,21 @@ def read_trace(nodes: Path, pods: Path) -> Trace:
     """Raises TraceError."""
     trace = Trace(tuple(_nodes(nodes)), tuple(_pods(pods)))
     known = {node.model for node in trace.nodes}
+    fitting: set[Shape] = set()
     for number, pod in enumerate(trace.pods, 1):
         for model in pod.shape.models:
             if model not in known:
                 raise TraceError(
                     f"{pods}: row {number}: gpu_spec: no node has a {model!r}; {nodes} has {', '.join(sorted(known))}"
                 )
+        if pod.shape in fitting:
+            continue
         if not any(_could_hold(node, pod.shape) for node in trace.nodes):
             raise TraceError(
                 f"{pods}: row {number}: pod {pod.name} fits on no node even when all are empty ({_shown(pod.shape)}); "
                 "take it out of the list"
             )
+        fitting.add(pod.shape)
     return trace
 
 

@@ -12,7 +12,7 @@ import pytest
 from fairlead.controller.model import GangRequest, Plan, QueueSpec
 from fairlead.controller.placement_prices import WHOLE, leftover_prices
 from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu
-from fairlead.controller.workload import FIRST, Learner, Workload
+from fairlead.controller.workload import FIRST, REMEMBERED, Learner, Workload
 
 MEMORY = "80Gi"
 ONE, EIGHT = claim_spec(ask()), claim_spec(ask(8))
@@ -181,17 +181,31 @@ def test_there_is_no_mix_before_there_is_something_to_speak_of() -> None:
     assert learner.workload() is not None
 
 
-def test_the_mix_is_told_anew_when_twice_as_many_were_seen() -> None:
+def test_the_mix_is_told_anew_when_four_times_as_many_were_seen() -> None:
     learner = Learner()
     learner.note(gang("first", FIRST, ONE))
     told = learner.workload()
-    learner.note(gang("more", FIRST - 1, EIGHT))
+    learner.note(gang("more", 3 * FIRST - 1, EIGHT))
     assert learner.workload() is told
     learner.note(gang("one-more", 1, EIGHT))
     again = learner.workload()
     assert again is not told
     assert again is not None
-    assert [demand.count for demand in again.demands] == [FIRST, FIRST]
+    assert [demand.count for demand in again.demands] == [3 * FIRST, FIRST]
+
+
+def test_old_pods_count_less_and_less_and_what_is_new_is_told() -> None:
+    learner = Learner()
+    learner.note(gang("old", REMEMBERED - 1, ONE))
+    old = learner.workload()
+    learner.note(gang("new", 1, EIGHT))
+    learner.note(gang("newer", REMEMBERED // 2, EIGHT))
+    told = learner.workload()
+    assert told is not None
+    assert told is not old
+    counts = [demand.count for demand in told.demands]
+    assert sum(counts) < REMEMBERED
+    assert max(counts) <= REMEMBERED // 2
 
 
 def test_pods_without_devices_say_nothing() -> None:
