@@ -14,7 +14,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.api.queues import Disagreement, overlaps, promises, unknown_flavors
+from fairlead.api.queues import overlaps, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import policy_rules
 from fairlead.webhook.facts import Facts
@@ -41,16 +41,23 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
         warnings.append(
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue gets nothing"
         )
-    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, facts.queues.values()), *_promised(queue, facts)]
-    return allow("queue", warnings=[*warnings, *(each.message for each in found)])
+    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, facts.queues.values())]
+    return allow("queue", warnings=[*warnings, *(each.message for each in found), *_promised(queue, facts.queues)])
 
 
-def _promised(queue: Queue, facts: Facts) -> Iterator[Disagreement]:
-    """Where it and the queues above and below it deserve more than the one above them."""
-    after = {**facts.queues, queue.name: queue}
-    for above in (queue.name, queue.spec.parent):
-        if above in after:
-            yield from promises(after[above], after)
+def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Where the queues below it deserve more than it does, or it makes that so of the queue above."""
+    after = {**queues, queue.name: queue}
+    for above in filter(None, (queue, after.get(queue.spec.parent or ""))):
+        children = [other for other in after.values() if other.spec.parent == above.name]
+        for entry in above.spec.flavors:
+            asked = [each for child in children for each in child.spec.flavors if each.flavor == entry.flavor]
+            whole = sum((Quantity.of(each.deserved) for each in asked), Quantity.of(0))
+            if whole > Quantity.of(entry.deserved):
+                yield (
+                    f"spec.flavors: the queues below {above.name} deserve {whole} of {entry.flavor}, it only "
+                    f"{entry.deserved}: raise its deserved or lower theirs"
+                )
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:

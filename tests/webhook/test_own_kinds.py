@@ -54,6 +54,27 @@ def test_what_may_still_come_is_a_warning() -> None:
     )
 
 
+def test_queues_that_take_the_same_namespaces_are_a_warning() -> None:
+    selects: Json = {"matchLabels": {"team": "ml"}}
+    known = {"a": Queue.read(own("Queue", "a", namespaceSelector=selects))}
+    (warning,) = validate(own("Queue", "b", namespaceSelector={"matchLabels": {"site": "x"}}), queues=known).warnings
+    assert "Queue a may take the same namespaces; pods that name no queue go to a" in warning
+    assert not validate(own("Queue", "b", namespaceSelector={"matchLabels": {"team": "web"}}), queues=known).warnings
+
+
+def test_children_that_deserve_more_than_their_parent_are_a_warning() -> None:
+    def quota(name: str, deserved: int, **more: Any) -> Json:
+        return own("Queue", name, flavors=[{"flavor": "gpu", "deserved": deserved}], **more)
+
+    gpu = {"gpu": Flavor.read(own("Flavor", "gpu", deviceSelector="true"))}
+    known = {"org": Queue.read(quota("org", 4)), "a": Queue.read(quota("a", 3, parent="org"))}
+    (warning,) = validate(quota("b", 2, parent="org"), queues=known, flavors=gpu).warnings
+    assert "the queues below org deserve 5 of gpu, it only 4" in warning
+    (warning,) = validate(quota("org", 2), queues=known, flavors=gpu).warnings
+    assert "the queues below org deserve 3 of gpu, it only 2" in warning
+    assert not validate(quota("b", 1, parent="org"), queues=known, flavors=gpu).warnings
+
+
 def test_quantities_are_compared_by_value() -> None:
     body = own("Queue", "a", flavors=[{"flavor": "m", "deserved": "1Ti", "limit": "1000Gi"}])
     assert "Queue a: spec.flavors[0].limit: 1000Gi is below deserved 1Ti" in validate(body).message
