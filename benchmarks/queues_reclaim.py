@@ -23,7 +23,7 @@ EIGHT = claim_spec(ask(8))
 GPUS = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 
 
-def figures() -> list[dict[str, Any]]:
+def reclaim_figures() -> list[dict[str, Any]]:
     return [*_rebalancing(), *_whole_nodes(), *_nothing_new()]
 
 

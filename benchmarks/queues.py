@@ -1,0 +1,16 @@
+"""Queues: whole scenarios of others replayed in virtual time, and reclaim; decisions only, one core.
+
+Exists so that `make bench BENCH=queues` shows one table. What is measured and how is said in `queues_replay` and
+`queues_reclaim`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.queues_reclaim import reclaim_figures
+from benchmarks.queues_replay import replay_figures
+
+
+def figures() -> list[dict[str, Any]]:
+    return [*reclaim_figures(), *replay_figures()]
