@@ -59,6 +59,10 @@ UNUSED: dict[Permission, str] = {
     ("controller", "patch", "fairlead.dev/gangs"): "a gang whose size or queue changes",
     ("controller", "patch", "fairlead.dev/flavors/status"): "written when a flavor's total changes",
     **{
+        ("controller", verb, "resource.k8s.io/devicetaintrules"): "clusters that serve them"
+        for verb in ("list", "watch")
+    },
+    **{
         ("controller", verb, f"{group}/podgroups"): "clusters that serve other systems' gangs"
         for verb in ("list", "watch")
         for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
