@@ -81,7 +81,8 @@ def mps(kind: str = "GpuConfig", **limits: object) -> dict[str, Any]:
 class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them.
 
-    `passed` is told each step of prepare and unprepare; `published` are the devices in the node's slices.
+    `passed` is told each step of prepare and unprepare; `published` are the devices in the node's slices; `own_daemons`
+    take the place of MPS daemons that are processes.
     """
 
     path: Path
@@ -90,6 +91,7 @@ class Node:
     boot_id: str = "boot-1"
     passed: Callable[[str], None] | None = None
     device_metadata: bool = True
+    own_daemons: Daemons | None = None
     published: dict[str, Device] = dataclasses.field(default_factory=dict)
     _kill_at: str | None = None
     steps: list[str] = dataclasses.field(default_factory=list)
@@ -118,7 +120,7 @@ class Node:
 
     @property
     def daemons(self) -> Daemons:
-        return Daemons(self.path / "mps", self.backend.mps_program)
+        return self.own_daemons or Daemons(self.path / "mps", self.backend.mps_program)
 
     @property
     def store(self) -> cdi.Store:

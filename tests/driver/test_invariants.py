@@ -4,6 +4,7 @@ hold what overlaps, and everything is given back in the end."""
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from hypothesis import given, settings
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from fairlead.driver import profile, records
 from fairlead.driver.claims import ClaimError
+from fairlead.driver.mps import Daemons, Limits
 from fairlead.driver.prepare import PrepareError, Preparer
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Killed, Node, claim, time_slicing
+from fairlead.driver.testing import Killed, Node, claim, mps, time_slicing
 
 PROFILE = profile.load("hgx-h100")
 DEVICES = [
@@ -31,7 +33,7 @@ Step = tuple[str, int, tuple[str, ...], int | None]
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["prepare", "prepare", "prepare", "unprepare", "restart", "busy", "free"]),
+        st.sampled_from(["prepare", "prepare", "prepare", "unprepare", "restart", "busy", "free", "daemons die"]),
         st.integers(0, 3),  # which claim
         st.lists(st.sampled_from(DEVICES), min_size=1, max_size=3, unique=True).map(tuple),
         st.none() | st.integers(1, 12),  # after how many steps the driver dies
@@ -40,12 +42,36 @@ steps = st.lists(
 )
 
 
+class Remembered(Daemons):
+    """MPS daemons without processes, which a story of hundreds of claims cannot wait for."""
+
+    def __init__(self, path: Path, backend: SimulatedBackend) -> None:
+        super().__init__(path, backend.mps_program)
+        self.running: set[str] = set()
+
+    def uids(self) -> list[str]:
+        return sorted(self.running)
+
+    def alive(self, uid: str) -> bool:
+        return uid in self.running
+
+    def start(self, uid: str, uuids: Iterable[str], limits: Limits) -> None:
+        self.running.add(uid)
+
+    def stop(self, uid: str) -> bool:
+        if uid not in self.running:
+            return False
+        self.running.discard(uid)
+        return True
+
+
 class Story:
     """One node through a list of steps."""
 
     def __init__(self, path: Path) -> None:
         self.backend = SimulatedBackend(PROFILE, node="n1")
-        self.node = Node(path, self.backend, dynamic=True)
+        self.daemons = Remembered(path / "mps", self.backend)
+        self.node = Node(path, self.backend, dynamic=True, own_daemons=self.daemons)
         self.countdown: int | None = None
         self.driver = self.start()
 
@@ -66,12 +92,14 @@ class Story:
         uid = f"u{number}"
         try:
             if verb == "prepare":
-                config = [time_slicing("Long")] if number == 0 else []
+                config = [[time_slicing("Long")], [mps(), mps("MigDeviceConfig")], [], []][number]
                 self.driver.prepare(claim(uid, *devices, config=config))
             elif verb == "unprepare":
                 self.driver.unprepare(uid)
             elif verb == "restart":
                 self.driver = self.start()
+            elif verb == "daemons die":
+                self.daemons.running.clear()
             elif verb == "busy":
                 self.backend.faults.busy = {(0, 0), (1, 4)}
             else:
@@ -98,6 +126,11 @@ class Story:
         }
         there = {(gpu.uuid, mig.start) for gpu in self.backend.inventory().gpus for mig in gpu.mig_devices}
         assert there <= claimed  # nothing lives that nobody would take away
+        begun = [record.mps for record in held if record.mps and record.mps.begun]
+        assert self.daemons.running <= {record.uid for record in held if record.mps and record.mps.begun}
+        minors = {gpu.uuid: gpu.minor for gpu in self.backend.inventory().gpus}
+        exclusive = {minor for minor, mode in self.backend.compute_modes.items() if mode != "Default"}
+        assert exclusive <= {minors[uuid] for one in begun for uuid in one.modes}
 
     def end(self) -> None:
         self.countdown = None
