@@ -60,8 +60,8 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
     if known is not None:
         return known
     decision = _Decision(snapshot, now, share_ids)
-    plan = decision.run()
-    plan_memory.remember(snapshot, now, share_ids, plan, decision.due())
+    plan = replace(decision.run(), due=decision.due())
+    plan_memory.remember(snapshot, now, share_ids, plan)
     return plan
 
 
@@ -101,28 +101,52 @@ class _Decision:
             self._decide(entry)
         passed = set(first)
         # First what every share allows, then what is left over: nothing is admitted that would be taken back at once.
-        beyond = self._in_turn([entry for entry in entries if entry not in passed], within_share=True)
+        within, beyond = self._split([entry for entry in entries if entry not in passed])
+        beyond += self._in_turn(within, within_share=True)
         self._in_turn(beyond, within_share=False)
         self._again(entries)
         self.blocked.settle()
         self._divide(self.alike.values())  # what was given may cost more than the least
         return self._plan()
 
+    def _split(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Those that their queues' shares allow as things stand, and those that have to see what is left over."""
+        within: list[Entry] = []
+        beyond: list[Entry] = []
+        floor: dict[
+            Queue, float
+        ] = {}  # what is less important than this waits for a gang that could preempt it at once
+        known: dict[tuple[Queue, object], bool] = {}
+        for entry in sorted(entries, key=lambda entry: entry.rank):
+            queue = entry.queue
+            over = known.get((queue, entry.kin))
+            if over is None:
+                over = known[queue, entry.kin] = self._beyond(entry)
+            if over or entry.gang.priority < floor.get(queue, entry.gang.priority):
+                self.blocked.keep_place(entry, entry.units)
+                beyond.append(entry)
+                if queue.spec.ordering == "StrictFIFO":
+                    floor[queue] = float("inf")
+                elif over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge):
+                    floor.setdefault(queue, entry.gang.priority)
+            else:
+                within.append(entry)
+        return within, beyond
+
+    @staticmethod
+    def _beyond(entry: Entry) -> bool:
+        """Whether a queue would hold more than its share with it, while others ask for the same."""
+        over = over_share(entry.queue, entry.charge) if entry.charge else None
+        return over is not None and contested(over, entry.charge)
+
     def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
         """Decide on each in the order of the queues; those are returned undecided that are to stay within a share and do not."""
         beyond: list[Entry] = []
-        behind_priority: dict[Queue, int] = {}
         order = Order(self.tree, entries, self.totals.devices)
         while (head := order.next()) is not None:
             strict = head.queue.spec.ordering == "StrictFIFO"
-            over = over_share(head.queue, head.charge) if within_share and head.charge else None
-            if head.gang.priority < behind_priority.get(head.queue, head.gang.priority) or (
-                over is not None and contested(over, head.charge)
-            ):
+            if within_share and self._beyond(head):
                 self.blocked.keep_place(head, head.units)
-                if over is not None and head.queue.spec.preemption != "Never" and fits_share(head.queue, head.charge):
-                    # It may preempt those behind it at once: they wait for what becomes of it.
-                    behind_priority.setdefault(head.queue, head.gang.priority)
                 beyond += (head, *order.settle(head, (head.kin,)))
                 beyond += order.block(head.queue) if strict else ()
                 continue

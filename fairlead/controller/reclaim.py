@@ -194,20 +194,17 @@ class Rules:
         return Barrier(bar=Bar.SHARE, queue=step.name, detail=self.standing(wish, step))
 
     def grows(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
-        """Whether a queue that evicts gangs of its own, now out, would come to hold more than before and than its share.
+        """Whether a queue that evicts gangs of its own, now out, would still hold more than its share, though others ask.
 
-        What is idle may be borrowed; but nobody is evicted so that a queue can borrow more.
+        What is idle may be borrowed; but nobody is evicted for what is borrowed: others would take it back.
         """
         queue = wish.queue
-        own = [piece for piece in pieces if piece.queue is queue]
-        if not own:
+        if not any(piece.queue is queue for piece in pieces) or not contested(queue, wish.charge):
             return False
-        for flavor, value in wish.charge.items():
-            after = queue.used.get(flavor, 0) + value
-            before = queue.used.get(flavor, 0) + sum(piece.charge.get(flavor, 0) for piece in own)
-            if after > max(before, queue.fair.get(flavor, 0), queue.deserved(flavor)):
-                return True
-        return False
+        return any(
+            queue.used.get(flavor, 0) + value > max(queue.fair.get(flavor, 0), queue.deserved(flavor))
+            for flavor, value in wish.charge.items()
+        )
 
     def _barrier(self, wish: Wish, bar: Bar, name: str, pieces: Sequence[Piece]) -> Barrier:
         until = min((self.crowd.protected[piece] for piece in pieces), default=None) if bar is Bar.MIN_RUNTIME else None

@@ -166,7 +166,8 @@ def used(world: World, without: frozenset[str] = frozenset()) -> dict[str, int]:
         for member in running.members:
             if member.pod.uid in without or member.leaving:
                 continue
-            devices = sum(len(world.inventory.claim(uid).devices) for uid in member.claims)  # type: ignore[union-attr]
+            held = [world.inventory.claim(uid) for uid in member.claims]
+            devices = sum(len(claim.devices) for claim in held if claim is not None)
             queue: str | None = running.queue
             while queue is not None:
                 found[queue] += devices
