@@ -1,0 +1,307 @@
+"""Attacks: what a tenant, a client or a bad day may try, and what becomes of it. The gate removed by hand is in test_app.py."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import ssl
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.kube import errors
+from fairlead.kube.client import Patch
+from fairlead.kube.resources import (
+    CLUSTER_ROLES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    TENANCY_POLICIES,
+    raw,
+)
+from fairlead.sandbox.apply import Applier
+from fairlead.webhook import certificates, handlers
+from fairlead.webhook.certificates import Material
+from fairlead.webhook.facts import Facts
+from fairlead.webhook.metrics import Metrics
+from fairlead.webhook.review import Review, answer
+from fairlead.webhook.server import Limits, Server, tls_context
+from fairlead.webhook.testing import admitted, claim_spec, facts, review
+
+Json = dict[str, Any]
+HOSTS = ("127.0.0.1", "localhost")
+
+
+def pod(containers: int = 1, **metadata: Any) -> Json:
+    made = [{"name": f"c{i}", "resources": {"limits": {names.LEGACY_GPU: 1}}} for i in range(containers)]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml", **metadata},
+        "spec": {"containers": made},
+    }
+
+
+def policy(**spec: Any) -> TenancyPolicy:
+    return TenancyPolicy.read({"metadata": {"name": "p"}, "spec": spec})
+
+
+# -- by a tenant, through the API ------------------------------------------------------------------------------------
+
+
+async def test_a_tenant_forges_no_claim_status_and_edits_no_policy(cluster: Any) -> None:
+    """Even one who was given claims' status by mistake cannot give devices away: the fence asks for more."""
+    role = await cluster.admin.get(CLUSTER_ROLES, "tenant")
+    rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["*"]}
+    await cluster.admin.patch(CLUSTER_ROLES, "tenant", {"rules": [*role["rules"], rule]})
+    await Applier(cluster.admin).apply(
+        [
+            {
+                "apiVersion": names.API_VERSION,
+                "kind": "TenancyPolicy",
+                "metadata": {"name": "p"},
+                "spec": {"maxGangSize": 2},
+            }
+        ]
+    )
+    request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}
+    body = {"metadata": {"name": "c", "namespace": "ml"}, "spec": {"devices": {"requests": [request]}}}
+    async with cluster.webhook():
+        claim = await cluster.alice.create(raw(RESOURCE_CLAIMS), body)
+        result = {"request": "gpu", "driver": names.DRIVER, "pool": "n1", "device": "gpu-0"}
+        forged = claim | {"status": {"allocation": {"devices": {"results": [result]}}}}
+        with pytest.raises(errors.ApiError, match=r"resourceclaims/binding|Fairlead"):
+            await cluster.alice.replace(raw(RESOURCE_CLAIMS), forged, subresource="status")
+        for call in (
+            cluster.alice.patch(TENANCY_POLICIES, "p", {"spec": {"maxGangSize": 1000}}),
+            cluster.alice.delete(TENANCY_POLICIES, "p"),
+        ):
+            with pytest.raises(errors.Forbidden):
+                await call
+
+
+async def test_annotations_are_fixed_once_the_pod_is_gated(cluster: Any) -> None:
+    async with cluster.webhook():
+        notes = {names.GANG: "llm", names.GANG_SIZE: "2"}
+        await cluster.alice.create(PODS, pod(annotations=notes) | {"spec": _runnable()})
+        changes = {"metadata": {"annotations": {names.GANG_SIZE: "1"}}}
+        with pytest.raises(errors.ApiError, match="since the pod was admitted"):
+            await cluster.alice.patch(PODS, "p", changes, namespace="ml", kind=Patch.MERGE)
+
+
+async def test_another_namespaces_template_gives_nothing(cluster: Any) -> None:
+    """A pod names templates of its own namespace only: the other's is not even looked at, and the pod waits."""
+    request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
+    await Applier(cluster.admin).apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}])
+    body = {"metadata": {"name": "theirs", "namespace": "other"}, "spec": spec}
+    await cluster.admin.create(raw(RESOURCE_CLAIM_TEMPLATES), body)
+    mine = pod() | {"spec": _runnable("theirs")}
+    async with cluster.webhook():
+        stored = await cluster.alice.create(raw(PODS), mine)
+    assert [gate["name"] for gate in stored["spec"]["schedulingGates"]] == [names.ADMISSION_GATE]
+    # Whatever the other namespace's template says, it makes no finding and no fact of this one.
+    known = facts(templates={("other", "theirs"): claim_spec()}, policies=(policy(wholeGpus="Forbid"),))
+    verdict = handlers.mutate(review(mine), known)
+    assert verdict.warnings == (
+        "spec.resourceClaims[0]: ResourceClaimTemplate ml/theirs does not exist; the pod waits until it does",
+    )
+
+
+def _runnable(template: str | None = None) -> Json:
+    container: Json = {"name": "c", "image": "busybox"}
+    if template is None:
+        return {"containers": [container | {"resources": {"limits": {names.LEGACY_GPU: 1}}}]}
+    claims = [{"name": "gpu", "resourceClaimTemplateName": template}]
+    return {"containers": [container | {"resources": {"claims": [{"name": "gpu"}]}}], "resourceClaims": claims}
+
+
+@pytest.mark.parametrize("look_alike", ["nvidi\u0430.com/gpu", "nvidia.com/g\u0440u", "nvidia.com/gpu\u200b"])
+async def test_a_resource_in_letters_that_look_alike_is_no_way_past(cluster: Any, look_alike: str) -> None:
+    body = pod() | {"spec": {"containers": [{"name": "c", "image": "b", "resources": {"limits": {look_alike: 1}}}]}}
+    async with cluster.webhook():
+        with pytest.raises(errors.ApiError):
+            await cluster.alice.create(PODS, body)
+
+
+@pytest.mark.parametrize("name", ["ll\u043c", "llm\u200b", "LLM", "\uff4c\uff4c\uff4d", "ⅼⅼⅿ", "llm\n", "llm "])
+def test_a_gangs_name_in_letters_that_look_alike_is_refused(name: str) -> None:
+    _, verdict = admitted(pod(annotations={names.GANG: name, names.GANG_SIZE: "2"}), facts())
+    assert not verdict.allowed
+    assert "is no gang name" in verdict.message
+
+
+@pytest.mark.parametrize("size", ["\u0662", "２", "²", "1_0", "0x10", "1e1", "+2", " 2"])
+def test_a_size_in_digits_of_elsewhere_is_refused(size: str) -> None:
+    _, verdict = admitted(pod(annotations={names.GANG: "llm", names.GANG_SIZE: size}), facts())
+    assert "is no gang size" in verdict.message
+
+
+# -- by size ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_thousand_containers_are_judged_in_time() -> None:
+    began = time.process_time()
+    stored, verdict = admitted(pod(1_000), facts(policies=(policy(resourceRequests="EqualLimits", mode="Audit"),)))
+    assert time.process_time() - began < 2.0
+    assert verdict.allowed
+    assert len(stored["spec"]["resourceClaims"]) == 1_000
+    assert len(json.dumps(verdict.audit)) < 64 * 1024, "what goes to the audit log is bounded"
+
+
+def test_a_deep_expression_is_refused_and_a_dear_one_comes_to_an_end() -> None:
+    deep = "(" * 3_000 + "true" + ")" * 3_000
+    body = {"kind": "TenancyPolicy", "metadata": {"name": "p"}, "spec": {"rules": [{"name": "r", "expression": deep}]}}
+    refused = handlers.validate(review(body), facts())
+    assert not refused.allowed
+    assert "spec.rules[0].expression" in refused.message
+    dear = "object.spec.containers.all(a, object.spec.containers.all(b, object.spec.containers.all(c, a == b || a != b || c == c)))"
+    began = time.process_time()
+    _, verdict = admitted(pod(300), facts(policies=(policy(rules=[{"name": "r", "expression": dear}]),)))
+    assert time.process_time() - began < 3.0
+    assert "r: cannot be judged" in verdict.message
+
+
+# -- by connection ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def serving(material: Material, limits: Limits | None = None) -> AsyncIterator[int]:
+    async def known(of: Review) -> Facts:
+        return facts()
+
+    server = Server(known, Metrics(CollectorRegistry()), limits=limits)
+    async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
+        yield port
+
+
+def envelope(object_: Json) -> bytes:
+    request = {
+        "uid": "u1",
+        "kind": {"kind": "Pod"},
+        "resource": {"group": "", "resource": "pods"},
+        "operation": "CREATE",
+        "namespace": "ml",
+        "name": "p",
+        "userInfo": {"username": "alice"},
+        "object": object_,
+    }
+    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+
+
+def now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+async def post(port: int, trust: ssl.SSLContext, body: bytes) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+    writer.write(
+        b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Connection: close\r\nContent-Length: " + str(len(body)).encode() + b"\r\n\r\n" + body
+    )
+    head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), rest
+
+
+async def test_a_review_of_three_mebibytes_is_answered() -> None:
+    material = certificates.make(HOSTS, now())
+    body = envelope(pod(annotations={f"example.com/{i}": "x" * 1000 for i in range(3_200)}))
+    assert len(body) > 3 * 1024 * 1024
+    async with serving(material) as port:
+        status, text = await post(port, ssl.create_default_context(cadata=material.bundle), body)
+    assert status == 200
+    assert answer(text)["allowed"] is True
+
+
+async def test_slow_clients_are_hung_up_on_and_others_are_served_meanwhile() -> None:
+    material = certificates.make(HOSTS, now())
+    trust = ssl.create_default_context(cadata=material.bundle)
+    limits = Limits(headers_s=0.3, body_s=0.3, handshake_s=1.0)
+    async with serving(material, limits) as port:
+        slow = [await asyncio.open_connection("127.0.0.1", port, ssl=trust) for _ in range(50)]
+
+        async def dribble(writer: asyncio.StreamWriter) -> None:
+            """One header after the other, for ever."""
+            with contextlib.suppress(OSError):
+                writer.write(b"POST /mutate HTTP/1.1\r\n")
+                while True:
+                    writer.write(b"X-A: b\r\n")
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+
+        dribbling = [asyncio.create_task(dribble(writer)) for _, writer in slow]
+        status, _ = await post(port, trust, envelope(pod()))
+        assert status == 200
+        async with asyncio.timeout(20):
+            for reader, _ in slow:
+                with contextlib.suppress(OSError):
+                    assert b"200" not in await reader.read()
+        for task in dribbling:
+            task.cancel()
+        await asyncio.gather(*dribbling, return_exceptions=True)
+        for _, writer in slow:
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST /mutate HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+        (b"POST /mutate HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", 400),
+        (b"POST /mutate HTTP/1.1\r\nContent-Length: -5\r\n\r\n", 400),
+        (b"POST /mutate HTTP/1.1\r\nContent-Length: 99999999999\r\n\r\n", 413),
+        (b"POST /mutate HTTP/1.1\r\nContent-Length : 5\r\n\r\n", 400),
+        (b"POST /mutate HTTP/1.1\r\nA: b\r\n folded\r\n\r\n", 400),
+        (b"POST /mutate HTTP/1.1\r\nHost: x\r\n\r\n", 411),
+        (b"POST /mutate HTTP/2.0\r\n\r\n", 400),
+        (b"\xff\xfe /mutate HTTP/1.1\r\n\r\n", 400),
+        (b"GARBAGE\r\n\r\n", 400),
+        (b"POST /mutate HTTP/1.1\r\nA: " + b"b" * 20_000 + b"\r\n\r\n", 431),
+    ],
+)
+async def test_what_is_no_plain_request_is_refused_and_hung_up_on(head: bytes, status: int) -> None:
+    material = certificates.make(HOSTS, now())
+    async with serving(material) as port:
+        trust = ssl.create_default_context(cadata=material.bundle)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(head)
+        got = await reader.read()
+        writer.close()
+    assert got.startswith(f"HTTP/1.1 {status} ".encode())
+
+
+async def test_a_second_request_on_a_connection_is_answered_after_the_first() -> None:
+    material = certificates.make(HOSTS, now())
+    body = envelope(pod())
+    request = (
+        b"POST /mutate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
+    async with serving(material) as port:
+        trust = ssl.create_default_context(cadata=material.bundle)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+        writer.write(request + request)
+        for _ in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
+            assert answer(await reader.readexactly(length))["uid"] == "u1"
+        writer.close()
+
+
+@pytest.mark.parametrize("wrong", ["expired", "another authority", "another name"])
+async def test_a_wrong_certificate_is_not_believed(wrong: str) -> None:
+    """What an apiserver does with the bundle in the configuration: it does not talk to who cannot prove it."""
+    old = dt.timedelta(days=120)
+    material = certificates.make(
+        ("elsewhere.example.com",) if wrong == "another name" else HOSTS,
+        now() - (old if wrong == "expired" else old * 0),
+    )
+    bundle = certificates.make(HOSTS, now()).bundle if wrong == "another authority" else material.bundle
+    async with serving(material) as port:
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context(cadata=bundle))
