@@ -19,6 +19,7 @@ from fairlead.controller.testing_examples import examples
 from fairlead.controller.testing_search import first_answer
 
 Json = dict[str, Any]
+COUNTERS = 3  # of each counter
 DRIVER, OTHER = "gpu.example.com", "nic.example.com"
 NODE = {"metadata": {"name": "node-1", "labels": {"zone": "a", "slots": "4"}}, "status": {"allocatable": {"pods": "9"}}}
 CLASSES = [
@@ -120,7 +121,7 @@ def pools(draw: st.DrawFn, number: int, *, lists: bool) -> list[Json]:
     if rarely(draw, 3):
         for name in draw(st.sampled_from([["s"], ["s", "t"]])):
             sets[name] = draw(st.sampled_from([["x"], ["x", "y"]]))
-            counters.append({"name": name, "counters": {each: {"value": "3"} for each in sets[name]}})
+            counters.append({"name": name, "counters": {each: {"value": str(COUNTERS)} for each in sets[name]}})
     count = draw(st.integers(2, 5)) if number == 0 else draw(st.integers(0, 2))
     made = [draw(devices(f"dev-{place}", sets, lists=lists)) for place in range(count)]
     if len(made) > 1 and rarely(draw, 20):
@@ -215,11 +216,20 @@ def cases(draw: st.DrawFn) -> Json:
         "allocated": [],
         "consumed": [],
     }
+    drawn: dict[tuple[str, ...], int] = {}
     for entry in slices:
         spec = entry["spec"]
         for device in spec.get("devices", ()):
-            if device.get("consumesCounters") or not rarely(draw, 6):
+            if not rarely(draw, 6):
                 continue
+            after = dict(drawn)
+            for used in device.get("consumesCounters", ()):
+                for counter, amount in used["counters"].items():
+                    key = (spec["driver"], spec["pool"]["name"], used["counterSet"], counter)
+                    after[key] = after.get(key, 0) + int(amount["value"])
+            if any(value > COUNTERS or "unknown" in key for key, value in after.items()):
+                continue
+            drawn = after
             held = {"driver": spec["driver"], "pool": spec["pool"]["name"], "device": device["name"]}
             if device.get("allowMultipleAllocations"):
                 capacity = {"memory": "2Gi"} if "memory" in device.get("capacity", {}) else {}
