@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from fairlead.controller import turns
 from fairlead.controller.evicting import Evictor
 from fairlead.controller.gangs import GangId
 from fairlead.controller.metrics import Metrics
@@ -88,7 +87,8 @@ class Desk:
         took_s = self._clock() - began
         self._metrics.decide_seconds.observe(took_s)
         self.not_before = 0.0 if decided.admissions else now + min(PATIENCE_MAX_S, PATIENCE * took_s)
-        self.turn_at = turns.next_turn(snapshot, decided, now=now, refills=self._evictor.refills(now))
+        turns = [*self._evictor.refills(now), *(() if decided.due is None else (decided.due,))]
+        self.turn_at = min(turns, default=None)
         problems = {*read.problems, *decided.problems}
         for problem in sorted(problems - self._problems):
             log.warning("%s", problem)

@@ -91,6 +91,14 @@ def evictions_left(spec: Mapping[str, Any], times: Iterable[str], *, now: float)
     return max(0, int(budget.get("evictions", 0)) - len(recent(spec, times, now=now)))
 
 
+def refill(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> float | None:
+    """When the oldest eviction leaves the window of a queue's disruption budget."""
+    counted = recent(spec, times, now=now)
+    if not counted:
+        return None
+    return timestamps.parse(counted[0]) + duration_s(spec["disruptionBudget"].get("window") or "1h")
+
+
 def _time(text: str) -> float:
     try:
         return timestamps.parse(text)

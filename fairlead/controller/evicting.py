@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 
-from fairlead.controller import disruption, evictions, turns
+from fairlead.controller import disruption, evictions
 from fairlead.controller.evictions import Course, Mark, Step
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.members import Member
@@ -105,7 +105,7 @@ class Evictor:
         for raw in self._state.queues.all():
             spec = raw.get("spec") or {}
             if spec.get("disruptionBudget"):
-                at = turns.refill(spec, self._queue_times(raw["metadata"]["name"]), now=now)
+                at = disruption.refill(spec, self._queue_times(raw["metadata"]["name"]), now=now)
                 if at is not None:
                     found.append(at)
         return found

@@ -417,4 +417,5 @@ class Plan:
     reservations: tuple[Reservation, ...] = ()
     queues: tuple[QueueUse, ...] = ()
     flavors: tuple[FlavorTotal, ...] = ()
+    due: float | None = None  # unix seconds: when time alone may change the answer; None: never
     problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing

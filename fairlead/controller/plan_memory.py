@@ -20,16 +20,15 @@ def recall(snapshot: Snapshot, now: float, share_ids: object) -> Plan | None:
     known = snapshot.inventory.memo.get(_KEY)
     if known is None:
         return None
-    tables, settings, began, due, plan = known
+    tables, settings, began, plan = known
     last: Plan = plan
-    if now < began or (due is not None and now >= due) or tables != _tables(snapshot):
+    if now < began or (last.due is not None and now >= last.due) or tables != _tables(snapshot):
         return None
     return last if settings == _settings(snapshot, share_ids) else None
 
 
-def remember(snapshot: Snapshot, now: float, share_ids: object, plan: Plan, due: float | None) -> None:
-    """`due`: when the answer may change though nothing else does; None: never."""
-    snapshot.inventory.memo[_KEY] = (_tables(snapshot), _settings(snapshot, share_ids), now, due, plan)
+def remember(snapshot: Snapshot, now: float, share_ids: object, plan: Plan) -> None:
+    snapshot.inventory.memo[_KEY] = (_tables(snapshot), _settings(snapshot, share_ids), now, plan)
 
 
 def _tables(snapshot: Snapshot) -> tuple[int, ...]:

@@ -1,14 +1,13 @@
-"""The course of an eviction as a function of what the pods carry; budgets; and when time alone changes a decision."""
+"""The course of an eviction as a function of what the pods carry; and budgets."""
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import disruption, evictions, turns
+from fairlead.controller import disruption, evictions
 from fairlead.controller.evictions import Cancel, Evict, Mark, Spread, Wait
 from fairlead.controller.gangs import Gang
 from fairlead.controller.members import Member, Stage
-from fairlead.controller.model import QueueSpec
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0
@@ -144,16 +143,4 @@ def test_a_queues_evictions_count_within_the_window():
     assert disruption.evictions_left(spec, times[:2], now=NOW) == 1
     assert disruption.evictions_left({}, times, now=NOW) is None
     assert disruption.evictions_left(spec, ["nonsense"], now=NOW) == 2
-    assert turns.refill(spec, times, now=NOW) == pytest.approx(NOW + 600)
-
-
-def test_a_queues_min_runtime_is_its_own_or_that_of_the_queue_above():
-    queues = (
-        QueueSpec(name="root", min_runtime_s=60.0),
-        QueueSpec(name="leaf", parent="root"),
-        QueueSpec(name="own", parent="root", min_runtime_s=5.0),
-        QueueSpec(name="none"),
-        QueueSpec(name="x", parent="y"),
-        QueueSpec(name="y", parent="x"),
-    )
-    assert turns.min_runtimes(queues) == {"root": 60.0, "leaf": 60.0, "own": 5.0, "none": 0.0, "x": 0.0, "y": 0.0}
+    assert disruption.refill(spec, times, now=NOW) == pytest.approx(NOW + 600)
