@@ -21,9 +21,9 @@ from fairlead.controller.placement_board import Board
 from fairlead.controller.plan_answers import admission, flavor_totals, queue_uses, waiting
 from fairlead.controller.plan_blocked import Blocked, Stuck
 from fairlead.controller.plan_gang import Places, behind, for_gang, gathering, invalid, shared
+from fairlead.controller.plan_turns import beyond_share, promised_first, split
 from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
-from fairlead.controller.reclaim import contested, fits_share, over_share
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
@@ -96,12 +96,12 @@ class _Decision:
         entries = self._entries()
         self._divide([(each, count) for each, count in self.alike.values() if self._servable(each)])
         self.blocked.start()
-        first = self._first(entries)
+        first = promised_first(entries)
         for entry in first:
             self._decide(entry)
         passed = set(first)
         # First what every share allows, then what is left over: nothing is admitted that would be taken back at once.
-        within, beyond = self._split([entry for entry in entries if entry not in passed])
+        within, beyond = split([entry for entry in entries if entry not in passed], self.blocked.keep_place)
         beyond += self._in_turn(within, within_share=True)
         self._in_turn(beyond, within_share=False)
         self._again(entries)
@@ -109,44 +109,14 @@ class _Decision:
         self._divide(self.alike.values())  # what was given may cost more than the least
         return self._plan()
 
-    def _split(self, entries: list[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """Those that their queues' shares allow as things stand, and those that have to see what is left over."""
-        within: list[Entry] = []
-        beyond: list[Entry] = []
-        floor: dict[
-            Queue, float
-        ] = {}  # what is less important than this waits for a gang that could preempt it at once
-        known: dict[tuple[Queue, object], bool] = {}
-        for entry in sorted(entries, key=lambda entry: entry.rank):
-            queue = entry.queue
-            over = known.get((queue, entry.kin))
-            if over is None:
-                over = known[queue, entry.kin] = self._beyond(entry)
-            if over or entry.gang.priority < floor.get(queue, entry.gang.priority):
-                self.blocked.keep_place(entry, entry.units)
-                beyond.append(entry)
-                if queue.spec.ordering == "StrictFIFO":
-                    floor[queue] = float("inf")
-                elif over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge):
-                    floor.setdefault(queue, entry.gang.priority)
-            else:
-                within.append(entry)
-        return within, beyond
-
-    @staticmethod
-    def _beyond(entry: Entry) -> bool:
-        """Whether a queue would hold more than its share with it, while others ask for the same."""
-        over = over_share(entry.queue, entry.charge) if entry.charge else None
-        return over is not None and contested(over, entry.charge)
-
     def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
         """Decide on each in the order of the queues; those are returned undecided that are to stay within a share and do not."""
         beyond: list[Entry] = []
         order = Order(self.tree, entries, self.totals.devices)
         while (head := order.next()) is not None:
             strict = head.queue.spec.ordering == "StrictFIFO"
-            if within_share and self._beyond(head):
-                self.blocked.keep_place(head, head.units)
+            if within_share and beyond_share(head):
+                self.blocked.keep_place(head)
                 beyond += (head, *order.settle(head, (head.kin,)))
                 beyond += order.block(head.queue) if strict else ()
                 continue
@@ -159,27 +129,6 @@ class _Decision:
                     self.position += 1
                     self._wait(entry.gang, entry.queue, behind(head, entry.queue))
         return beyond
-
-    def _first(self, entries: list[Entry]) -> list[Entry]:
-        """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
-        queue, and within its share.
-        """
-        least: dict[Queue, int] = {}
-        for entry in entries:
-            if entry.gang.preemptor:
-                least[entry.queue] = min(entry.gang.priority, least.get(entry.queue, entry.gang.priority))
-        first = [
-            entry
-            for entry in entries
-            if entry.gang.preemptor
-            or (
-                entry.queue in least
-                and entry.gang.priority > least[entry.queue]
-                and entry.queue.spec.preemption != "Never"
-                and over_share(entry.queue, entry.charge) is None
-            )
-        ]
-        return sorted(first, key=lambda entry: entry.rank)
 
     def due(self) -> float | None:
         """When the answer may change though nothing else does."""

@@ -18,7 +18,7 @@ from fairlead.controller.model import Reservation
 from fairlead.controller.placement_model import Outcome, Placed
 from fairlead.controller.placement_shapes import signature
 from fairlead.controller.reasons import Bar, Barrier, Code, Reason
-from fairlead.controller.reclaim import Rules, Wish
+from fairlead.controller.reclaim import Rules, Wish, over_share_barrier
 from fairlead.controller.reclaim_later import Later, keep
 from fairlead.controller.reserve import Held, Reserver
 from fairlead.controller.victims import Crowd
@@ -66,6 +66,7 @@ class Blocked:
     commits: int = 0
     kept: dict[str, tuple[Held, Reservation]] = field(default_factory=dict)  # gang id: its reservation
     last_promised: str = ""  # id of the gang
+    _least: dict[Queue, tuple[int, int]] | None = None  # queue: least priority that runs there, and how many gangs
     _later: Later | None = None
     _crowd: Crowd | None = None
     _rules: Rules | None = None
@@ -147,15 +148,15 @@ class Blocked:
         self.reservations.remove(kept[1])
         return True
 
-    def keep_place(self, entry: Entry, units: list[Unit]) -> None:
+    def keep_place(self, entry: Entry) -> None:
         """For a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         if not self.running or entry.gang.created + self.snapshot.reserve_after_s > self.now:
             return
-        wish = self._wish(entry, units)
-        outcome = self.places.place(entry.gang, units, spread=wish.spread)
+        wish = self._wish(entry, entry.units)
+        outcome = self.places.place(entry.gang, entry.units, spread=wish.spread)
         if outcome.verdict is Verdict.FOUND:
             self.board.placer.undo(outcome.placed)
-        elif self.places.ever(entry.gang, units):
+        elif self.places.ever(entry.gang, entry.units):
             self._reserve(wish)
 
     # --------------------------------------------------------------------------------------------------- later
@@ -171,7 +172,8 @@ class Blocked:
         wish = self._wish(entry, units)
         spread = wish.spread
         if not self.running:
-            return why if isinstance(why, Reason) else Stuck(why, self._barriers_of(wish, Bar.PLACE))
+            over = over_share_barrier(wish)
+            return why if isinstance(why, Reason) else Stuck(why, () if over is None else (over,))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
             outcome = self.later.place(gang, units, wish.signature, spread=spread)
             if outcome.verdict is Verdict.FOUND:
@@ -185,10 +187,12 @@ class Blocked:
         barriers: tuple[Barrier, ...] = ()
         if gang.preemptor and self._later is not None and self._later.leaving:
             barriers = (Barrier(bar=Bar.LEAVING, queue=queue.name),)
+        elif (equals := self._only_equals(wish)) is not None:
+            barriers = equals
         else:
             choice = self.victims.choose(wish)
             if not isinstance(choice, Bar):
-                made = evictions(wish, choice, self.rules)
+                made = evictions(wish, choice)
                 self.evictions += made
                 for piece in choice.pieces:
                     self.rules.settle(piece)
@@ -206,6 +210,28 @@ class Blocked:
     def _wish(entry: Entry, units: list[Unit]) -> Wish:
         spread = entry.queue.spec.strategy == "spread"
         return Wish(entry.gang, entry.queue, units, entry.charge, spread, signature(entry.gang, units, spread=spread))
+
+    def _only_equals(self, wish: Wish) -> tuple[Barrier, ...] | None:
+        """Where only its own queue runs, or flavors say nothing: that all of it is as important. None where one must look.
+
+        Asked before anything is worked out about who runs: so saying no costs little.
+        """
+        if self._least is None:
+            self._least = {}
+            for gang, queue in self.running:
+                least, count = self._least.get(queue, (gang.priority, 0))
+                self._least[queue] = (min(least, gang.priority), count + 1)
+        queue = wish.queue
+        if wish.charge and any(other is not queue for other in self._least):
+            return None
+        least, count = self._least.get(queue, (wish.gang.priority, 0))
+        never = queue.spec.preemption == "Never"
+        if least < wish.gang.priority and not never:
+            return None
+        bar = Bar.POLICY if never and least < wish.gang.priority else Bar.PRIORITY
+        over = over_share_barrier(wish)
+        first = () if over is None else (over,)
+        return (*first, Barrier(bar=bar, queue=queue.name, gangs=count, devices=queue.devices)) if count else first
 
     def _barriers_of(self, wish: Wish, bar: Bar) -> tuple[Barrier, ...]:
         known = self._barriers.get(wish.kind)

@@ -178,20 +178,13 @@ class Rules:
                 bar = self.refusal(wish, piece) or Bar.PLACE
                 about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else queue
                 found.setdefault((bar, about.name), []).append(piece)
-        over = self.over_share(wish)
+        over = over_share_barrier(wish)
         first = () if over is None else (over,)
         return first + tuple(
             self._barrier(wish, bar, name, pieces)
             for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
             if over is None or bar is not Bar.SHARE
         )
-
-    def over_share(self, wish: Wish) -> Barrier | None:
-        """What to say of the first queue on the way up that would hold more than its share."""
-        step = over_share(wish.queue, wish.charge)
-        if step is None or not contested(step, wish.charge):
-            return None
-        return Barrier(bar=Bar.SHARE, queue=step.name, detail=self.standing(wish, step))
 
     def grows(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
         """Whether a queue that evicts gangs of its own, now out, would still hold more than its share, though others ask.
@@ -216,16 +209,25 @@ class Rules:
             devices=sum(piece.devices for piece in pieces),
             example=pieces[0].gang.id,
             until=until,
-            detail=self.standing(wish, about) if bar in _ABOUT_SHARES else "",
+            detail=standing(wish, about) if bar in _ABOUT_SHARES else "",
         )
 
-    def standing(self, wish: Wish, queue: Queue) -> str:
-        """What a queue holds against its share, in the flavors that the gang asks for."""
-        return "; ".join(
-            f"{amount_text(queue.used.get(flavor, 0))} of {flavor} held, fair share "
-            f"{amount_text(queue.fair.get(flavor, 0))}, deserved {amount_text(queue.deserved(flavor))}"
-            for flavor in sorted(wish.charge)
-        )
+
+def standing(wish: Wish, queue: Queue) -> str:
+    """What a queue holds against its share, in the flavors that the gang asks for."""
+    return "; ".join(
+        f"{amount_text(queue.used.get(flavor, 0))} of {flavor} held, fair share "
+        f"{amount_text(queue.fair.get(flavor, 0))}, deserved {amount_text(queue.deserved(flavor))}"
+        for flavor in sorted(wish.charge)
+    )
+
+
+def over_share_barrier(wish: Wish) -> Barrier | None:
+    """What to say of the first queue on the way up that would hold more than its share."""
+    step = over_share(wish.queue, wish.charge)
+    if step is None or not contested(step, wish.charge):
+        return None
+    return Barrier(bar=Bar.SHARE, queue=step.name, detail=standing(wish, step))
 
 
 def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:

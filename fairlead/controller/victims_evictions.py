@@ -10,24 +10,25 @@ from typing import TYPE_CHECKING
 from fairlead.controller.legality import parting
 from fairlead.controller.model import Eviction
 from fairlead.controller.reasons import Code, Reason
+from fairlead.controller.reclaim import standing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.controller.reclaim import Rules, Wish
+    from fairlead.controller.reclaim import Wish
     from fairlead.controller.victims import Piece
     from fairlead.controller.victims_search import Choice
 
 
-def evictions(wish: Wish, choice: Choice, rules: Rules) -> list[Eviction]:
+def evictions(wish: Wish, choice: Choice) -> list[Eviction]:
     """One per gang, in the order in which they were chosen."""
     gangs: dict[str, list[Piece]] = {}
     for piece in choice.pieces:
         gangs.setdefault(piece.gang.id, []).append(piece)
-    return [_eviction(wish, pieces, rules) for pieces in gangs.values()]
+    return [_eviction(wish, pieces) for pieces in gangs.values()]
 
 
-def _eviction(wish: Wish, pieces: Sequence[Piece], rules: Rules) -> Eviction:
+def _eviction(wish: Wish, pieces: Sequence[Piece]) -> Eviction:
     first = pieces[0]
     gang, queue = first.gang, first.queue
     preempt = queue is wish.queue
@@ -39,7 +40,7 @@ def _eviction(wish: Wish, pieces: Sequence[Piece], rules: Rules) -> Eviction:
         queue=queue.name,
         pods=tuple(member.pod for piece in pieces for member in piece.members),
         whole=first.whole,
-        reason=_preempted(wish, first) if preempt else _reclaimed(wish, first, rules),
+        reason=_preempted(wish, first) if preempt else _reclaimed(wish, first),
         beneficiary=wish.gang.id,
         checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
     )
@@ -55,13 +56,13 @@ def _preempted(wish: Wish, piece: Piece) -> Reason:
     )
 
 
-def _reclaimed(wish: Wish, piece: Piece, rules: Rules) -> Reason:
+def _reclaimed(wish: Wish, piece: Piece) -> Reason:
     taker, giver = parting(wish.queue, piece.queue)
     what = "it is evicted" if piece.whole else "its surplus is evicted"
     return Reason(
         code=Code.RECLAIMED,
         message=f"{what} so that gang {wish.gang.id} of queue {wish.queue.name} can run; without it, queue {giver.name}: "
-        f"{rules.standing(wish, giver)}; before the gang starts, queue {taker.name}: {rules.standing(wish, taker)}",
+        f"{standing(wish, giver)}; before the gang starts, queue {taker.name}: {standing(wish, taker)}",
         advice="it waits again with its age; more deserved for its queue, or a longer minRuntime, would have kept it",
     )
 

@@ -1,0 +1,68 @@
+"""Before the order of the queues is asked: whose turn comes first in any case, and who has to see what is left over.
+
+Exists so that a decision leads to nothing that the next one would take back. Gangs for which others were evicted go first;
+then those that their queues' shares allow; those beyond their share last. Decides on none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.controller.reclaim import contested, fits_share, over_share
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from fairlead.controller.order import Entry
+    from fairlead.controller.order_tree import Queue
+
+
+def promised_first(entries: Sequence[Entry]) -> list[Entry]:
+    """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
+    queue, and within its share.
+    """
+    least: dict[Queue, int] = {}
+    for entry in entries:
+        if entry.gang.preemptor:
+            least[entry.queue] = min(entry.gang.priority, least.get(entry.queue, entry.gang.priority))
+    first = [
+        entry
+        for entry in entries
+        if entry.gang.preemptor
+        or (
+            entry.queue in least
+            and entry.gang.priority > least[entry.queue]
+            and entry.queue.spec.preemption != "Never"
+            and over_share(entry.queue, entry.charge) is None
+        )
+    ]
+    return sorted(first, key=lambda entry: entry.rank)
+
+
+def split(entries: Sequence[Entry], keep_place: Callable[[Entry], None]) -> tuple[list[Entry], list[Entry]]:
+    """Those that their queues' shares allow as things stand, and those that have to see what is left over."""
+    within: list[Entry] = []
+    beyond: list[Entry] = []
+    floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it at once
+    known: dict[tuple[Queue, object], bool] = {}
+    for entry in sorted(entries, key=lambda entry: entry.rank):
+        queue = entry.queue
+        over = known.get((queue, entry.kin))
+        if over is None:
+            over = known[queue, entry.kin] = beyond_share(entry)
+        if over or entry.gang.priority < floor.get(queue, entry.gang.priority):
+            keep_place(entry)
+            beyond.append(entry)
+            if queue.spec.ordering == "StrictFIFO":
+                floor[queue] = float("inf")
+            elif over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge):
+                floor.setdefault(queue, entry.gang.priority)
+        else:
+            within.append(entry)
+    return within, beyond
+
+
+def beyond_share(entry: Entry) -> bool:
+    """Whether a queue would hold more than its share with it, while others ask for the same."""
+    over = over_share(entry.queue, entry.charge) if entry.charge else None
+    return over is not None and contested(over, entry.charge)
