@@ -239,7 +239,7 @@ def cases(draw: st.DrawFn) -> Json:
     return case
 
 
-@settings(max_examples=examples(400), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(250), suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json) -> None:
     expected = first_answer(case)
@@ -260,7 +260,7 @@ def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json)
         assert got == {entry.request for entry in expected if entry.claim == number and "/" in entry.request}
 
 
-@settings(max_examples=examples(200), suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(case=cases(), more=devices("more", {}, lists=False))
 def test_one_device_more_never_makes_impossible_what_was_possible(case: Json, more: Json) -> None:
     """But for `All`, which then asks for more."""
