@@ -181,9 +181,10 @@ def _reclaimed(history: History, attributes: Attributes) -> Iterator[str]:
         yield f"gang {victim.key.name}: {len(untold)} pods were evicted without being told when: {untold[0]}"
     if not any("reclaimed for gang language/finetune" in said for said in victim.evictions):
         yield f"gang {victim.key.name}: its Gang object did not say for whom it went: {victim.evictions}"
-    held, bound = owner.held, [pod.bound_s for pod in again if pod.bound_s is not None]
-    if held is not None and bound and min(bound) < held[1]:
-        yield f"gang {victim.key.name} ran again before finetune had ended: there is no room for both"
+    ends = [gang.held[1] for gang in (owner, other) if gang.held is not None]
+    bound = [pod.bound_s for pod in again if pod.bound_s is not None]
+    if ends and bound and min(bound) < min(ends):
+        yield f"gang {victim.key.name} ran again before finetune or {other.key.name} had ended: there is no room for three"
 
 
 def _one(namespace: str, name: str, pods: int = 1) -> tuple[GangKey, int]:
