@@ -29,12 +29,14 @@ if TYPE_CHECKING:
 class Entry:
     """A waiting gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
-    `kin` is equal for gangs of one queue that a decision treats alike but for their age.
+    `kin` is the same for gangs of one queue that a decision treats alike but for their age; `kinds` knows those there are.
     """
 
-    __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "shares", "units")
+    __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "rank", "shares", "units")
 
-    def __init__(self, gang: GangRequest, queue: Queue, units: list[Unit], charge: Charge) -> None:
+    def __init__(
+        self, gang: GangRequest, queue: Queue, units: list[Unit], charge: Charge, kinds: dict[object, object]
+    ) -> None:
         self.gang = gang
         self.id = gang.id
         self.keys = [claim.key for claim in gang.claims]
@@ -43,17 +45,15 @@ class Entry:
         self.charge = charge
         self.shares = any(len(unit.members) > 1 for unit in units)
         self.devices = sum(unit.shape.least for unit in units)
-        self.kin = (
+        self.rank = (-gang.priority, gang.created, gang.uid)
+        kin = (
             signature(gang, units, spread=queue.spec.strategy == "spread"),
             tuple(sorted(charge.items())),
             gang.priority,
             gang.preemptor,
             gang.run_s,
         )
-
-    @property
-    def rank(self) -> tuple[int, float, str]:
-        return (-self.gang.priority, self.gang.created, self.gang.uid)
+        self.kin = kinds.setdefault((queue.name, kin), object())  # told apart by identity: cheap to look up
 
 
 Key = tuple[bool, bool, int, int, float, float, float, str]

@@ -56,6 +56,7 @@ class Board:
         self.placer = Placer(self.sites, Ledger(), self.shapes)
         self.domains = Domains(self.placer)
         self.charges = Charges((), self.selectors)
+        self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
         self.entries: dict[str, tuple[Entry, Tree, Charges]] = {}  # gang UID: as it was last asked for
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, Domains] | None = None
@@ -77,7 +78,7 @@ class Board:
             not isinstance(board, Board)
             or board.nodes is not snapshot.nodes
             or board.classes != snapshot.classes
-            or board.shapes.known + board.compiler.known > SHAPES_MAX
+            or board.shapes.known + board.compiler.known + len(board.kinds) > SHAPES_MAX
         ):
             board = memo[Board] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
         board.begin(snapshot.flavors, snapshot.workload)

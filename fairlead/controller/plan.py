@@ -198,7 +198,7 @@ class _Decision:
             except InvalidClaimError as error:
                 self._wait(gang, queue, invalid(error))
                 continue
-            entry = Entry(gang, queue, units, self.charges.least(units, self.board.sites))
+            entry = Entry(gang, queue, units, self.charges.least(units, self.board.sites), self.board.kinds)
             self.board.entries[gang.uid] = (entry, self.tree, self.charges)
             entries.append(entry)
         for entry in entries:
