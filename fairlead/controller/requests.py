@@ -98,7 +98,19 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
         placed_nodes=tuple(sorted(placed)),
         avoid=standing.avoid,
         preemptor=standing.preemptor,
+        run_s=_run_s(members),
     )
+
+
+def _run_s(members: Iterable[Member]) -> float | None:
+    """The longest that one of them can run by its own deadline; None where one promises no end."""
+    longest = 0.0
+    for member in members:
+        limit = member.pod.spec.active_deadline_seconds
+        if limit is None:
+            return None
+        longest = max(longest, float(limit))
+    return longest
 
 
 def same(one: GangRequest | None, other: GangRequest | None) -> bool:
