@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from fairlead.api import legacy, names
+from fairlead.api import legacy
 from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
-from fairlead.api.intent import IntentError, read_intent
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.cel.asks import asks
@@ -26,18 +25,15 @@ from fairlead.kube import errors, labels
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
-from fairlead.kube.objects import Object, Struct
-from fairlead.kube.resource import Device, DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
+from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
 from fairlead.kube.resources import (
     DEVICE_CLASSES,
     FLAVORS,
     JOBS,
     NAMESPACES,
-    PODS,
     QUEUES,
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
     TENANCY_POLICIES,
     Resource,
     raw,
@@ -46,6 +42,7 @@ from fairlead.webhook import devices, policy
 from fairlead.webhook.claims import claim_spec
 from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
 from fairlead.webhook.fields import MalformedError
+from fairlead.webhook.lean import MEMBERS, SLICES, MemberPod, ModelSlice, gangs_of, member_of, signature
 from fairlead.webhook.review import Review
 from fairlead.webhook.templates import together
 
@@ -55,49 +52,6 @@ T = TypeVar("T")
 NAMESPACES_MAX = 10_000
 """Namespaces whose policies are remembered."""
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-
-class _Phase(Struct, frozen=True, kw_only=True):
-    phase: str = ""
-
-
-class MemberPod(Object, frozen=True, kw_only=True):
-    """As little of a pod as its gang needs."""
-
-    status: _Phase = _Phase()
-
-
-class _Pool(Struct, frozen=True, kw_only=True):
-    name: str = ""
-
-
-class _Devices(Struct, frozen=True, kw_only=True):
-    driver: str = ""
-    node_name: str | None = None
-    pool: _Pool = _Pool()
-    devices: tuple[Device, ...] = ()
-
-
-class ModelSlice(Object, frozen=True, kw_only=True):
-    """As little of a ResourceSlice as its kinds of devices: what came is let go as soon as it is decoded."""
-
-    spec: _Devices = _Devices()
-    models: tuple[devices.Model, ...] = ()
-
-    def __post_init__(self) -> None:
-        found = devices.models(self.spec.driver, self.spec.node_name or self.spec.pool.name, self.spec.devices)
-        msgspec.structs.force_setattr(self, "models", found)
-        msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver))
-
-
-_SLICES: Resource[ModelSlice] = dataclasses.replace(RESOURCE_SLICES, type=ModelSlice)  # type: ignore[arg-type, assignment]
-_MEMBERS: Resource[MemberPod] = dataclasses.replace(PODS, type=MemberPod)  # type: ignore[arg-type, assignment]
-
-
-def _gang_of(pod: MemberPod) -> Iterable[str]:
-    gang = pod.metadata.annotations.get(names.GANG)
-    over = pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp is not None
-    return () if gang is None or over else (f"{pod.metadata.namespace}/{gang}",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +82,7 @@ class Knowledge:
         self._classes: Informer[DeviceClass] = Informer(client, DEVICE_CLASSES)
         self._templates: Informer[ResourceClaimTemplate] = Informer(client, RESOURCE_CLAIM_TEMPLATES)
         self._namespaces: Informer[Namespace] = Informer(client, NAMESPACES)
-        self._pods: Informer[MemberPod] = Informer(client, _MEMBERS)
+        self._pods: Informer[MemberPod] = Informer(client, MEMBERS)
         self._said: dict[str, dict[tuple[Any, ...], dict[str, Member]]] = {}
         """By gang, what its members say: signature → members by name."""
         self._raw_queues: Informer[dict[str, Any]] = Informer(client, QUEUES)
@@ -138,7 +92,7 @@ class Knowledge:
         self._queues: dict[str, Queue] = {}
         self._flavors: dict[str, Flavor] = {}
         self._policies: dict[str, _Policy] = {}
-        self._slices: Informer[ModelSlice] = Informer(client, _SLICES)
+        self._slices: Informer[ModelSlice] = Informer(client, SLICES)
         self._counts: collections.Counter[devices.Model] = collections.Counter()
         self._models: tuple[devices.Model, ...] | None = None
         self._governing: dict[str, tuple[Mapping[str, str], tuple[TenancyPolicy, ...]]] = {}
@@ -291,18 +245,18 @@ class Knowledge:
     def _pod_changed(self, change: Change[MemberPod]) -> None:
         """Members are kept by what they say, so that the thousandth of a gang costs no more than the second."""
         for pod in (change.old,) if change.old is not None else ():
-            for gang in _gang_of(pod):
+            for gang in gangs_of(pod):
                 said = self._said[gang]
-                signature = _signature(pod)
-                said[signature].pop(pod.metadata.name, None)
-                if not said[signature]:
-                    del said[signature]
+                key = signature(pod)
+                said[key].pop(pod.metadata.name, None)
+                if not said[key]:
+                    del said[key]
                 if not said:
                     del self._said[gang]
         for pod in (change.new,) if change.new is not None else ():
-            for gang in _gang_of(pod):
-                members = self._said.setdefault(gang, {}).setdefault(_signature(pod), {})
-                members[pod.metadata.name] = _member(pod)
+            for gang in gangs_of(pod):
+                members = self._said.setdefault(gang, {}).setdefault(signature(pod), {})
+                members[pod.metadata.name] = member_of(pod)
 
     def _template(self, key: Key, read: Read) -> ResourceClaimSpec | None:
         known = self._templates.get(f"{key[0]}/{key[1]}")
@@ -379,19 +333,6 @@ def _own_spec(review: Review) -> list[ResourceClaimSpec]:
         return [claim_spec(review.object, path)]
     except MalformedError:
         return []
-
-
-def _member(pod: MemberPod) -> Member:
-    try:
-        intent = read_intent(pod.metadata.annotations, pod.metadata.labels)
-    except IntentError:
-        return Member(name=pod.metadata.name)
-    return Member(name=pod.metadata.name, size=intent.size, queue=intent.queue, topology=intent.topology)
-
-
-def _signature(pod: MemberPod) -> tuple[Any, ...]:
-    member = _member(pod)
-    return (member.size, member.queue, member.topology)
 
 
 def _policy(raw: dict[str, Any]) -> _Policy:

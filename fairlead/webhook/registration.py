@@ -25,6 +25,16 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import CLUSTER_ROLES, MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
+from fairlead.webhook.conditions import (
+    NOT_CONTROLLER,
+    changed,
+    claim_says_ours,
+    job_only_claims,
+    job_says_ours,
+    only_claims,
+    ours,
+    says_ours,
+)
 from fairlead.webhook.facts import EXEMPT_NAMESPACES
 from fairlead.webhook.templates import SHAPES
 
@@ -37,11 +47,6 @@ TIMEOUT_S = 5
 TIMEOUT_OF_OTHERS_S = 2
 """Where the policy is Ignore, the object is most likely not ours: a webhook that hangs may not hold it up for long."""
 Json = dict[str, Any]
-
-_OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
-_LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
-_NOT_CONTROLLER = f"request.userInfo.username != '{names.CONTROLLER_USER}'"
-"""The controller is never held up by us: it releases whole gangs, and makes their claims."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,10 +119,10 @@ def mutating(target: Target) -> Json:
     return _configuration(
         "MutatingWebhookConfiguration",
         [
-            _webhook("pods", target, "/mutate", pods, "Fail", _says_ours("object"), common),
-            _webhook("claims.pods", target, "/mutate", pods, "Ignore", _only_claims("object"), common),
-            _webhook("jobs", target, "/mutate", _jobs(), "Fail", _job_says_ours(), common),
-            _webhook("claims.jobs", target, "/mutate", _jobs(), "Ignore", _job_only_claims(), common),
+            _webhook("pods", target, "/mutate", pods, "Fail", says_ours("object"), common),
+            _webhook("claims.pods", target, "/mutate", pods, "Ignore", only_claims("object"), common),
+            _webhook("jobs", target, "/mutate", _jobs(), "Fail", job_says_ours(), common),
+            _webhook("claims.jobs", target, "/mutate", _jobs(), "Ignore", job_only_claims(), common),
             _webhook("workloads", target, "/mutate", _workloads(), "Ignore", [], common),
             *_bypasses(target, "/mutate", common),
         ],
@@ -130,18 +135,18 @@ def validating(target: Target) -> Json:
     claims = [_rule("resource.k8s.io", ["resourceclaims", "resourceclaimtemplates"], ["CREATE"])]
     classes = [_rule("resource.k8s.io", ["deviceclasses"], ["CREATE", "UPDATE"])]
     own = [_rule(names.API_GROUP, ["queues", "flavors", "tenancypolicies"], ["CREATE", "UPDATE"], "v1alpha1")]
-    says = _claim_says_ours(target)
+    says = claim_says_ours(target.classes, target.drivers)
     return _configuration(
         "ValidatingWebhookConfiguration",
         [
-            _webhook("pods", target, "/validate", create, "Fail", _says_ours("object")),
-            _webhook("claims.pods", target, "/validate", create, "Ignore", _only_claims("object")),
-            _webhook("changed.pods", target, "/validate", update, "Fail", [_NOT_CONTROLLER, _changed()]),
-            _webhook("jobs", target, "/validate", _jobs(), "Fail", _job_says_ours()),
-            _webhook("claims.jobs", target, "/validate", _jobs(), "Ignore", _job_only_claims()),
+            _webhook("pods", target, "/validate", create, "Fail", says_ours("object")),
+            _webhook("claims.pods", target, "/validate", create, "Ignore", only_claims("object")),
+            _webhook("changed.pods", target, "/validate", update, "Fail", [NOT_CONTROLLER, changed()]),
+            _webhook("jobs", target, "/validate", _jobs(), "Fail", job_says_ours()),
+            _webhook("claims.jobs", target, "/validate", _jobs(), "Ignore", job_only_claims()),
             _webhook("workloads", target, "/validate", _workloads(), "Ignore", []),
-            _webhook("claims", target, "/validate", claims, "Fail", [_NOT_CONTROLLER, says]),
-            _webhook("other.claims", target, "/validate", claims, "Ignore", [_NOT_CONTROLLER, f"!({says})"]),
+            _webhook("claims", target, "/validate", claims, "Fail", [NOT_CONTROLLER, says]),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", [NOT_CONTROLLER, f"!({says})"]),
             _webhook("classes", target, "/validate", classes, "Ignore", []),
             _webhook("own", target, "/validate", own, "Fail", []),
             *_bypasses(target, "/validate", {}),
@@ -256,7 +261,7 @@ def _namespaces() -> list[Json]:
 def _bypasses(target: Target, path: str, more: Json) -> list[Json]:
     """For each policy that judges every pod: those that do not say that they are ours, and containers added later."""
     pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
-    others, added = f"!({_ours('object.metadata', 'object.spec')})", "has(object.spec.ephemeralContainers)"
+    others, added = f"!({ours('object.metadata', 'object.spec')})", "has(object.spec.ephemeralContainers)"
     found: list[Json] = []
     for bypass in target.bypasses:
         failure_policy = "Fail" if bypass.enforced else "Ignore"
@@ -300,64 +305,3 @@ def _rule(group: str, resources: str | list[str], operations: list[str], version
 def _jobs() -> list[Json]:
     """A Job's template is immutable; a CronJob's is not."""
     return [_rule("batch", ["jobs", "cronjobs"], ["CREATE"]), _rule("batch", ["cronjobs"], ["UPDATE"])]
-
-
-def _says_ours(pod: str) -> list[str]:
-    return [_ours(f"{pod}.metadata", f"{pod}.spec")]
-
-
-def _only_claims(pod: str) -> list[str]:
-    return [f"{pod}.spec.?resourceClaims.orValue([]).size() > 0", f"!({_ours(f'{pod}.metadata', f'{pod}.spec')})"]
-
-
-_TEMPLATE = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.template : object.spec.template)"
-
-
-def _job_says_ours() -> list[str]:
-    own = f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
-    own = f"{own} || '{names.QUEUE}' in object.metadata.?labels.orValue({{}})"
-    return [f"{own} || {_ours(f'{_TEMPLATE}.?metadata', f'{_TEMPLATE}.spec')}"]
-
-
-def _job_only_claims() -> list[str]:
-    (says,) = _job_says_ours()
-    return [f"{_TEMPLATE}.spec.?resourceClaims.orValue([]).size() > 0", f"!({says})"]
-
-
-def _ours(metadata: str, spec: str) -> str:
-    """A pod, or pod template, that says by itself that it is ours: an annotation, the queue label, a gate, a legacy limit."""
-    parts = [f"{metadata}.?annotations.orValue({{}}).exists(k, {_OURS})"]
-    parts.append(f"'{names.QUEUE}' in {metadata}.?labels.orValue({{}})")
-    parts.append(f"{spec}.?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')")
-    for containers in (f"{spec}.?containers.orValue([])", f"{spec}.?initContainers.orValue([])"):
-        parts += [
-            f"{containers}.exists(c, c.?resources.?{side}.orValue({{}}).exists(k, {_LEGACY}))"
-            for side in ("limits", "requests")
-        ]
-    return " || ".join(parts)
-
-
-def _changed() -> str:
-    """An update of a pod that takes our gate away, or changes an annotation of ours or the queue label."""
-    gated = f".?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
-    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
-    label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
-    return " || ".join(
-        (
-            f"oldObject.spec{gated} && !(object.spec{gated})",
-            f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
-            f"{new}.exists(k, {_OURS} && !(k in {old}))",
-            f"object{label} != oldObject{label}",
-        )
-    )
-
-
-def _claim_says_ours(target: Target) -> str:
-    """A claim or template that names a class that we ship, or configures a managed driver."""
-    spec = "(request.kind.kind == 'ResourceClaimTemplate' ? object.spec.spec : object.spec)"
-    classes, drivers = (f"[{', '.join(repr(name) for name in listed)}]" for listed in (target.classes, target.drivers))
-    one_of = f"deviceClassName.orValue('') in {classes}"
-    listed = f"{spec}.?devices.?requests.orValue([])"
-    configured = f"{spec}.?devices.?config.orValue([]).exists(c, c.?opaque.?driver.orValue('') in {drivers})"
-    alternatives = f"r.?firstAvailable.orValue([]).exists(s, s.?{one_of})"
-    return f"{configured} || {listed}.exists(r, r.?exactly.?{one_of} || {alternatives})"
