@@ -88,6 +88,7 @@ UNUSED: dict[Permission, str] = {
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_the_programs_have_what_they_need_and_need_what_they_have(request, tmp_path):
     if request.config.getoption("--kubeconfig") is not None:
         pytest.skip("a real cluster does not tell what it was asked to allow")

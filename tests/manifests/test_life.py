@@ -164,6 +164,7 @@ def newer_chart(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
     async with bare(options(tmp_path)) as site:
         await site.cluster.apply([NAMESPACE])
@@ -237,6 +238,7 @@ def issued() -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_the_webhook_serves_what_cert_manager_issued_and_asks_for_no_other_secret(tmp_path):
     """cert-manager itself is not here: its objects are left out, and its Secret is there already."""
     overlay = manifests.load(files.find("manifests/overlays/cert-manager"))
@@ -258,6 +260,7 @@ async def test_the_webhook_serves_what_cert_manager_issued_and_asks_for_no_other
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_kubectl_applies_and_deletes_the_same_overlay(kubectl, tmp_path):
     async with bare(options(tmp_path)) as site:
         environment = {"HOME": str(tmp_path), "KUBECONFIG": str(site.cluster.kubeconfig()), "PATH": os.defpath}
