@@ -17,7 +17,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.cel import CompileError, compile_selector
 from fairlead.cel.asks import Ask as Request
 from fairlead.cel.asks import asks
-from fairlead.kube.resource import ExactDeviceRequest, ResourceClaimSpec
+from fairlead.kube.resource import ExactDeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
 from fairlead.webhook.devices import Model, candidates
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.legacy import Ask
@@ -52,7 +52,7 @@ def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts
         for policy in policies:
             yield from _ask_findings(policy, ask, where, facts)
     yield from count_findings(policies, _most_devices(spec, facts), f"{path}.devices.requests")
-    yield from _sharing_findings(policies, spec, path)
+    yield from _sharing_findings(policies, spec, path, facts)
 
 
 def count_findings(policies: Policies, count: int, path: str) -> Iterator[Finding]:
@@ -150,18 +150,21 @@ def devices_of(spec: ResourceClaimSpec, facts: Facts) -> int:
     return max(_most_devices(spec, facts), 2 if every else 0)
 
 
-def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str) -> Iterator[Finding]:
-    for index, config in enumerate(spec.devices.config):
-        if config.opaque is None or config.opaque.driver != names.DRIVER:
-            continue
-        try:
-            decoded = decode(config.opaque.parameters, subject="")
-        except ManifestError:
-            continue  # refused by claims.py, with its reason
-        strategy = None if decoded.sharing is None else decoded.sharing.strategy
-        if strategy is None:
-            continue
-        where = f"{path}.devices.config[{index}].opaque.parameters.sharing.strategy"
+def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts: Facts) -> Iterator[Finding]:
+    """What the claim's own configurations share, and what those of its classes do."""
+    shared = [
+        (f"{path}.devices.config[{index}].opaque.parameters.sharing.strategy", strategy)
+        for index, config in enumerate(spec.devices.config)
+        if (strategy := _strategy(config.opaque)) is not None
+    ]
+    for where, ask in asks(spec):
+        found = facts.classes.get(ask.device_class_name)
+        shared += [
+            (f"{path}.{where}.deviceClassName: DeviceClass {ask.device_class_name}: spec.config[{index}]", strategy)
+            for index, config in enumerate(() if found is None else found.spec.config)
+            if (strategy := _strategy(config.opaque)) is not None
+        ]
+    for where, strategy in shared:
         for policy in policies:
             allowed = policy.spec.sharing_strategies
             if allowed is not None and strategy not in allowed:
@@ -172,3 +175,14 @@ def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str) ->
             if policy.spec.isolation == "Hardware":
                 text = f"{where}: {strategy!r} shares a device between processes, but only whole GPUs and MIG devices"
                 yield finding(policy, "isolation", f"{text} of one's own are allowed here; remove sharing")
+
+
+def _strategy(opaque: OpaqueDeviceConfiguration | None) -> str | None:
+    """How a configuration for our driver shares; what cannot be read is refused by claims.py, with its reason."""
+    if opaque is None or opaque.driver != names.DRIVER:
+        return None
+    try:
+        decoded = decode(opaque.parameters, subject="")
+    except ManifestError:
+        return None
+    return None if decoded.sharing is None else decoded.sharing.strategy

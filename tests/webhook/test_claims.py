@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from fairlead.api import names
 from fairlead.api.legacy import template_manifest
 from fairlead.api.policy import TenancyPolicy
+from fairlead.kube.resource import DeviceClass
 from fairlead.webhook import handlers
 from fairlead.webhook.testing import facts, review
 from fairlead.webhook.verdict import Verdict
@@ -185,3 +187,30 @@ def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Any) -> Non
     verdict = validate(claim() | {"spec": spec})
     assert (verdict.allowed, verdict.code) == (False, 422)
     assert "spec" in verdict.message
+
+
+def test_a_class_that_shares_is_no_way_around_isolation() -> None:
+    parameters = {
+        "apiVersion": names.CONFIG_API_VERSION,
+        "kind": "GpuConfig",
+        "sharing": {"strategy": "TimeSlicing"},
+    }
+    shared = msgspec.convert(
+        {
+            "metadata": {"name": "shared"},
+            "spec": {
+                "selectors": [{"cel": {"expression": f"device.driver == '{names.DRIVER}'"}}],
+                "config": [{"opaque": {"driver": names.DRIVER, "parameters": parameters}}],
+            },
+        },
+        DeviceClass,
+    )
+    policy = TenancyPolicy.read({"metadata": {"name": "prod"}, "spec": {"isolation": "Hardware"}})
+    request = {"name": "gpu", "exactly": {"deviceClassName": "shared"}}
+    body = {
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c", "namespace": "ml"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    verdict = handlers.validate(review(body), facts(classes={"shared": shared}, policies=(policy,)))
+    assert "DeviceClass shared: spec.config[0]: 'TimeSlicing' shares a device" in verdict.message
