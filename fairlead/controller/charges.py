@@ -47,7 +47,8 @@ class Charges:
         self.flavors: list[FlavorSpec] = []
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
-        self._least: dict[Filter, Charge] = {}
+        self._least: dict[Filter, Charge] = {}  # one device
+        self._least_all: dict[Filter, Charge] = {}  # all of a node
         self._held: dict[str, tuple[HeldClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
         self._structure = -1
@@ -176,6 +177,8 @@ class Charges:
     def _least_of(self, ask: Ask, sites: Sites) -> Charge:
         if ask.admin:
             return {}
+        if not ask.count:
+            return self._least_of_all(ask, sites)
         one = self._least.get(ask.filter)
         if one is None:
             devices: dict[Device, Consumption] = {}
@@ -185,7 +188,22 @@ class Charges:
                     devices[device] = found.consumption.get(device, ())
             different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
             one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
-        return {flavor: value * max(ask.count, 1) for flavor, value in one.items()}
+        return {flavor: value * ask.count for flavor, value in one.items()}
+
+    def _least_of_all(self, ask: Ask, sites: Sites) -> Charge:
+        """All devices of the node where that is least: what the claim would get there."""
+        known = self._least_all.get(ask.filter)
+        if known is None:
+            whole: list[Charge] = []
+            for site in sites.all:
+                found = sites.candidates(site, ask)
+                there: Charge = {}
+                for device in found.devices:
+                    add(there, self.of_device(device, found.consumption.get(device, ())))
+                if found.devices:
+                    whole.append(there)
+            known = self._least_all[ask.filter] = self._cheapest(whole)
+        return known
 
     @staticmethod
     def _cheapest(charges: list[Charge]) -> Charge:

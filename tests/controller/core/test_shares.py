@@ -13,7 +13,7 @@ from fairlead.controller.legality import Rule, judge, may_reclaim
 from fairlead.controller.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu, h100_world
 
 ONE = claim_spec(ask())
 GPU = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
@@ -140,6 +140,17 @@ def test_who_used_more_in_the_past_gets_less_of_what_is_left():
     assert shares == {"a": 2, "b": 6}
     held = [entry.queue for entry in plan.admissions]
     assert (held.count("a"), held.count("b")) == (2, 6)
+
+
+def test_a_gang_that_waits_counts_for_the_cheapest_that_it_could_get():
+    either = claim_spec({"firstAvailable": [ask(8, name="eight"), ask(2, name="two")]})
+    every = claim_spec({"deviceClassName": names.GPU_CLASS, "allocationMode": "All"})
+    made = world(quota("q", limit=1), quota("other"))
+    made.add_node("small", [gpu(minor) for minor in range(4)])
+    for spec, least in ((either, 2), (every, 4)):
+        plan = made.decide(gang("job", 1, spec, queue="q"))
+        assert [entry.reason.code for entry in plan.waiting] == [Code.OVER_LIMIT]
+        assert {use.name: use.flavors[0].demand for use in plan.queues if use.flavors}["q"] == least
 
 
 def test_weights_of_halves_are_exact():
