@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller import app, writes
-from fairlead.controller.loop import PATIENCE_MAX_S
+from fairlead.controller.desk import PATIENCE_MAX_S
 from fairlead.controller.metrics import Metrics
 from fairlead.kube import resources
 from fairlead.kube.client import Client

@@ -163,7 +163,7 @@ async def test_what_a_queue_used_is_kept_in_its_status_and_read_back_by_the_next
 
         def told() -> bool:
             usage = status(queues, "team").get("usage", [{}])[0]
-            return usage.get("allocated") == 8 and usage.get("pastUsage", 0.25) != 0.25
+            return bool(usage.get("allocated") == 8 and usage.get("pastUsage", 0.25) != 0.25)
 
         await bench.until(told, f"years later a half-life is forgotten: {status(queues, 'team')}")
         usage = status(queues, "team")["usage"][0]

@@ -294,7 +294,7 @@ def test_a_claim_that_was_made_meanwhile_does_not_make_it_another_request():
 
 def test_only_a_gang_whose_every_pod_has_a_deadline_promises_an_end():
     def limited(name: str, seconds: int | None) -> core.Pod:
-        plain = pod(name, gang="g", size=2)
+        plain: core.Pod = pod(name, gang="g", size=2)
         return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, active_deadline_seconds=seconds))
 
     asked = requests.request(view(limited("p0", 60), limited("p1", 90)), requests.Standing(), {})
