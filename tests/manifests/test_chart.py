@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from fairlead.cli.main import app
 from fairlead.sandbox import manifests
 from fairlead.sandbox.pod_commands import port_number
 
@@ -199,6 +201,23 @@ def test_every_port_that_is_named_is_declared(template):
         for flag in of["args"]:
             if bind := re.fullmatch(r"--(?:metrics-)?bind=0\.0\.0\.0:(\d+)", flag):
                 port_number(of, int(bind[1]))
+
+
+def test_every_flag_is_one_that_the_program_has(template):
+    pool = {"name": "", "backend": "nvml", "dynamicMig": True, "sharedGpus": True}
+    values = {
+        "driver": {"pools": [pool], "dcgmMetrics": True, "extraArgs": ["--no-device-metadata"]},
+        "certManager": {"enabled": True},
+    }
+    command: Any = typer.main.get_command(app)
+    for each in [*workloads(template(values=values)), *(o for o in template(hooks=True) if o["kind"] == "Job")]:
+        name, *flags = container(each)["args"]
+        known = {
+            option
+            for parameter in command.commands[name].params
+            for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        assert [flag for flag in flags if flag.partition("=")[0] not in known] == [], name
 
 
 def test_replicas_spread_and_keep_one_another_company(template):
