@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlead.controller.legality import Rule, may_reclaim
+from fairlead.controller.legality import Rule, may_reclaim, parting
 from fairlead.controller.order_tree import amount_text
 from fairlead.controller.reasons import Bar, Barrier
 
@@ -185,6 +185,25 @@ class Rules:
             for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
             if over is None or bar is not Bar.SHARE
         )
+
+    def spoils(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
+        """Whether one of them, all being out, could have stayed within what its queue deserves.
+
+        A large gang may straddle what its queue deserves and be taken; a small one beside it is no part of that.
+        """
+        for piece in pieces:
+            if piece.queue is wish.queue:
+                continue
+            giver = parting(wish.queue, piece.queue)[1]
+            for step in piece.queue.path():
+                if all(
+                    step.used.get(flavor, 0) + piece.charge.get(flavor, 0) <= step.deserved(flavor)
+                    for flavor in wish.charge
+                ):
+                    return True
+                if step is giver:
+                    break
+        return False
 
     def grows(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
         """Whether a queue that evicts gangs of its own, now out, would still hold more than its share, though others ask.

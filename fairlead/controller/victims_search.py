@@ -228,7 +228,7 @@ class Victims:
             self.rules.take(going)
             self.later.count_out(going)
             left.remove(going)
-        legal = not left and not self.rules.grows(real, pieces)
+        legal = not left and not self.rules.grows(real, pieces) and not self.rules.spoils(real, pieces)
         for piece in left:
             self.rules.take(piece)
             self.later.count_out(piece)
