@@ -69,3 +69,42 @@ def test_another_drivers_classes_can_serve_legacy_requests() -> None:
 def test_a_foreign_name_has_no_template() -> None:
     with pytest.raises(ValueError, match="ml/mine"):
         legacy.template_manifest("mine", "ml")
+
+
+NARROWED = [
+    (("nvidia.com/gpu.product", "In", "NVIDIA-H100-80GB-HBM3"), ("product", "nvidia-h100-80gb-hbm3")),
+    (("nvidia.com/gpu.family", "In", "hopper"), ("family", "hopper")),
+    (("nvidia.com/gpu.memory", "Gt", "40000"), ("memory", "gt-40000")),
+    (("nvidia.com/gpu.memory", "In", "81559"), ("memory", "eq-81559")),
+    (("nvidia.com/gpu.product", "In", "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb"), None),
+    (("nvidia.com/gpu.product", "In", "NVIDIA-L40S-SHARED"), None),
+    (("nvidia.com/gpu.product", "In", "NVIDIA_X"), None),
+    (("nvidia.com/gpu.product", "NotIn", "NVIDIA-L40S"), None),
+    (("nvidia.com/gpu.memory", "Gt", "-1"), None),
+    (("nvidia.com/gpu.count", "In", "8"), None),
+]
+
+
+@pytest.mark.parametrize(("label", "pair"), NARROWED, ids=[" ".join(label) for label, _ in NARROWED])
+def test_a_gpu_label_becomes_a_part_of_the_name_or_nothing(
+    label: tuple[str, str, str], pair: tuple[str, str] | None
+) -> None:
+    assert legacy.narrowed(*label) == pair
+
+
+def test_a_narrowed_name_says_what_it_stands_for_in_one_way_only() -> None:
+    narrow = (("product", "nvidia-l40s"), ("memory", "gt-40000"), ("product", "nvidia-h100-80gb-hbm3"))
+    name = legacy.template_name("nvidia.com/gpu", 2, narrow)
+    assert name == legacy.template_name("nvidia.com/gpu", 2, tuple(reversed(narrow)))
+    found = legacy.parse_template_name(name)
+    assert found is not None
+    assert legacy.template_name(found.resource, found.count, found.narrow) == name
+    swapped = "fairlead-gpu-2.product-nvidia-l40s.memory-gt-40000.product-nvidia-h100-80gb-hbm3"
+    assert legacy.parse_template_name(swapped) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["fairlead-gpu-2.", "fairlead-gpu-2.product-", "fairlead-gpu-2.zone-a", "fairlead-gpu-2.memory-5"]
+)
+def test_a_name_that_says_nothing_more_is_not_ours(name: str) -> None:
+    assert legacy.parse_template_name(name) is None
