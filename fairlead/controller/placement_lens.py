@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from fairlead.controller.placement_prices import WHOLE, leftover_prices
 
-MEMORY_MAX = 200_000  # answers remembered
+MEMORY_MAX = 50_000  # answers remembered, and states of a node: some hundred bytes each
 SCALE = 1_000_000  # answers are whole numbers of this part of a device
 NO_LIMIT = float("inf")
 Rooms = tuple[int, ...]  # thousandths left of each device, sorted

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 CPU = "cpu"
 FORMS_MIN = 2  # fewer are no mix
-SHARES_MAX = 500_000  # of a node and a request, remembered
+SHARES_MAX = 512  # requests remembered per node
 Profile = tuple[int, ...]  # thousandths of a device that each usual request takes on a node; 0: it can't run there
 
 
@@ -43,7 +43,7 @@ class Outlook:
         self._sites = sites
         self._ledger = ledger
         self._profiles: dict[Site, tuple[NodeDevices, Profile, int]] = {}  # and its devices that count
-        self._shares: dict[tuple[NodeDevices, Ask], int] = {}
+        self._shares: dict[Site, tuple[NodeDevices, dict[Ask, int]]] = {}
         self._states: dict[Site, tuple[int, Rooms, int]] = {}
         self._parts: list[float] = []
         self._lenses: dict[Profile, Lens] = {}
@@ -134,12 +134,12 @@ class Outlook:
 
     def _share(self, site: Site, ask: Ask) -> int:
         """Thousandths of a device that the request takes there; 0 where it can't run. Devices of a node are taken as alike."""
-        key = (site.devices, ask)
-        share = self._shares.get(key)
+        known = self._shares.get(site)
+        if known is None or known[0] is not site.devices or len(known[1]) >= SHARES_MAX:
+            known = self._shares[site] = (site.devices, {})
+        share = known[1].get(ask)
         if share is None:
-            if len(self._shares) >= SHARES_MAX:
-                self._shares.clear()
-            share = self._shares[key] = _share(self._sites.candidates(site, ask))
+            share = known[1][ask] = _share(self._sites.candidates(site, ask))
         return share
 
     # -------------------------------------------------------------------------------------------------- the cluster
@@ -151,8 +151,8 @@ class Outlook:
         """
         kinds: dict[tuple[Profile, int, int], int] = {}
         if len(self._profiles) > 2 * len(self._sites.all):
-            self._profiles.clear()
-            self._states.clear()
+            for memory in (self._profiles, self._shares, self._states):
+                memory.clear()
         for site in self._sites.all:
             key = (*self._profile(site), site.node.allocatable.get(CPU, 0))
             kinds[key] = kinds.get(key, 0) + 1
