@@ -9,7 +9,6 @@ The clock stands still while a decision is made: Kueue needed 351 s and 1,179 s 
 
 from __future__ import annotations
 
-import gc
 import heapq
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
+from fairlead.controller.collecting import settled
 from fairlead.controller.model import (
     Admission,
     ClaimRequest,
@@ -119,26 +119,25 @@ def replay(scenario: Scenario) -> Outcome:
         for queue in range(scenario.queues)
     ]
     arrivals.sort(key=lambda entry: (entry[0], entry[1], entry[2].name), reverse=True)  # next one last
-    gc.collect()
-    gc.freeze()
-    while arrivals or rim.ends or rim.waiting:
-        now = min([entry[0] for entry in arrivals[-1:]] + [entry[0] for entry in rim.ends[:1]])
-        while arrivals and arrivals[-1][0] <= now:
-            _, queue, each, number = arrivals.pop()
-            rim.arrive(queue, each, number, now)
-        rim.finish(now)
-        snapshot = rim.snapshot()
-        began = time.process_time()
-        plan = decide(snapshot, now / 1000)
-        outcome.decided_s += time.process_time() - began
-        outcome.decisions += 1
-        for admission in plan.admissions:
-            rim.admit(admission, now)
-        outcome.admitted += len(plan.admissions)
-        for eviction in plan.evictions:
-            rim.evict(eviction.id)
-        outcome.evicted += len(plan.evictions)
-        outcome.makespan_ms = now
+    with settled():  # as the controller runs
+        while arrivals or rim.ends or rim.waiting:
+            now = min([entry[0] for entry in arrivals[-1:]] + [entry[0] for entry in rim.ends[:1]])
+            while arrivals and arrivals[-1][0] <= now:
+                _, queue, each, number = arrivals.pop()
+                rim.arrive(queue, each, number, now)
+            rim.finish(now)
+            snapshot = rim.snapshot()
+            began = time.process_time()
+            plan = decide(snapshot, now / 1000)
+            outcome.decided_s += time.process_time() - began
+            outcome.decisions += 1
+            for admission in plan.admissions:
+                rim.admit(admission, now)
+            outcome.admitted += len(plan.admissions)
+            for eviction in plan.evictions:
+                rim.evict(eviction.id)
+            outcome.evicted += len(plan.evictions)
+            outcome.makespan_ms = now
     return outcome
 
 
