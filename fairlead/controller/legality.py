@@ -13,8 +13,8 @@ Below that level, every queue on the victim's path must be above what it deserve
 Keeps: who took by fairness cannot lose it to the same victim by fairness, for it ends within its share.
 
     may_reclaim(reclaimer, ask, victim, freed) -> Legality      one more victim; those taken before are off `used` already
-    judge(reclaimer, ask, [(victim, freed), …]) -> Legality     the whole set, in the order of taking; leaves the tree as it was
-`reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `ask` is not charged yet.
+`reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `ask` is not charged yet. A set is legal
+when it can be taken one by one in some order.
 Source: KAI-Scheduler reclaimable.go and strategies.go, Kueue's fair sharing preemption; DESIGN 4.
 """
 
@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from fairlead.controller.model import Amount
     from fairlead.controller.order_tree import Queue
@@ -76,32 +76,6 @@ def may_reclaim(reclaimer: Queue, ask: Mapping[str, Amount], victim: Queue, free
     taker, giver = parting(reclaimer, victim)
     claim = _claim(taker, ask)
     return claim if not claim else _give(claim.rule, ask, _over(taker, ask), taker, victim, giver, freed)
-
-
-def judge(
-    reclaimer: Queue, ask: Mapping[str, Amount], victims: Sequence[tuple[Queue, Mapping[str, Amount]]]
-) -> Legality:
-    """The reclaimer as it would stand with all of them gone, each victim as it stood when its turn came."""
-    if any(victim is reclaimer for victim, _ in victims):
-        return Legality(False, Rule.SAME_QUEUE, reclaimer.name)
-    pairs = [parting(reclaimer, victim) for victim, _ in victims]
-    for victim, freed in victims:
-        victim.charge(freed, 0, -1)
-    claims = [_claim(taker, ask) for taker, _ in pairs]
-    after = [_over(taker, ask) for taker, _ in pairs]
-    for victim, freed in victims:
-        victim.charge(freed, 0)
-    verdict = _claim(reclaimer, ask) if not claims else claims[0]
-    taken = 0
-    for (victim, freed), (taker, giver), claim, over in zip(victims, pairs, claims, after, strict=True):
-        verdict = claim if not claim else _give(claim.rule, ask, over, taker, victim, giver, freed)
-        if not verdict:
-            break
-        victim.charge(freed, 0, -1)
-        taken += 1
-    for victim, freed in victims[:taken]:
-        victim.charge(freed, 0)
-    return verdict
 
 
 def _steps(queue: Queue) -> list[tuple[Queue, Queue | None]]:

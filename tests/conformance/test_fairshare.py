@@ -20,7 +20,7 @@ from fairlead.api import names
 from fairlead.controller.fairshare import Claimant, divide
 from fairlead.controller.fairshare_dominant import dominant_share
 from fairlead.controller.fairshare_usage import decayed, weighed
-from fairlead.controller.legality import judge
+from fairlead.controller.legality import may_reclaim
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
@@ -152,13 +152,16 @@ def _reclaim(inputs: Case, expected: Case) -> None:
         tree.queues[name].used["gpu"] = _exact(queue["allocated"])
         tree.queues[name].fair["gpu"] = _exact(queue["fair_share"])
     reclaimer = tree.queues[inputs["reclaimer"]["queue"]]
-    victims = [
+    asked = {"gpu": _exact(inputs["reclaimer"]["request"])}
+    left = [
         (tree.queues[name], {"gpu": _exact(amount)})
         for name, amounts in inputs["victims"].items()
         for amount in amounts
     ]
-    verdict = judge(reclaimer, {"gpu": _exact(inputs["reclaimer"]["request"])}, victims)
-    assert bool(verdict) is expected["reclaimable"], str(verdict)
+    while (legal := next((each for each in left if may_reclaim(reclaimer, asked, *each)), None)) is not None:
+        left.remove(legal)
+        legal[0].charge(legal[1], 0, -1)
+    assert (not left) is expected["reclaimable"], [str(may_reclaim(reclaimer, asked, *each)) for each in left]
 
 
 def _dominant(inputs: Case, expected: Case) -> None:

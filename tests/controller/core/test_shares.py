@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.fairshare_tree import divide_tree
-from fairlead.controller.legality import Rule, judge, may_reclaim
+from fairlead.controller.legality import Rule, may_reclaim
 from fairlead.controller.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.reasons import Code
@@ -89,7 +89,6 @@ def test_who_took_by_fairness_cannot_lose_it_to_the_same_victim(tree: Tree, data
     taker, giver = data.draw(st.sampled_from(leaves)), data.draw(st.sampled_from(leaves))
     one = {"gpu": data.draw(st.integers(1, 3))}
     verdict = may_reclaim(taker, one, giver, one)
-    assert judge(taker, one, [(giver, one)]) == verdict or taker is giver
     if verdict and verdict.rule is Rule.FAIRNESS:
         assert giver.used["gpu"] - one["gpu"] >= giver.deserved("gpu")
         giver.charge(one, 0, -1)
