@@ -51,8 +51,10 @@ def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts
     for where, ask in managed:
         for policy in policies:
             yield from _ask_findings(policy, ask, where, facts)
-    yield from count_findings(policies, _most_devices(spec, facts), f"{path}.devices.requests")
-    yield from _sharing_findings(policies, spec, path, facts)
+    if any(policy.spec.max_devices_per_claim is not None for policy in policies):
+        yield from count_findings(policies, _most_devices(spec, facts), f"{path}.devices.requests")
+    if any(policy.spec.sharing_strategies is not None or policy.spec.isolation == "Hardware" for policy in policies):
+        yield from _sharing_findings(policies, spec, path, facts)
 
 
 def count_findings(policies: Policies, count: int, path: str) -> Iterator[Finding]:
