@@ -193,7 +193,8 @@ def judge(
         yield from judge(made, world, username=username, groups=groups, source=result.review.subject)
 
 
-def review_of(document: Json, username: str, groups: frozenset[str], *, old: Json | None = None) -> Review:
+def review_of(document: Json, username: str, groups: frozenset[str]) -> Review:
+    """The review of an object that is made."""
     group, resource = RESOURCES[document["kind"]]
     metadata = document.get("metadata") or {}
     return Review(
@@ -202,14 +203,14 @@ def review_of(document: Json, username: str, groups: frozenset[str], *, old: Jso
         resource=resource,
         subresource="",
         kind=document["kind"],
-        operation="CREATE" if old is None else "UPDATE",
+        operation="CREATE",
         namespace=namespace_of(document),
         name=str(metadata.get("name", "")),
         username=username,
         groups=groups,
         dry_run=True,
         object=document,
-        old=old,
+        old=None,
     )
 
 
