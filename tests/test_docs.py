@@ -72,7 +72,8 @@ def test_every_link_in_the_docs_leads_somewhere():
 
 
 @pytest.mark.parametrize(
-    "command", ["driver", "webhook", "controller", "demo", "crds", "check cel", "queues", "gangs", "explain"]
+    "command",
+    ["driver", "webhook", "controller", "demo", "crds", "check cel", "check manifests", "queues", "gangs", "explain"],
 )
 def test_every_command_explains_itself(command):
     done = subprocess.run(
