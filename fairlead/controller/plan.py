@@ -101,8 +101,9 @@ class _Decision:
             self._decide(entry)
         passed = set(first)
         # First what every share allows, then what is left over: nothing is admitted that would be taken back at once.
-        within, beyond = split([entry for entry in entries if entry not in passed], self.blocked.keep_place)
-        beyond += self._in_turn(within, within_share=True)
+        within, contending, beyond = split([entry for entry in entries if entry not in passed], self.blocked.keep_place)
+        contending += self._in_turn(within, within_share=True)
+        self._in_turn(contending, within_share=False)
         self._in_turn(beyond, within_share=False)
         self._again(entries)
         self.blocked.settle()

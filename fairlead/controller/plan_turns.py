@@ -39,27 +39,34 @@ def promised_first(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(first, key=lambda entry: entry.rank)
 
 
-def split(entries: Sequence[Entry], keep_place: Callable[[Entry], None]) -> tuple[list[Entry], list[Entry]]:
-    """Those that their queues' shares allow as things stand, and those that have to see what is left over."""
+def split(
+    entries: Sequence[Entry], keep_place: Callable[[Entry], None]
+) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    """Three turns: whom a share allows as things stand; who could make it so by preempting in the own queue, with those whom
+    they could preempt at once; and who has to see what is left over.
+    """
     within: list[Entry] = []
+    contending: list[Entry] = []
     beyond: list[Entry] = []
-    floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it at once
+    floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it
     known: dict[tuple[Queue, object], bool] = {}
     for entry in sorted(entries, key=lambda entry: entry.rank):
         queue = entry.queue
         over = known.get((queue, entry.kin))
         if over is None:
             over = known[queue, entry.kin] = beyond_share(entry)
-        if over or entry.gang.priority < floor.get(queue, entry.gang.priority):
-            keep_place(entry)
-            beyond.append(entry)
-            if queue.spec.ordering == "StrictFIFO":
-                floor[queue] = float("inf")
-            elif over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge):
-                floor.setdefault(queue, entry.gang.priority)
-        else:
+        behind = entry.gang.priority < floor.get(queue, entry.gang.priority)
+        if not over and not behind:
             within.append(entry)
-    return within, beyond
+            continue
+        keep_place(entry)
+        contends = over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge)
+        if queue.spec.ordering == "StrictFIFO":
+            floor[queue] = float("inf")
+        elif contends:
+            floor.setdefault(queue, entry.gang.priority)
+        (contending if contends or not over else beyond).append(entry)
+    return within, contending, beyond
 
 
 def beyond_share(entry: Entry) -> bool:

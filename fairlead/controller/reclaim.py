@@ -82,6 +82,8 @@ class Rules:
                 return Bar.POLICY
             if gang.priority >= wish.gang.priority:
                 return Bar.PRIORITY
+            if _borrows(wish):
+                return Bar.SHARE
         else:
             verdict = may_reclaim(wish.queue, wish.charge, piece.queue, piece.charge)
             if not verdict:
@@ -265,6 +267,14 @@ def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
         for step in queue.path()
         for flavor, value in charge.items()
     )
+
+
+def _borrows(wish: Wish) -> bool:
+    """Whether the queue holds more than its share already, though others ask: its gangs run on what is lent."""
+    queue = wish.queue
+    return any(
+        queue.used.get(flavor, 0) > max(queue.fair.get(flavor, 0), queue.deserved(flavor)) for flavor in wish.charge
+    ) and contested(queue, wish.charge)
 
 
 def contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:
