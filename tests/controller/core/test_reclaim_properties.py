@@ -180,13 +180,17 @@ def nobody_below_deserved(world: World, plan: Plan, gangs: list[GangRequest]) ->
     """Who is left with less than deserved lost a gang that straddled it, to a queue that gets what it deserves itself."""
     reclaimed = [eviction for eviction in plan.evictions if eviction.kind == "Reclaim"]
     after = used(world, frozenset(pod.uid for eviction in reclaimed for pod in eviction.pods))
-    for entry in gangs:  # who is promised a place holds it then
-        if any(eviction.beneficiary == entry.id for eviction in plan.evictions):
-            after[entry.queue or ""] += len(entry.members)
     before = used(world)
     by_id = {entry.id: entry for entry in gangs}
     deserved = {queue.name: sum(quota.deserved for quota in queue.quotas) for queue in world.queues}
     parents = {queue.name: queue.parent for queue in world.queues}
+    for admission in plan.admissions:
+        more = sum(len(claim.allocation.results) for claim in admission.claims)
+        step: str | None = admission.queue
+        while step is not None:
+            before[step] += more
+            after[step] += more
+            step = parents[step]
     for eviction in reclaimed:
         taker = by_id[eviction.beneficiary].queue
         above: set[str | None] = {taker}
