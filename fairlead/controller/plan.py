@@ -289,7 +289,7 @@ class _Decision:
                 return
             seen = now
             self.blocked.victims.again()
-            for entry in entries:
+            for entry in sorted(entries, key=lambda entry: entry.rank):
                 known = self.waiting.get(entry.id)
                 if known is None or not isinstance(known[3], Stuck) or known[3].reserved is not None:
                     continue
