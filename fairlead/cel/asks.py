@@ -7,6 +7,7 @@ managed. What that means where a class is missing is theirs to say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from fairlead.cel.errors import CompileError
 from fairlead.cel.managed import may_select
@@ -37,6 +38,11 @@ def may_serve(ask: Ask, device_class: DeviceClass | None, drivers: Iterable[str]
     In doubt yes: text that does not compile is refused by its own object's review, and rules nothing out here.
     """
     texts = expressions(ask.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
+    return _may_pass(tuple(texts), tuple(drivers))
+
+
+@lru_cache(maxsize=256)
+def _may_pass(texts: tuple[str, ...], drivers: tuple[str, ...]) -> bool:
     sound = [text for text in texts if _compiles(text)]
     return any(may_select(sound, driver) for driver in drivers)
 

@@ -36,8 +36,9 @@ def list_at(parent: Json, key: str, path: str = "") -> list[Json]:
         return []
     if not isinstance(value, list):
         raise MalformedError(f"{join(path, key)}: expected a list, not {type(value).__name__}")
-    for index, item in enumerate(value):
+    for item in value:
         if not isinstance(item, dict):
+            index = next(index for index, each in enumerate(value) if each is item)
             raise MalformedError(f"{join(path, key)}[{index}]: expected an object, not {type(item).__name__}")
     return value
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import cast
 
 HEAD_BYTES_MAX = 16 * 1024
@@ -210,8 +211,9 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
+@lru_cache(maxsize=256)
 def _parse(head: bytes, body_bytes_max: int) -> _Head:
-    """Raises HttpError."""
+    """Remembered, for an apiserver's heads differ in little but the length. Raises HttpError."""
     try:
         first, *lines = head.decode("ascii").split("\r\n")
     except UnicodeDecodeError:
