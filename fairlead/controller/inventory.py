@@ -83,6 +83,7 @@ class HeldClaim:
     namespace: str
     name: str
     devices: tuple[HeldDevice, ...]
+    counted: int  # of them, without those held by admin access
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -144,7 +145,9 @@ class Inventory:
         if allocation is None:
             self.drop_claim(meta.uid)
             return
-        held = HeldClaim(meta.uid, meta.namespace, meta.name, tuple(map(_held, allocation.devices.results)))
+        devices = tuple(map(_held, allocation.devices.results))
+        counted = sum(not device.admin for device in devices)
+        held = HeldClaim(meta.uid, meta.namespace, meta.name, devices, counted)
         if self._claims.get(meta.uid) == held:
             return
         self.drop_claim(meta.uid)

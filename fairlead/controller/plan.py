@@ -153,21 +153,25 @@ class _Decision:
 
     def _charge_running(self) -> list[tuple[RunningGang, Queue]]:
         """Charge the queues for what runs."""
-        inventory = self.snapshot.inventory
+        inventory, owners, free = self.snapshot.inventory, self.owners, not self.charges.flavors
         running: list[tuple[RunningGang, Queue]] = []
         for gang in self.snapshot.running:
             queue = self.tree.resolve(gang)
-            name = queue.name if isinstance(queue, Queue) else gang.queue or ""
+            owner = (gang.id, queue.name if isinstance(queue, Queue) else gang.queue or "")
+            devices = 0
+            total: Charge = {}
             for uid in gang.claims:
                 claim = inventory.claim(uid)
-                if claim is None or uid in self.owners:
+                if claim is None or uid in owners:
                     continue
-                self.owners[uid] = (gang.id, name)
-                charge = self.charges.of_held(claim, inventory)
-                add(self.allocated, charge)
-                if isinstance(queue, Queue):
-                    queue.charge(charge, sum(not held.admin for held in claim.devices))
+                owners[uid] = owner
+                devices += claim.counted
+                if not free:
+                    add(total, self.charges.of_held(claim, inventory))
+            if total:
+                add(self.allocated, total)
             if isinstance(queue, Queue):
+                queue.charge(total, devices)
                 queue.admitted += 1
                 running.append((gang, queue))
         return running

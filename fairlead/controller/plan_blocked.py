@@ -76,8 +76,11 @@ class Blocked:
 
     def start(self) -> None:
         """Before anybody is considered: what leaves counts as gone for shares and order."""
-        if any(member.leaving or member.pod.uid in self.leaving for gang, _ in self.running for member in gang.members):
-            self.later.leaves(self.running, self.leaving)
+        for gang, _ in self.running:
+            for member in gang.members:
+                if member.leaving or (self.leaving and member.pod.uid in self.leaving):
+                    self.later.leaves(self.running, self.leaving)
+                    return
 
     @property
     def later(self) -> Later:
@@ -209,7 +212,8 @@ class Blocked:
     @staticmethod
     def _wish(entry: Entry, units: list[Unit]) -> Wish:
         spread = entry.queue.spec.strategy == "spread"
-        return Wish(entry.gang, entry.queue, units, entry.charge, spread, signature(entry.gang, units, spread=spread))
+        looks = signature(entry.gang, units, spread=spread)
+        return Wish(entry.gang, entry.queue, units, entry.charge, spread, looks, entry.id)
 
     def _only_equals(self, wish: Wish) -> tuple[Barrier, ...] | None:
         """Where only its own queue runs, or flavors say nothing: that all of it is as important. None where one must look.

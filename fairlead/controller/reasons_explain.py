@@ -187,6 +187,7 @@ class Explainer:
             if ask.all and found.all_problem is not None:
                 census.detail = found.all_problem
         here = 0
+        in_use = 0  # the usual answer, counted at once
         for device in found.devices:
             if seen is not None:
                 if device in seen:
@@ -199,13 +200,18 @@ class Explainer:
             if lost is None:
                 here += 1
                 continue
-            census.removed[lost] = census.removed.get(lost, 0) + 1
-            if lost in {Filter.IN_USE, Filter.SHARED_FULL} and device.use is not None:
+            if lost is Filter.IN_USE:
+                in_use += 1
+            else:
+                census.removed[lost] = census.removed.get(lost, 0) + 1
+            if (lost is Filter.IN_USE or lost is Filter.SHARED_FULL) and device.use is not None:
                 for uid in device.use.claims:
                     census.holders[uid] = census.holders.get(uid, 0) + 1
             elif device in self._taken_by or device in self._held_for:
                 gang = (self._taken_by.get(device) or self._held_for[device])[0]
                 census.holders[gang] = census.holders.get(gang, 0) + 1
+        if in_use:
+            census.removed[Filter.IN_USE] = census.removed.get(Filter.IN_USE, 0) + in_use
         census.free += here
         census.nodes += bool(here)
         census.best = max(census.best, here)

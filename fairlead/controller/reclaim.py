@@ -47,6 +47,7 @@ class Wish:
     charge: Mapping[str, Amount]
     spread: bool
     signature: object
+    id: str  # the gang's
 
     @property
     def kind(self) -> object:
@@ -73,7 +74,7 @@ class Rules:
     def refusal(self, wish: Wish, piece: Piece) -> Bar | None:
         """What forbids to evict the piece as well, as things stand; None when nothing does."""
         gang = piece.gang
-        if gang.id == wish.gang.id or piece in self._taken or gang.id in self._whole:
+        if piece.id == wish.id or piece in self._taken or piece.id in self._whole:
             return Bar.PLACE
         if piece in self.crowd.protected:
             return Bar.MIN_RUNTIME if piece.members else Bar.UNKNOWN
@@ -92,7 +93,7 @@ class Rules:
 
     def _spent(self, piece: Piece) -> Bar | None:
         """Whether a budget has too little left for it."""
-        taken = self._surplus.get(piece.gang.id, 0)
+        taken = self._surplus.get(piece.id, 0)
         if piece.whole:
             if taken:
                 return Bar.PLACE  # its surplus goes already; the rest would be another eviction
@@ -100,7 +101,7 @@ class Rules:
                 left = queue.spec.evictions_left
                 if left is not None and self._disruptions.get(queue, 0) >= left:
                     return Bar.DISRUPTIONS
-        elif taken >= self.crowd.staying[piece.gang.id] - piece.gang.size:
+        elif taken >= self.crowd.staying[piece.id] - piece.gang.size:
             return Bar.PLACE
         return Bar.BUDGET if self._guarded(piece) else None
 
@@ -122,7 +123,7 @@ class Rules:
     def settle(self, piece: Piece) -> None:
         """It goes for good; see `Crowd.went`."""
         if not piece.whole:
-            self._surplus[piece.gang.id] -= 1
+            self._surplus[piece.id] -= 1
         self.crowd.went(piece)
 
     def give(self, piece: Piece) -> None:
@@ -133,11 +134,11 @@ class Rules:
     def _count(self, piece: Piece, sign: int) -> None:
         gang = piece.gang
         if piece.whole:
-            (self._whole.add if sign > 0 else self._whole.discard)(gang.id)
+            (self._whole.add if sign > 0 else self._whole.discard)(piece.id)
             for queue in piece.queue.path():
                 self._disruptions[queue] = self._disruptions.get(queue, 0) + sign
         else:
-            self._surplus[gang.id] = self._surplus.get(gang.id, 0) + sign
+            self._surplus[piece.id] = self._surplus.get(piece.id, 0) + sign
         for member in piece.members:
             for name in member.guarded_by:
                 key = (gang.namespace, name)
@@ -174,12 +175,14 @@ class Rules:
         found: dict[tuple[Bar, str], list[Piece]] = {}
         queues = sorted(self.crowd.by_queue, key=lambda queue: (-queue.devices, queue.name))
         for queue in queues[:QUEUES_MAX]:
+            barred: dict[Bar, list[Piece]] = {}
             for piece in self.crowd.by_queue[queue]:
-                if not piece.whole or not piece.devices or piece.gang.id in self._whole:
+                if not piece.whole or not piece.devices or piece.id in self._whole:
                     continue
-                bar = self.refusal(wish, piece) or Bar.PLACE
+                barred.setdefault(self.refusal(wish, piece) or Bar.PLACE, []).append(piece)
+            for bar, pieces in barred.items():
                 about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else queue
-                found.setdefault((bar, about.name), []).append(piece)
+                found.setdefault((bar, about.name), []).extend(pieces)
         over = over_share_barrier(wish)
         first = () if over is None else (over,)
         return first + tuple(

@@ -26,7 +26,7 @@ Rank = tuple[bool, int, float, float, str, str]
 class Piece:
     """What one eviction gives back. `members` are those that would go; leaving ones are gone already."""
 
-    __slots__ = ("charge", "claims", "devices", "gang", "members", "queue", "rank", "started", "whole")
+    __slots__ = ("charge", "claims", "devices", "gang", "id", "members", "queue", "rank", "started", "whole")
 
     def __init__(
         self,
@@ -40,10 +40,11 @@ class Piece:
         whole: bool,
     ) -> None:
         self.gang = gang
+        self.id = gang.id
         self.queue = queue
         self.members = members
         self.claims = claims  # by node
-        self.charge = charge
+        self.charge = charge  # replaced, never changed: it may be that of a claim
         self.devices = devices
         self.whole = whole
         self.started = gang.started if whole else members[0].started or gang.started
@@ -55,6 +56,8 @@ class Piece:
 
     @property
     def nodes(self) -> Iterable[str]:
+        if len(self.members) == 1 and self.claims.keys() == {(node := self.members[0].node)}:
+            return (node,)
         return dict.fromkeys([member.node for member in self.members] + list(self.claims))
 
 
@@ -66,40 +69,44 @@ class Crowd:
         self._charges = charges
         self.now = now
         self.pieces: list[Piece] = []
-        self.by_node: dict[str, list[Piece]] = {}
         self.by_queue: dict[Queue, list[Piece]] = {}
         self.protected: dict[Piece, float] = {}  # until when
         self.unprotected: list[list[Piece]] = []  # the others, by queue
+        self._by_node: dict[str, list[Piece]] | None = None
+        self._shortest_s: dict[Queue, float] = {}
         self._whole: dict[str, Piece] = {}
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
     def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
         """A gang and its queue; `leaving` are the UIDs of pods that go anyway."""
-        members = [member for member in gang.members if not member.leaving and member.pod.uid not in leaving]
+        members = [member for member in gang.members if not (member.leaving or (leaving and member.pod.uid in leaving))]
         if not gang.members:
             self._unknown(gang, queue)
         if not members:
             return
-        self.staying[gang.id] = len(members)
-        shortest_s = minimum_runtime_s(gang, queue)
+        shortest_s = gang.min_runtime_s
+        if shortest_s is None:
+            shortest_s = self._shortest_s.get(queue)
+            if shortest_s is None:
+                shortest_s = self._shortest_s[queue] = minimum_runtime_s(gang, queue)
+        whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
+        self.staying[whole.id] = len(members)
+        self._whole[whole.id] = whole
+        self._add(whole, whole.started + shortest_s)
+        if len(members) > gang.size:
+            self._surplus(gang, queue, members, shortest_s)
+
+    def _surplus(self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], shortest_s: float) -> None:
+        """Each member of a gang that runs more than it needs, by what it alone holds."""
         users: dict[str, int] = {}
         for member in gang.members:
             for uid in member.claims:
                 users[uid] = users.get(uid, 0) + 1
-        whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
-        pieces = [whole]
-        self._whole[gang.id] = whole
-        if len(members) > gang.size:
-            for member in members:
-                own = {uid: member.node for uid in member.claims if users[uid] == 1}
-                piece = self._piece(gang, queue, [member], own, whole=False)
-                if piece.claims:
-                    pieces.append(piece)
-        for piece in pieces:
-            until = piece.started + shortest_s
-            if until > self.now:
-                self.protected[piece] = until
-            self._add(piece)
+        for member in members:
+            own = {uid: member.node for uid in member.claims if users[uid] == 1}
+            piece = self._piece(gang, queue, [member], own, whole=False)
+            if piece.claims:
+                self._add(piece, piece.started + shortest_s)
 
     def _unknown(self, gang: RunningGang, queue: Queue) -> None:
         """A gang whose pods the rim does not know: never a victim, but it may be waited for."""
@@ -111,15 +118,29 @@ class Crowd:
                 if device is not None and device.node is not None:
                     held.setdefault(uid, device.node)
         piece = self._piece(gang, queue, (), held, whole=True)
-        self.staying[gang.id] = 0
-        self.protected[piece] = inf
-        self._add(piece)
+        self.staying[piece.id] = 0
+        self._add(piece, inf)
 
-    def _add(self, piece: Piece) -> None:
+    def _add(self, piece: Piece, until: float) -> None:
+        """With the time until which it is protected."""
+        if until > self.now:
+            self.protected[piece] = until
         self.pieces.append(piece)
-        self.by_queue.setdefault(piece.queue, []).append(piece)
-        for node in piece.nodes:
-            self.by_node.setdefault(node, []).append(piece)
+        known = self.by_queue.get(piece.queue)
+        if known is None:
+            self.by_queue[piece.queue] = [piece]
+        else:
+            known.append(piece)
+
+    @property
+    def by_node(self) -> Mapping[str, list[Piece]]:
+        """In order, once sorted. Made when somebody looks for a place: a refusal needs no nodes."""
+        if self._by_node is None:
+            self._by_node = {}
+            for piece in self.pieces:
+                for node in piece.nodes:
+                    self._by_node.setdefault(node, []).append(piece)
+        return self._by_node
 
     def _piece(
         self,
@@ -137,30 +158,36 @@ class Crowd:
             claim = self._inventory.claim(uid)
             if claim is not None:
                 claims.setdefault(node, []).append(claim)
-                add(charge, self._charges.of_held(claim, self._inventory))
-                devices += sum(not item.admin for item in claim.devices)
+                devices += claim.counted
+                more = self._charges.of_held(claim, self._inventory)
+                if len(held) == 1:
+                    charge = more
+                else:
+                    add(charge, more)
         return Piece(gang, queue, members, claims, charge, devices, whole=whole)
 
     def went(self, piece: Piece) -> None:
         """A member of a surplus is evicted for good: what is left of its gang is a smaller whole."""
         if piece.whole:
             return
-        whole = self._whole[piece.gang.id]
-        self.staying[piece.gang.id] -= 1
+        assert self.by_node  # by where all of them are still
+        whole = self._whole[piece.id]
+        self.staying[piece.id] -= 1
         whole.members = [member for member in whole.members if member not in piece.members]
         whole.claims = {
             node: [claim for claim in claims if claim not in piece.claims.get(node, ())]
             for node, claims in whole.claims.items()
         }
+        whole.charge = dict(whole.charge)
         add(whole.charge, piece.charge, -1)
         whole.devices -= piece.devices
 
     def sort(self) -> None:
         """Once, when all have entered."""
         self.pieces.sort(key=_rank)
-        for pieces in (*self.by_node.values(), *self.by_queue.values()):
-            pieces.sort(key=_rank)
         by_queue = self.by_queue.values()
+        for pieces in by_queue:
+            pieces.sort(key=_rank)
         self.unprotected = [[piece for piece in pieces if piece not in self.protected] for pieces in by_queue]
 
 
