@@ -111,7 +111,7 @@ def _escape(step: str) -> str:
 def _copy(value: Any) -> Any:
     """A value of JSON, so that patch and object never share it; deepcopy takes several times as long."""
     if isinstance(value, dict):
-        return {key: _copy(inner) for key, inner in value.items()}
+        return {key: _copy(inner) if isinstance(inner, dict | list) else inner for key, inner in value.items()}
     if isinstance(value, list):
         return [_copy(inner) for inner in value]
     return value

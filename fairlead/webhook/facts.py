@@ -7,8 +7,11 @@ there (see `watching`), so absence is a fact and no cache lag. `needs` says what
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
 
 from fairlead.api import names
 from fairlead.api.base import is_dns_subdomain
@@ -24,6 +27,7 @@ from fairlead.webhook.templates import SHAPES, descend, group_of, parts_of
 Key = tuple[str, str]
 """(namespace, name)."""
 
+_NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
 EXEMPT_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", names.NAMESPACE)
 
 
@@ -37,25 +41,24 @@ class Member:
     topology: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Everything is by name; claims and templates of the review's namespace only."""
 
     drivers: tuple[str, ...] = (names.DRIVER,)
     controllers: frozenset[str] = frozenset({names.CONTROLLER_USER})
     may_release: bool = False
     """Whether RBAC lets the review's user write allocations; asked only when a gate goes."""
-    classes: Mapping[str, DeviceClass] = field(default_factory=lambda: MappingProxyType({}))
-    templates: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
-    claims: Mapping[Key, ResourceClaimSpec] = field(default_factory=lambda: MappingProxyType({}))
-    gangs: Mapping[Key, tuple[Member, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    jobs: Mapping[Key, int] = field(default_factory=lambda: MappingProxyType({}))
+    classes: Mapping[str, DeviceClass] = _NOTHING
+    templates: Mapping[Key, ResourceClaimSpec] = _NOTHING
+    claims: Mapping[Key, ResourceClaimSpec] = _NOTHING
+    gangs: Mapping[Key, tuple[Member, ...]] = _NOTHING
+    jobs: Mapping[Key, int] = _NOTHING
     """How many pods a Job runs at once."""
-    queues: Mapping[str, Queue] = field(default_factory=lambda: MappingProxyType({}))
-    flavors: Mapping[str, Flavor] = field(default_factory=lambda: MappingProxyType({}))
+    queues: Mapping[str, Queue] = _NOTHING
+    flavors: Mapping[str, Flavor] = _NOTHING
     policies: tuple[TenancyPolicy, ...] = ()
     """Those that select the review's namespace, by name."""
-    namespace_labels: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    namespace_labels: Mapping[str, str] = _NOTHING
     devices: tuple[Model, ...] = ()
     """The kinds of devices that the cluster has."""
 
@@ -64,8 +67,7 @@ class Facts:
         return namespace in EXEMPT_NAMESPACES or names.IGNORE_LABEL in self.namespace_labels
 
 
-@dataclass(frozen=True, kw_only=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What must be looked up before a review can be judged."""
 
     templates: frozenset[Key] = frozenset()

@@ -101,6 +101,8 @@ def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
 
 def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tuple[str, ...]:
     """What the pod says otherwise than the first member that says anything of it."""
+    if not members:
+        return ()
     pairs: list[tuple[str, object, Iterator[tuple[str, object]], str]] = [
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),

@@ -7,7 +7,7 @@ removed or moved; a second pass changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.webhook import bypass, gangs, legacy, policy, policy_pods, policy_rules

@@ -15,9 +15,9 @@ The rules themselves are in policy_claims, policy_pods, policy_jobs and policy_r
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.policy import LegacyRequests, TenancyPolicy

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import decode
-from fairlead.api.policy import TenancyPolicy
+from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
 from fairlead.cel.asks import Ask as Request
 from fairlead.cel.asks import asks
@@ -48,8 +48,9 @@ def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts
     managed = [(f"{path}.{where}", ask) for where, ask in asks(spec) if ask_managed(ask, facts) is not Managed.NO]
     if not managed:
         return
+    judging = [policy for policy in policies if _judges_asks(policy.spec)]
     for where, ask in managed:
-        for policy in policies:
+        for policy in judging:
             yield from _ask_findings(policy, ask, where, facts)
     if any(policy.spec.max_devices_per_claim is not None for policy in policies):
         yield from count_findings(policies, _most_devices(spec, facts), f"{path}.devices.requests")
@@ -63,6 +64,17 @@ def count_findings(policies: Policies, count: int, path: str) -> Iterator[Findin
         if limit is not None and count > limit:
             text = f"{path}: {count} devices in one claim, but at most {limit} are allowed here"
             yield finding(policy, "maxDevicesPerClaim", text)
+
+
+def _judges_asks(rules: TenancyPolicySpec) -> bool:
+    """Whether `_ask_findings` could have any; most policies say nothing of it."""
+    return (
+        rules.device_classes is not None
+        or rules.flavors is not None
+        or rules.admin_access == "Reject"
+        or rules.isolation == "Hardware"
+        or rules.whole_gpus == "Forbid"
+    )
 
 
 def _ask_findings(policy: TenancyPolicy, ask: Request, where: str, facts: Facts) -> Iterator[Finding]:

@@ -104,7 +104,14 @@ def _covers(given: Json, wanted: Toleration) -> bool:
 
 
 def _json(toleration: Toleration) -> Json:
-    return toleration.model_dump(by_alias=True, exclude_none=True, mode="json")
+    written = {
+        "key": toleration.key,
+        "operator": toleration.operator,
+        "value": toleration.value,
+        "effect": toleration.effect,
+        "tolerationSeconds": toleration.toleration_seconds,
+    }
+    return {name: value for name, value in written.items() if value is not None}
 
 
 def _shown(toleration: Toleration) -> str:

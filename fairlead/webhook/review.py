@@ -7,7 +7,6 @@ with an HTTP status. Decides nothing.
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -28,8 +27,7 @@ class BadReviewError(Exception):
         super().__init__(message)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Review:
+class Review(msgspec.Struct, frozen=True, kw_only=True):
     """One request: who does what to which object. `object` is None on DELETE, `old` on CREATE."""
 
     uid: str

@@ -6,8 +6,11 @@ Exists so that every handler returns one type. `cause` is a short word for metri
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 Operation = dict[str, Any]
 
@@ -30,15 +33,14 @@ class Finding:
         return f"TenancyPolicy {self.policy} ({self.rule}): {self.text}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bool = True
     patch: tuple[Operation, ...] = ()
     warnings: tuple[str, ...] = ()
     message: str = ""
     code: int = 200
     cause: str = "ok"
-    audit: dict[str, str] = field(default_factory=dict)
+    audit: dict[str, str] = {}
     findings: tuple[Finding, ...] = ()
     """The policies' rules that the object breaks, whatever each one's mode; for metrics."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 from collections.abc import Iterator
@@ -87,7 +86,7 @@ def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:
 def left_alone(review: Review) -> Facts:
     """Every class is another driver's, and legacy requests are left to a device plugin."""
     policy = TenancyPolicy.read({"metadata": {"name": "plugin"}, "spec": {"legacyRequests": "Ignore"}})
-    return dataclasses.replace(facts_for(review, FOREIGN), policies=(policy,))
+    return msgspec.structs.replace(facts_for(review, FOREIGN), policies=(policy,))
 
 
 def for_us(review: Review) -> bool:

@@ -4,6 +4,7 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ def known() -> Facts:
 
 def of(kind: str, object_: Json, **who: Any) -> Any:
     named = review({"kind": kind, "metadata": {"name": "p", "namespace": "ml"}}, **who)
-    return type(named)(**{f: getattr(named, f) for f in named.__dataclass_fields__} | {"object": object_ or {"x": 1}})
+    return msgspec.structs.replace(named, object=object_ or {"x": 1})
 
 
 @settings(RELAXED, max_examples=300)
