@@ -7,7 +7,9 @@ for ever. Knows the members that exist; two that arrive at the same moment are t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
@@ -20,8 +22,7 @@ CONTROLLERS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
 """Annotations by which the controller evicts pods and keeps devices for others: who writes them decides about those."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """A pod's intent with what the other members say filled in; faults if it cannot stand."""
 
     intent: Intent

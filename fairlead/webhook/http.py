@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import cast
 
+import msgspec
+
 HEAD_BYTES_MAX = 16 * 1024
 _REASONS = {
     200: "OK",
@@ -32,8 +34,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     method: str
     path: str
     content_type: str
@@ -42,8 +43,7 @@ class Request:
     """The client wants the connection closed after the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
     close: bool = False
@@ -62,8 +62,7 @@ class HttpError(Exception):
         super().__init__(reason)
 
 
-@dataclass(frozen=True, slots=True)
-class _Head:
+class _Head(msgspec.Struct, frozen=True):
     method: str
     path: str
     content_type: str

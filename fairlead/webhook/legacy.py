@@ -19,6 +19,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from fairlead.api import legacy, names
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook import legacy_selectors as selectors
@@ -28,8 +30,7 @@ from fairlead.webhook.fields import Json, list_at, map_at, text_at
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ask:
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """count devices of a legacy resource, asked by one container."""
 
     list_name: str
@@ -50,8 +51,7 @@ class Ask:
         return f"spec.{self.list_name}[{self.index}].resources"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a pod asks in the old way, and what is wrong with it."""
 
     asks: tuple[Ask, ...] = ()

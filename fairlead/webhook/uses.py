@@ -8,7 +8,6 @@ such a pod is gated too, since a gate cannot be added later, and the controller 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
@@ -26,8 +25,7 @@ class Managed(enum.Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Use:
+class Use(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of a pod's spec.resourceClaims. `missing` says what does not exist, for an unknown one."""
 
     managed: Managed
