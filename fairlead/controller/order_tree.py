@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairlead.controller.charges import Charge, add
+from fairlead.controller.charges import Charge
 from fairlead.controller.model import Problem, QueueSpec
 from fairlead.controller.reasons import Code, LimitBlock, Reason
 from fairlead.kube import labels
@@ -94,9 +94,13 @@ class Queue:
 
     def charge(self, charge: Mapping[str, Amount], devices: int, sign: int = 1) -> None:
         """Count this on the queue and on those above it."""
-        for queue in self.path():
-            add(queue.used, charge, sign)
+        queue: Queue | None = self
+        while queue is not None:
+            used = queue.used
+            for flavor, value in charge.items():
+                used[flavor] = used.get(flavor, 0) + sign * value
             queue.devices += sign * devices
+            queue = queue.parent
 
     def kept(self, flavor: str) -> Amount:
         """What of its deserved, or of that of those below it, others may not use even while it is idle."""

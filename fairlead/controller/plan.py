@@ -167,11 +167,17 @@ class _Decision:
                 owners[uid] = owner
                 devices += claim.counted
                 if not free:
-                    add(total, self.charges.of_held(claim, inventory))
+                    charge = self.charges.of_held(claim, inventory)
+                    if total:
+                        total = dict(total)
+                        add(total, charge)
+                    else:
+                        total = charge  # read only
             if total:
                 add(self.allocated, total)
             if isinstance(queue, Queue):
-                queue.charge(total, devices)
+                if total or devices:
+                    queue.charge(total, devices)
                 queue.admitted += 1
                 running.append((gang, queue))
         return running

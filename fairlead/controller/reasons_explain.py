@@ -188,13 +188,17 @@ class Explainer:
                 census.detail = found.all_problem
         here = 0
         in_use = 0  # the usual answer, counted at once
+        plain, promised, free = found.plain and not ask.admin, self._held_for, self._ledger.free
         for device in found.devices:
             if seen is not None:
                 if device in seen:
                     census.devices -= 1
                     continue
                 seen.add(device)
-            lost = self._why_not(ask, device, found.consumption.get(device, ()))
+            if plain and device not in promised:
+                lost = None if free(device) else Filter.IN_USE
+            else:
+                lost = self._why_not(ask, device, found.consumption.get(device, ()))
             if lost is None and not reachable:
                 lost = Filter.NODE
             if lost is None:
@@ -302,8 +306,8 @@ class Explainer:
             for holder, devices in worst.holders.items():
                 owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
                 gangs[owner] = gangs.get(owner, 0) + devices
-            most = heapq.nsmallest(HOLDERS_MAX, gangs.items(), key=_largest)
-            worst.shown = tuple(Holder(gang=gang, queue=queue, devices=devices) for (gang, queue), devices in most)
+            most = heapq.nsmallest(HOLDERS_MAX, [(-devices, owner) for owner, devices in gangs.items()])
+            worst.shown = tuple(Holder(gang=gang, queue=queue, devices=-devices) for devices, (gang, queue) in most)
         return worst.shown
 
 
@@ -323,10 +327,6 @@ def _reserved(reserved: Reservation | None) -> str:
         return ""
     ready = f", ready by {timestamps.seconds(reserved.ready_by)}" if reserved.ready_by is not None else ""
     return f"wait: {_plural(len(reserved.nodes), 'node')} reserved for it ({', '.join(reserved.nodes[:3])}{ready})"
-
-
-def _largest(item: tuple[tuple[str, str], int]) -> tuple[int, tuple[str, str]]:
-    return (-item[1], item[0])
 
 
 def _plural(count: int, noun: str) -> str:

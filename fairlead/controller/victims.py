@@ -79,22 +79,37 @@ class Crowd:
 
     def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
         """A gang and its queue; `leaving` are the UIDs of pods that go anyway."""
-        members = [member for member in gang.members if not (member.leaving or (leaving and member.pod.uid in leaving))]
-        if not gang.members:
+        members: Sequence[RunningMember] = gang.members
+        if not members:
             self._unknown(gang, queue)
+            return
+        for member in members:
+            if member.leaving or (leaving and member.pod.uid in leaving):
+                members = [other for other in members if not (other.leaving or other.pod.uid in leaving)]
+                break
         if not members:
             return
+        whole = self._single(gang, queue, members[0]) if len(gang.members) == 1 else None
+        if whole is None:
+            whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
         shortest_s = gang.min_runtime_s
         if shortest_s is None:
             shortest_s = self._shortest_s.get(queue)
             if shortest_s is None:
                 shortest_s = self._shortest_s[queue] = minimum_runtime_s(gang, queue)
-        whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + shortest_s)
         if len(members) > gang.size:
             self._surplus(gang, queue, members, shortest_s)
+
+    def _single(self, gang: RunningGang, queue: Queue, member: RunningMember) -> Piece | None:
+        """A gang of one pod with one claim: most are, and a large cluster runs many. None: it is none of these."""
+        claim = self._inventory.claim(member.claims[0]) if len(member.claims) == 1 else None
+        if claim is None:
+            return None
+        charge = self._charges.of_held(claim, self._inventory)
+        return Piece(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
 
     def _surplus(self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], shortest_s: float) -> None:
         """Each member of a gang that runs more than it needs, by what it alone holds."""
