@@ -15,7 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
+from fairlead.controller.collecting import THRESHOLDS
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.controller.plan import decide
 from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
 
 ONE = claim_spec(ask())
@@ -62,8 +64,12 @@ def _whole_nodes() -> list[dict[str, Any]]:
     assert len(plan.evictions) == 256
     found = [_figure("queues/reclaim/500x8/gang-32x8", seconds, "s", None)]
     world.queues = tuple(replace(queue, min_runtime_s=1e9) for queue in world.queues)
-    seconds, plan = _timed(lambda: world.decide(large))
-    assert not plan.evictions
+    # The best of three, as for the refusal without queues; each decided anew, by share IDs of its own.
+    refusals = [
+        _timed(lambda: decide(world.snapshot(large), world.now, share_ids=lambda claim, *_: claim)) for _ in range(3)
+    ]
+    assert not any(plan.evictions for _, plan in refusals)
+    seconds = min(each for each, _ in refusals)
     found.append(_figure("queues/reclaim/500x8/gang-32x8-refused", seconds * 1000, "ms", 50.0))
     return found
 
@@ -105,8 +111,10 @@ def _jobs(queue: str, count: int, *, created: float) -> list[GangRequest]:
 
 
 def _settle() -> None:
+    """The garbage collector is as a long-running controller has it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*THRESHOLDS)
 
 
 def _timed(run: Callable[[], Plan]) -> tuple[float, Plan]:
