@@ -179,6 +179,11 @@ def used(world: World, without: frozenset[str] = frozenset()) -> dict[str, int]:
     return found
 
 
+def devices_of(world: World, gang_id: str) -> int:
+    held = [world.inventory.claim(uid) for uid in world.running[gang_id].claims]
+    return sum(len(claim.devices) for claim in held if claim is not None)
+
+
 def nobody_below_deserved(world: World, plan: Plan, gangs: list[GangRequest]) -> None:
     """Who is left with less than deserved lost a gang that straddled it, to a queue that gets what it deserves itself."""
     reclaimed = [eviction for eviction in plan.evictions if eviction.kind == "Reclaim"]
@@ -203,7 +208,7 @@ def nobody_below_deserved(world: World, plan: Plan, gangs: list[GangRequest]) ->
         queue: str | None = eviction.queue
         while queue is not None and queue not in above:
             if after[queue] < min(deserved[queue], before[queue]):
-                assert len(world.running[eviction.id].claims) > 1 or before[queue] > deserved[queue]
+                assert devices_of(world, eviction.id) > 1 or before[queue] > deserved[queue]
             queue = parents[queue]
 
 
