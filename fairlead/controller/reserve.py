@@ -95,7 +95,8 @@ class Waits(Rooms):
         ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
         known = [end for end in ends if end < inf]
         devices = sum(len(claim.devices) for piece in chosen for claim in piece.claims.get(site.name, ()))
-        return (False, float(len(ends) - len(known)), 0, max(known, default=0.0), devices, False, 0), (0.0, 0.0, site.name)
+        until = max(known, default=0.0)
+        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
 
     def _fits(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> bool:
         return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))

@@ -1,11 +1,14 @@
 """NetworkPolicy: stored with its defaults, refused with what is wrong; nothing here has a network to keep it on."""
 
+from typing import Any
+
 import pytest
 
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.kinds.small import NetworkPolicyStrategy
 
 STRATEGY = NetworkPolicyStrategy()
+NO_CONTEXT: Any = None  # what is judged here does not depend on who asks
 
 
 def policy(**spec):
@@ -30,5 +33,5 @@ def test_a_policy_with_an_egress_rule_is_about_both_directions():
     ],
 )
 def test_what_is_wrong_is_named(spec, field):
-    found: list[FieldError] = list(STRATEGY.validate(policy(**spec), None))
+    found: list[FieldError] = list(STRATEGY.validate(policy(**spec), NO_CONTEXT))
     assert [error.field for error in found] == [field]
