@@ -98,11 +98,7 @@ class Ledger:
             return True
         if not self.room(device, consumption):
             return False
-        shares = self.shares.get(device, 0)
-        if device.draws and not shares and not self._drawn_before(device):
-            self._draw(device, 1)
-        self.shares[device] = shares + 1
-        self._consume(device, consumption, 1)
+        self._add_share(device, consumption)
         return True
 
     def release(self, device: Device, consumption: Consumption) -> None:
@@ -140,11 +136,7 @@ class Ledger:
             if device.draws and not self._drawn_before(device):
                 self._draw(device, 1)
             return True
-        shares = self.shares.get(device, 0)
-        if device.draws and not shares and not self._drawn_before(device):
-            self._draw(device, 1)
-        self.shares[device] = shares + 1
-        self._consume(device, consumption, 1)
+        self._add_share(device, consumption)
         return True
 
     def unhold(self, device: Device, consumption: Consumption) -> None:
@@ -153,6 +145,14 @@ class Ledger:
             self.release(device, consumption)
         else:
             self.taken.discard(device)
+
+    def _add_share(self, device: Device, consumption: Consumption) -> None:
+        """One more user of a shared device; the first draws its counters, unless a running claim does."""
+        shares = self.shares.get(device, 0)
+        if device.draws and not shares and not self._drawn_before(device):
+            self._draw(device, 1)
+        self.shares[device] = shares + 1
+        self._consume(device, consumption, 1)
 
     def _drawn_before(self, device: Device) -> bool:
         """A running claim draws the device's counters, and goes on doing so."""
