@@ -100,7 +100,7 @@ class Soak:
             plan = self.world.decide(*self.waiting)
             assert not plan.evictions, "a decision on its own outcome evicts again"
             self.waiting = self.world.carry_out(plan, self.waiting)
-        for gang_id in self.world.running.keys() - {gang_id for _, gang_id in self.ends}:
+        for gang_id in sorted(self.world.running.keys() - {gang_id for _, gang_id in self.ends}):
             heapq.heappush(self.ends, (self.now + self.some(4 * HOUR), gang_id))
         self.memory.note(self.specs, plan.queues, plan.flavors, self.now)
 
