@@ -8,6 +8,7 @@ A partition's share is its largest part of its parent's counters; a shared devic
 from __future__ import annotations
 
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.controller.capacity import amount, qualified
@@ -30,8 +31,8 @@ if TYPE_CHECKING:
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]
 
-
 HELD_MAX = 200_000  # charges of allocated claims remembered
+NONE: Mapping[Device, bool] = MappingProxyType({})
 
 
 def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
@@ -111,26 +112,42 @@ class Charges:
             return charge
         return self._charge(device, consumption)
 
-    def of_pool(self, pool: Pool) -> Charge:
+    def of_pool(self, pool: Pool, standing: Mapping[Device, bool] = NONE) -> Charge:
         """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
 
         That is, per set of counters, the largest charge of one of its devices times how often such devices fit into it.
+        `standing`: devices that nobody can be given; those that are True count by themselves, the others not at all.
         """
         total: Charge = {}
         by_set: dict[str, Charge] = {}
+        in_use: dict[str, Charge] = {}  # by set: what counts by itself
         for device in pool.devices.values():
+            counts = standing.get(device)
+            if counts is False:
+                continue
             charge = self.of_device(device, tuple(device.kind.totals.items()))
             if not device.draws:
                 add(total, charge)
                 continue
+            name = device.pool.layout.set_of(device.draws)
+            if counts:
+                add(in_use.setdefault(name, {}), charge)
+                continue
             part = device.pool.layout.share(device.draws) if charge else 0
             times = 1 // part if part else 0
-            best = by_set.setdefault(device.pool.layout.set_of(device.draws), {})
+            best = by_set.setdefault(name, {})
             for flavor, value in charge.items():
                 best[flavor] = max(best.get(flavor, 0), value * times)
-        for charge in by_set.values():
-            add(total, charge)
+        for name in by_set.keys() | in_use.keys():
+            best, used = by_set.get(name, {}), in_use.get(name, {})
+            for flavor in best.keys() | used.keys():
+                total[flavor] = total.get(flavor, 0) + max(best.get(flavor, 0), used.get(flavor, 0))
         return total
+
+    def whole(self, pool: Pool) -> Charge:
+        """The same, remembered from `total`."""
+        known = self._pools.get(pool)
+        return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
 
     def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""

@@ -19,6 +19,7 @@ from fairlead.controller.placement_shapes import Shapes
 from fairlead.controller.placement_spots import Sites
 from fairlead.controller.placement_topology import Domains
 from fairlead.controller.selectors import Selectors
+from fairlead.controller.usable import Usable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,6 +66,7 @@ class Board:
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
         self._totals: tuple[Charges, int, Totals] | None = None
+        self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
         self._membership = -1
         self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
@@ -141,6 +143,10 @@ class Board:
             problems = [_selects_nothing(name, devices) for name in idle]
             self._totals = (self.charges, self.inventory.structure, Totals(charge, taken, devices, problems))
         return self._totals[2]
+
+    def usable(self) -> Charge:
+        """What of the totals can be given to somebody, or is in use: shares are parts of this."""
+        return self._usable.of(self.totals().charge, self.charges)
 
     @property
     def empty(self) -> tuple[Placer, Domains]:

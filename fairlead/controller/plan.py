@@ -73,7 +73,7 @@ class _Decision:
         self.charges = self.board.charges
         self.tree = self.board.tree(snapshot.queues)
         self.totals = self.board.totals()
-        self.tree.begin({} if self.tree.implicit else self.totals.charge)
+        self.tree.begin({} if self.tree.implicit else self.board.usable())
         self.places = Places(self.board, snapshot)
         self.units: dict[str, list[Unit]] = {}  # by gang id
         self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue

@@ -222,6 +222,11 @@ class World:
         if devices:
             self.add_slices(slice_of(name, devices, counters=counters))
 
+    def cordon(self, name: str, closed: bool) -> None:
+        """Let nothing new start on the node, or let it again."""
+        self.node_json[name]["spec"] = {**self.node_json[name]["spec"], "unschedulable": closed}
+        self.nodes.set_node(msgspec.convert(self.node_json[name], core.Node))
+
     def add_slices(self, slices: Iterable[Json]) -> None:
         new = list(slices)
         self.slice_json |= {entry["metadata"]["name"]: entry for entry in new}

@@ -9,11 +9,13 @@ A scenario is a mapping:
                           `flavors: {name: {deserved: …}}`
     budgets               {name: pods that may go now}: PodDisruptionBudgets
     reserve_after         seconds; default 600
-    steps                 each: `at` seconds; then what happens: `submit`, `end`, `taint`, `lose`, `queues`, `stay`; then what is
-                          wanted of one decision: `admitted`, `evicted` {gang: {for, kind, pods}}, `waiting` {gang: reason},
-                          `reserved` {gang: [nodes]}, `on` {gang: [nodes]}, `held` {queue: {flavor: amount}}, `says` {gang: words}
-Gangs are {name: {queue, count, pods, size, gpus, priority, …}}; `count: 3` of `b` makes b0 b1 b2; `b0..b2` names them.
-Evicted pods are gone at the next step, unless that says `stay: true`. What a step does not mention as wanted must be empty.
+    steps                 each: `at` seconds; then what happens: `submit`, `withdraw`, `end`, `taint`, `lose`, `add`, `cordon`,
+                          `queues`, `budgets`, `stay`; then what is wanted of one decision: `admitted`, `waiting` {gang: reason},
+                          `evicted` {gang: {for, kind, pods, whole, grace}}, `reserved` and `on` {gang: [nodes]}, `says` {gang:
+                          words}, `problems` [words]; and of queues: `held`, `asked`, `fair` {queue: {flavor: amount}}
+Gangs are {name: {queue, count, pods, size, gpus, priority, …}}; `count: 3` of `b` makes b0 b1 b2; `b0..b2` names them. Beside
+`gpus` of a `product` or slices of a `mig` profile, `also: [{…}]` are further requests of the same claim, `first: [{…}]` choices.
+Evicted pods are gone at the next step, unless that says `stay: true`. Gangs admitted, evicted or waiting must all be named.
 """
 
 from __future__ import annotations
@@ -105,6 +107,7 @@ class Scenario:
             self._happen(step)
             plan = self._decide(at)
             self.faults += [f"{at}: {fault}" for fault in _differences(step, plan)]
+            self.faults += [f"{at}: {fault}" for fault in _shares(step, plan)]
             self.gangs = self.world.carry_out(plan, self.gangs)
             self._finish_members()
             again = self._decide(f"{at}, decided again on the outcome")
@@ -128,6 +131,8 @@ class Scenario:
             self._taint(device, taint)
         for node in step.get("lose", ()):
             world.drop_node(node)
+        for node, closed in (step.get("cordon") or {}).items():
+            world.cordon(node, closed)
         for name, node in (step.get("add") or {}).items():
             self._add_node(name, node or {})
         self._set_queues(step.get("queues") or {})
@@ -181,7 +186,7 @@ def _differences(step: Json, plan: Plan) -> Iterable[str]:
         known = evicted.setdefault(entry.name, {"pods": 0, "for": set()})
         known["pods"] += len(entry.pods)
         known["for"].add(entry.beneficiary.partition("/")[2])
-        known["kind"], known["whole"] = entry.kind, entry.whole
+        known["kind"], known["whole"], known["grace"] = entry.kind, entry.whole, entry.checkpoint_grace_s
     wanted = {name: spec or {} for key, spec in (step.get("evicted") or {}).items() for name in _expand([key])}
     if sorted(evicted) != sorted(wanted):
         yield f"evicted {sorted(evicted)}, wanted {sorted(wanted)}; {_told(plan)}"
@@ -210,6 +215,17 @@ def _differences(step: Json, plan: Plan) -> Iterable[str]:
     for problem in step.get("problems", ()):
         if not any(problem in str(found) for found in plan.problems):
             yield f"no problem is told with {problem!r}: {plan.problems}"
+
+
+def _shares(step: Json, plan: Plan) -> Iterable[str]:
+    found = {(entry.name, use.flavor): use for entry in plan.queues for use in entry.flavors}
+    for word, what in (("asked", "demand"), ("fair", "fair_share")):
+        for queue, flavors in (step.get(word) or {}).items():
+            for flavor, amount in flavors.items():
+                use = found.get((queue, flavor))
+                got = 0 if use is None else getattr(use, what)
+                if got != Fraction(str(amount)):
+                    yield f"queue {queue}: {word} is {got} of {flavor}, wanted {amount}"
 
 
 def _told(plan: Plan) -> str:
@@ -293,7 +309,7 @@ def _gang(name: str, body: Json, *, created: float) -> GangRequest:
         if body.get("all"):
             del wanted["count"]
             wanted["allocationMode"] = "All"
-        spec = claim_spec(wanted)
+        spec = claim_spec(wanted, *(_one(more) for more in body.get("also", ())))
     made = gang(
         name,
         body.get("pods", 1),
