@@ -107,7 +107,7 @@ def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     for body in slices:
         body["spec"]["pool"]["generation"] = 2
     made.add_slices(slices)
-    whole = [gang(f"{name}{n}", 1, small, queue=name) for name in "ab" for n in range(14)]
+    whole = [gang(f"{name}{n}", 1, ONE, queue=name) for name in "ab" for n in range(3)]
     made.queues = (QueueSpec(name="a"), QueueSpec(name="b"))
     plan = made.decide(*whole)
     found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
