@@ -68,7 +68,7 @@ def gang_story(raw: Raw, *, now: float) -> Story:
     message = "" if why else status.get("message") or ""
     parts.append(Part(title="Why", lines=(message,)))
     standing = [
-        f"{condition['type']}: {condition.get('message', '')}"
+        _sentence(condition.get("message") or condition["type"])
         for condition in status.get("conditions") or ()
         if condition.get("type") not in {"Admitted", "Running"}
         and condition.get("status") == "True"
@@ -76,6 +76,10 @@ def gang_story(raw: Raw, *, now: float) -> Story:
     ]
     parts.append(Part(title="Also", lines=tuple(standing)))
     return Story(headline=headline, parts=_told(parts))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _cure(why: Raw) -> tuple[str, ...]:

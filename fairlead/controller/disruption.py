@@ -69,7 +69,7 @@ def refusal(pods: Sequence[core.Pod], guards: Iterable[Guard]) -> str:
         if asked > each.allowed:
             return (
                 f"PodDisruptionBudget {each.namespace}/{each.name} allows {each.allowed} of the {asked} "
-                f"eviction{'s' if asked != 1 else ''} that it takes"
+                f"eviction{'s' if asked != 1 else ''} that this needs"
             )
     return ""
 

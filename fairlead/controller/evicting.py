@@ -138,8 +138,8 @@ class Evictor:
         mark = evictions.mark_for(eviction, at=at)
         going = {pod.uid for pod in eviction.pods}
         members = tuple(member for member in gang.released if member.uid in going and not member.leaving)
-        log.info("gang %s: %d pods to be evicted at %s: %s: %s",
-            eviction.id, len(members), timestamps.seconds(at), mark, mark.why)  # fmt: skip
+        log.info("gang %s: %d pods to be evicted at %s: %s",
+            eviction.id, len(members), timestamps.seconds(at), mark.story)  # fmt: skip
         try:
             if eviction.beneficiary:
                 await self._count(eviction.queue)
@@ -156,7 +156,8 @@ class Evictor:
                 del self._promised[eviction.beneficiary]
         if mark.for_gang is not None:
             self._began.setdefault(mark.for_gang, self._wall())
-        self._reporter.event(gang.id, "Evicting", f"to be evicted: {mark}: {mark.why}", warning=True)
+        if at > self._wall():  # else it is told in a moment that it was
+            self._reporter.event(gang.id, "Evicting", str(Course(mark=mark)), warning=True)
 
     async def _count(self, queue: str) -> None:
         raw = self._state.queues.get(queue)
@@ -189,7 +190,7 @@ class Evictor:
         if isinstance(found, evictions.Evict) and again > now:  # what was done may not be seen yet
             return evictions.Wait(until=again, mark=found.mark)
         if isinstance(found, evictions.Wait) and found.refused:
-            self._note_refusal(gang.id, found.refused)
+            self._note_refusal(gang.id, found.refused, found.mark)
         return found
 
     async def carry_out(self, gang: Gang, step: Step, *, since: float) -> None:
@@ -208,7 +209,8 @@ class Evictor:
         reason = "Refused" if step.refused else "Cancelled"
         await _all(self._writer.unmark(member.pod, reason, step.why) for member in step.members)
         self._metrics.evictions.labels(step.mark.kind, reason.lower()).inc()
-        self._reporter.event(gang.id, f"Eviction{reason}", step.why)
+        more = f"; it is no victim for {SPARE_S:.0f} s" if step.refused else ""
+        self._reporter.event(gang.id, f"Eviction{reason}", f"it stays: {step.why}{more}")
 
     async def _evict(self, gang: Gang, step: evictions.Evict, *, since: float) -> None:
         mark = step.mark
@@ -218,26 +220,29 @@ class Evictor:
             await self._writer.remember(gang.id, past)
         freed = sum(_devices(claim) for claim in held(step.members).values())
         first, rest = step.members[:1], step.members[1:]
-        refused = [await self._writer.evict_now(member.pod) for member in first]
+        refused = [await self._writer.evict_now(member.pod, mark) for member in first]
         if not any(refused) or step.torn:  # the first says whether budgets let the others go
-            refused += await _all(self._writer.evict_now(member.pod) for member in rest)
+            refused += await _all(self._writer.evict_now(member.pod, mark) for member in rest)
         self._again[gang.id] = self._wall() + evictions.RETRY_S
         problems = [why for why in refused if why]
         gone = step.members[: len(refused)]
         for member, why in list(zip(gone, refused, strict=True))[:EVENTS_MAX]:
             if not why:
-                self._reporter.pod_event(member.pod, "Evicted", f"{mark}: {mark.why}", warning=True)
+                self._reporter.pod_event(member.pod, "Evicted", mark.story, warning=True)
         if problems:
-            self._note_refusal(gang.id, problems[0])
+            self._note_refusal(gang.id, problems[0], mark)
             return
         log.info("gang %s/%s: %d pods evicted: %s", *gang.id, len(gone), mark)
         self._metrics.evictions.labels(mark.kind, "evicted").inc()
         self._metrics.reclaimed_devices.labels(mark.kind).inc(freed)
-        self._reporter.event(gang.id, "Evicted", f"{len(gone)} pods evicted: {mark}: {mark.why}", warning=True)
+        pods = f"{len(gone)} pod{'s' if len(gone) != 1 else ''}"
+        self._reporter.event(gang.id, "Evicted", f"{pods} evicted: {mark.story}", warning=True)
 
-    def _note_refusal(self, gang_id: GangId, why: str) -> None:
+    def _note_refusal(self, gang_id: GangId, why: str, mark: Mark) -> None:
         if self._refused.get(gang_id) != why:
-            self._reporter.event(gang_id, "EvictionRefused", f"{why}; tried again", warning=True)
+            until = timestamps.seconds(mark.given_up_at)
+            said = f"{why}; tried again until {until}, then others are chosen"
+            self._reporter.event(gang_id, "EvictionRefused", said, warning=True)
         self._refused[gang_id] = why
 
     # -- the end ---------------------------------------------------------------------------------------------------

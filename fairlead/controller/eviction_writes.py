@@ -25,8 +25,7 @@ MESSAGE_MAX = 1024
 class EvictionWrites(PodWrites):
     async def mark(self, pod: core.Pod, mark: Mark) -> None:
         """Tells the pod that it will be evicted, when, and why. A pod that is gone needs no telling."""
-        at = timestamps.seconds(mark.at)
-        message = f"to be evicted at {at}: {mark}: {mark.why}"
+        message = f"to be evicted at {timestamps.seconds(mark.at)}: {mark.story}"
         condition = self._evicting("True", mark.kind, message)
         await self._annotate(pod, mark.annotations(), condition)
 
@@ -39,12 +38,12 @@ class EvictionWrites(PodWrites):
         """What others give back is this waiting pod's gang's until then."""
         await self._annotate(pod, {names.HOLDS_UNTIL: timestamps.seconds(until)}, None)
 
-    async def evict_now(self, pod: core.Pod) -> str:
+    async def evict_now(self, pod: core.Pod, mark: Mark) -> str:
         """By the eviction API, as budgets allow: empty when the pod is on its way out, else why it is not."""
         meta = pod.metadata
         try:
             async with self._slots:
-                await self.excuse(pod, "Evicted", "Fairlead gives its devices to another gang")
+                await self.excuse(pod, "Evicted", mark.story[:MESSAGE_MAX])
                 await self._client.evict(meta.name, meta.namespace, uid=meta.uid)
         except (errors.NotFound, errors.Conflict):
             return ""

@@ -50,6 +50,16 @@ class Mark:
         said = {"kind": self.kind, "for": self.beneficiary, "whole": self.whole, "why": self.why}
         return {names.EVICT_AT: timestamps.seconds(self.at), names.EVICTION: json.dumps(said)}
 
+    @property
+    def given_up_at(self) -> float:
+        """Until then budgets may refuse it."""
+        return self.at + PATIENCE_S
+
+    @property
+    def story(self) -> str:
+        """What happens for whom, why, and what would help: all that a user is told beside the time."""
+        return f"{self}: {self.why}" if self.why else str(self)
+
     def __str__(self) -> str:
         what = {"Reclaim": "reclaimed", "Preempt": "preempted", "Replace": "replaced"}[self.kind]
         return f"{what} for gang {self.beneficiary}" if self.beneficiary else what
@@ -63,8 +73,11 @@ class Course:
     refused: str = ""
 
     def __str__(self) -> str:
-        text = f"to be evicted at {timestamps.seconds(self.mark.at)}: {self.mark}: {self.mark.why}"
-        return f"{text}; not yet: {self.refused}" if self.refused else text
+        who = "to be evicted" if self.mark.whole else "some of its pods to be evicted"
+        text = f"{who} at {timestamps.seconds(self.mark.at)}: {self.mark.story}"
+        if not self.refused:
+            return text
+        return f"{text}; not yet: {self.refused}; tried until {timestamps.seconds(self.mark.given_up_at)}"
 
 
 def mark_for(eviction: Eviction, *, at: float) -> Mark:
@@ -73,7 +86,7 @@ def mark_for(eviction: Eviction, *, at: float) -> Mark:
         at=float(int(at + 0.999)),
         whole=eviction.whole,
         beneficiary=eviction.beneficiary,
-        why=str(eviction.reason.message)[:REASON_MAX],
+        why="; ".join(text for text in (eviction.reason.message, eviction.reason.advice) if text)[:REASON_MAX],
     )
 
 
@@ -209,6 +222,10 @@ class Past:
     mark: str  # "reclaimed for gang ml/x"
     why: str
     owner: str = ""  # UID of what makes the pod of a gang of one: its next pod has another name
+
+    @property
+    def story(self) -> str:
+        return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
 
     def annotation(self) -> str:
         said = {

@@ -149,15 +149,20 @@ class Barrier:
     detail: str = ""  # the numbers
 
     def __str__(self) -> str:
-        who = f"queue {self.queue}" if self.queue else "running gangs"
-        if self.gangs:
-            who += f": {self.gangs} gang{'s' if self.gangs != 1 else ''} with {self.devices} devices"
-        text = f"{who}: {self.bar.value}"
+        text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.bar.value}"
         if self.until is not None:
             text += f" until {timestamps.seconds(self.until)}"
-        if self.example:
-            text += f" ({self.example})"
-        return f"{text}: {self.detail}" if self.detail else text
+        if self.detail:
+            text += f": {self.detail}"
+        return f"{text} ({self._whom()})" if self.gangs or self.example else text
+
+    def _whom(self) -> str:
+        if not self.gangs:
+            return self.example
+        held = f"{self.devices} device{'s' if self.devices != 1 else ''}"
+        if self.gangs == 1:
+            return f"gang {self.example} with {held}" if self.example else f"1 gang with {held}"
+        return f"{self.gangs} gangs with {held}" + (f", such as {self.example}" if self.example else "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +173,11 @@ class NearMiss:
     members_wanted: int
     node: str = ""  # the node that came closest for the first member that did not fit
     lacking: str = ""  # "2 of 4 devices for request gpu"
+
+    @property
+    def telling(self) -> bool:
+        """That none of one member fits is what the message says already."""
+        return self.members_wanted > 1 or bool(self.lacking)
 
     def __str__(self) -> str:
         text = f"{self.members_placed} of {self.members_wanted} members would fit now"
@@ -195,7 +205,7 @@ class Reason:
         parts = [_sentence(self.message)]
         if self.limit is not None and str(self.limit) not in self.message:
             parts.append(str(self.limit))
-        if self.near_miss is not None:
+        if self.near_miss is not None and self.near_miss.telling:
             parts.append(str(self.near_miss))
         parts.extend(_sentence(str(request)) for request in self.requests)
         if self.nodes:

@@ -66,9 +66,9 @@ class Broken:
             checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
             reason=Reason(
                 code=Code.BROKEN,
-                message=f"{first}; {len(hurt)} of its {len(staying)} pods hold such devices, and it needs {gang.size}: "
-                + ("the gang is replaced whole" if whole else "only those are replaced"),
-                advice="its pods wait again with their age and are given other devices",
+                message=f"{first}; {len(hurt)} of its {len(staying)} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+                + ("all of them go" if whole else "only those go"),
+                advice="made anew, its pods wait with its age and are given other devices",
             ),
         )
 

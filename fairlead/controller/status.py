@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.evictions import Course, Past
+from fairlead.controller.evictions import RETURN_S, Course, Past, mark_of
 from fairlead.controller.explanation import explanation
 from fairlead.controller.gangs import Gang
 from fairlead.controller.members import Member, Stage
@@ -75,10 +75,12 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
     if not gated and all(member.leaving for member in released):
         count = len(released)
         what = "pod is" if count == 1 else "pods are"
+        mark = next((mark for member in released if (mark := mark_of(member.pod)) is not None), None)
+        why = f": evicted, {mark.story}" if mark is not None else ""
         return Verdict(
             phase="Running",
             reason=Progress.STOPPING.value,
-            message=f"{count} {what} on the way out; devices are still held",
+            message=f"{count} {what} on the way out, and devices still held{why}",
         )
     if released and gang.placed >= gang.size:
         return _under_way(gang, gated, standing)
@@ -194,7 +196,7 @@ def evicted_status(past: Past, before: Mapping[str, Any], now: float) -> dict[st
     seen = Verdict(
         phase="Gathering",
         reason=Progress.EVICTED.value,
-        message=f"{past.mark}: {past.why}; it is remembered for a while, so that pods made anew keep its place in line",
+        message=f"{past.story}; remembered until {timestamps.seconds(past.at + RETURN_S)}",
     )
     return {
         "phase": seen.phase,
@@ -227,10 +229,11 @@ def _further(
         )
     if kept is not None:
         ready = f", expected to be free by {timestamps.seconds(kept.ready_by)}" if kept.ready_by is not None else ""
-        told["Reserved"] = Verdict(phase="", reason=kept.kind, message=f"kept for it: {_listed(kept.nodes)}{ready}")
+        told["Reserved"] = Verdict(
+            phase="", reason=kept.kind, message=f"kept free for it: {_listed(kept.nodes)}{ready}"
+        )
     if past is not None and not admitted:
-        message = f"evicted at {timestamps.seconds(past.at)}: {past.mark}: {past.why}"
-        told["Evicted"] = Verdict(phase="", reason=Progress.EVICTED.value, message=message)
+        told["Evicted"] = Verdict(phase="", reason=Progress.EVICTED.value, message=past.story)
     had = {condition.get("type") for condition in before.get("conditions", ())}
     over = Verdict(phase="", reason="Over", message="no longer")
     return [

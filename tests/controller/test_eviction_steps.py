@@ -118,7 +118,7 @@ def test_a_budget_counts_running_pods_that_it_selects():
     pods = [member(name, labels={"app": "x"}).pod for name in "ab"]
     assert disruption.refusal(pods, [budget(2, selector=app)]) == ""
     assert disruption.refusal(pods, [budget(1, selector=app)]) == (
-        "PodDisruptionBudget ml/b allows 1 of the 2 evictions that it takes"
+        "PodDisruptionBudget ml/b allows 1 of the 2 evictions that this needs"
     )
     pending = member("c", labels={"app": "x"}, phase="Pending").pod
     assert disruption.refusal([pods[0], pending], [budget(1, selector=app)]) == ""

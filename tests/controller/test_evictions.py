@@ -159,7 +159,7 @@ async def test_an_eviction_is_cancelled_when_nobody_waits_for_it_any_more(bench:
 
         await bench.until(lambda: all(spared(pod) for pod in old), "both may stay")
         assert bench.running(old)
-        await bench.told("old", "EvictionCancelled: gang ml/new no longer waits for it")
+        await bench.told("old", "EvictionCancelled: it stays: gang ml/new no longer waits for it")
 
 
 async def test_only_the_surplus_of_an_elastic_gang_goes(bench: Bench, plot: Plot):
@@ -195,7 +195,7 @@ async def test_a_budget_that_forbids_it_is_waited_for_and_named(bench: Bench, pl
         await budget(bench, 1)
         plot.victims = {"new": ["old"]}
         new = await bench.gang("new", 2, template="eight")
-        said = "PodDisruptionBudget ml/guard allows 1 of the 2 evictions that it takes"
+        said = "PodDisruptionBudget ml/guard allows 1 of the 2 evictions that this needs"
         await bench.until(
             lambda: said in gang_condition(bench, "old", "Evicting").get("message", ""), "the budget is named"
         )

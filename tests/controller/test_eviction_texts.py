@@ -1,0 +1,133 @@
+"""What somebody who is evicted reads, from the decision to the pods made anew: each thing once, with cause and way out."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.controller import evictions, status
+from fairlead.controller.evictions import Course, Mark, Past
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member, Stage
+from fairlead.controller.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.controller.reasons import Bar, Barrier
+from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+from fairlead.kube import core, timestamps
+
+NOW = 1_800_000_000.0
+ONE = claim_spec(ask())
+H100 = FlavorSpec(name="h100", device_selector=f'device.driver == "{names.DRIVER}"')
+
+
+def quota(name: str, deserved: int = 0, **more: object) -> QueueSpec:
+    return QueueSpec(name=name, quotas=(FlavorQuota(flavor="h100", deserved=deserved),), **more)  # type: ignore[arg-type]
+
+
+def world_of(*queues: QueueSpec) -> World:
+    world = h100_world(1)
+    world.flavors, world.queues = (H100,), queues
+    return world
+
+
+def evicted_by(world: World, *running: object, waiting: object) -> Eviction:
+    assert world.carry_out(world.decide(*running), list(running)) == []  # type: ignore[arg-type]
+    (first, *_) = world.decide(waiting).evictions  # type: ignore[arg-type]
+    return first
+
+
+def test_who_took_more_than_it_deserves_reads_what_the_other_is_owed():
+    borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
+    owner = gang("a0", 2, ONE, queue="a", created=100.0)
+    eviction = evicted_by(world_of(quota("a", 4), quota("b", 4)), *borrowers, waiting=owner)
+    assert eviction.reason.message == (
+        "queue a holds 0 of h100, asks for 2 more and deserves 4; queue b holds 8 and deserves 4"
+    )
+    assert eviction.reason.advice == (
+        "made anew, its pods wait with its age; more deserved for queue b, or a longer min-runtime, would keep it"
+    )
+
+
+def test_who_took_more_than_its_fair_share_reads_both_shares():
+    borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
+    poor = gang("a0", 2, ONE, queue="a", created=100.0)
+    eviction = evicted_by(world_of(quota("a"), quota("b")), *borrowers, waiting=poor)
+    assert eviction.reason.message == (
+        "queue a holds 0 of h100, asks for 2 more and has a fair share of 2; queue b holds 8 and has a fair share of 6"
+    )
+
+
+def test_who_has_a_lower_priority_reads_both():
+    low = [gang(f"b{number}", 1, ONE, queue="a", priority=1, created=float(number)) for number in range(8)]
+    eviction = evicted_by(world_of(quota("a", 8)), *low, waiting=gang("a0", 1, ONE, queue="a", priority=9, created=9.0))
+    assert str(evictions.mark_for(eviction, at=NOW).story) == (
+        "preempted for gang ml/a0: of the same queue a, with priority 9 against its 1; made anew, its pods wait with "
+        "its age; a higher priority, or preemption: Never in queue a, would keep it"
+    )
+
+
+def mark() -> Mark:
+    borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
+    owner = gang("a0", 2, ONE, queue="a", created=100.0)
+    eviction = evicted_by(world_of(quota("a", 4), quota("b", 4)), *borrowers, waiting=owner)
+    return evictions.mark_for(eviction, at=NOW)
+
+
+def standing(marked: Mark, *, leaving: bool) -> str:
+    meta = {"name": "b0", "namespace": "ml", "uid": "u", "annotations": marked.annotations()}
+    if leaving:
+        meta["deletionTimestamp"] = timestamps.seconds(NOW)
+    pod = msgspec.convert({"metadata": meta, "status": {"phase": "Running"}}, core.Pod)
+    found = Gang(id=("ml", "b0"), size=1, members=(Member(pod=pod, stage=Stage.RELEASED),))
+    course = None if leaving else Course(mark=marked)
+    return status.verdict(found, status.Standing(course=course)).message
+
+
+def test_at_every_step_each_thing_is_said_once():
+    marked = mark()
+    past = Past(at=NOW, since=NOW - 100, mark=str(marked), why=marked.why)
+    told = {
+        "before": str(Course(mark=marked)),
+        "refused": str(Course(mark=marked, refused="PodDisruptionBudget ml/guard allows 0 of the 1 eviction")),
+        "gang": standing(marked, leaving=False),
+        "leaving": standing(marked, leaving=True),
+        "past": str(status.evicted_status(past, {}, NOW)["message"]),
+    }
+    for step, text in told.items():
+        assert text.count("reclaimed for gang ml/a0") == 1, step
+        assert len(re.findall(r"evicted", text)) <= 1, (step, text)
+        assert text.count("gang ml/a0") == 1, (step, text)
+        assert "queue a holds 0 of h100, asks for 2 more and deserves 4" in text, step
+        assert "more deserved for queue b" in text, step
+        assert ".." not in text and ":;" not in text, step
+    assert told["before"].startswith("to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/a0: queue a holds")
+    assert told["refused"].endswith("; not yet: PodDisruptionBudget ml/guard allows 0 of the 1 eviction; tried until 2027-01-15T08:05:00Z")  # fmt: skip
+    assert told["leaving"].startswith("1 pod is on the way out, and devices still held: evicted, reclaimed for gang")
+    assert told["past"].endswith("; remembered until 2027-01-15T08:10:00Z")
+
+
+def test_a_gang_of_which_only_some_pods_go_is_told_so():
+    some = Mark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new", why="because")
+    assert str(Course(mark=some)) == (
+        "some of its pods to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/new: because"
+    )
+
+
+@pytest.mark.parametrize(
+    ("barrier", "text"),
+    [
+        (
+            Barrier(bar=Bar.WITHIN_SHARE, queue="b", gangs=4, devices=4, example="ml/b3", detail="4 of gpu held"),
+            "queue b: holds no more than its fair share: 4 of gpu held (4 gangs with 4 devices, such as ml/b3)",
+        ),
+        (
+            Barrier(bar=Bar.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW),
+            "queue b: within min-runtime until 2027-01-15T08:00:00Z (gang ml/b3 with 1 device)",
+        ),
+        (Barrier(bar=Bar.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
+    ],
+)
+def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: Barrier, text: str):
+    assert str(barrier) == text
