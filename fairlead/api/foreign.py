@@ -2,12 +2,12 @@
 
 Exists so that such manifests run unchanged, and so that webhook and controller understand them alike. Read where our own
 annotations say nothing, in this order: `spec.schedulingGroup`, Kueue, Volcano, the coscheduling plugin. A name means a
-PodGroup object where the system keeps sizes there (`groups`); those objects are the controller's to read.
-Source: kueue `pkg/controller/constants`, volcano `pkg/apis/scheduling/v1beta1/labels.go`, scheduler-plugins
-`apis/scheduling/v1alpha1/types.go`, k8s.io/api `scheduling/v1beta1`.
+PodGroup object where the system keeps sizes there (`PROVIDERS`); those objects are the controller's to read.
+Source: kueue `pkg/controller/constants` and `jobs/pod/pod_webhook.go`, volcano `pkg/apis/scheduling/v1beta1/labels.go` and
+`batch/v1alpha1/labels.go`, scheduler-plugins `apis/scheduling/v1alpha1/types.go`, k8s.io/api `scheduling/v1beta1`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,18 +15,52 @@ from fairlead.api import names
 
 System = Literal["PodGroup", "Kueue", "Volcano", "coscheduling"]
 
-SPEC_PATH = "spec.schedulingGroup.podGroupName"
 PROVIDERS: Mapping[System, str] = {
     "PodGroup": "scheduling.k8s.io",
     "Volcano": "scheduling.volcano.sh",
     "coscheduling": "scheduling.x-k8s.io",
 }
 """The API group whose PodGroup objects say how many members a gang has. Kueue writes that on the pods."""
-_MARKS = (
-    names.KUEUE_GROUP_LABEL,
-    names.VOLCANO_GROUP,
-    names.COSCHEDULING_GROUP_LABEL,
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A key that another system reads, and where it stands in an object's metadata."""
+
+    kind: Literal["annotations", "labels"]
+    key: str
+
+    @property
+    def path(self) -> str:
+        return f"metadata.{self.kind}[{self.key}]"
+
+    def said(self, annotations: Mapping[str, str], labels: Mapping[str, str]) -> str | None:
+        return (annotations if self.kind == "annotations" else labels).get(self.key)
+
+
+GROUP_PATH = "spec.schedulingGroup.podGroupName"
+_KUEUE_GROUP = Word("labels", names.KUEUE_GROUP_LABEL)
+_VOLCANO_GROUP = Word("annotations", names.VOLCANO_GROUP)
+_COSCHEDULING_GROUP = Word("labels", names.COSCHEDULING_GROUP_LABEL)
+_GROUPS: tuple[tuple[System, Word, tuple[Word, ...]], ...] = (
+    ("Kueue", _KUEUE_GROUP, (Word("annotations", names.KUEUE_SIZE),)),
+    ("Volcano", _VOLCANO_GROUP, (Word("annotations", names.VOLCANO_SIZE),)),
+    (
+        "coscheduling",
+        _COSCHEDULING_GROUP,
+        (Word("labels", names.COSCHEDULING_SIZE), Word("annotations", names.COSCHEDULING_SIZE)),
+    ),
 )
+"""System, the word that names the gang, and those that may say its size, the first of them first."""
+QUEUES = (
+    Word("labels", names.KUEUE_QUEUE),
+    Word("annotations", names.KUEUE_QUEUE),  # Kueue's old way, which it still reads
+    Word("annotations", names.VOLCANO_QUEUE),
+    Word("annotations", names.VOLCANO_QUEUE_2),
+    Word("labels", names.VOLCANO_QUEUE),
+)
+WORDS = (*QUEUES, *dict.fromkeys(word for _, name, sizes in _GROUPS for word in (name, *sizes)))
+"""Everything in a pod's metadata that is read here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,62 +74,29 @@ class Group:
     size_text: str | None = None
 
 
-def group(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None = None) -> Group | None:
-    """The group that the pod belongs to for another system; `pod_group` is its `spec.schedulingGroup.podGroupName`."""
+def groups(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None = None) -> Iterator[Group]:
+    """The groups that the pod belongs to for other systems, the one that counts first; `pod_group` is its
+    `spec.schedulingGroup.podGroupName`.
+    """
     if pod_group:
-        return Group(system="PodGroup", name=pod_group, path=SPEC_PATH)
-    if not any(mark in labels or mark in annotations for mark in _MARKS):
-        return None
-    if name := labels.get(names.KUEUE_GROUP_LABEL):
-        return Group(
-            system="Kueue",
-            name=name,
-            path=_label(names.KUEUE_GROUP_LABEL),
-            size_path=_annotation(names.KUEUE_SIZE),
-            size_text=annotations.get(names.KUEUE_SIZE),
-        )
-    if name := annotations.get(names.VOLCANO_GROUP):
-        return Group(
-            system="Volcano",
-            name=name,
-            path=_annotation(names.VOLCANO_GROUP),
-            size_path=_annotation(names.VOLCANO_SIZE),
-            size_text=annotations.get(names.VOLCANO_SIZE),
-        )
-    if name := labels.get(names.COSCHEDULING_GROUP_LABEL):
-        labelled = names.COSCHEDULING_SIZE in labels
-        return Group(
-            system="coscheduling",
-            name=name,
-            path=_label(names.COSCHEDULING_GROUP_LABEL),
-            size_path=(_label if labelled else _annotation)(names.COSCHEDULING_SIZE),
-            size_text=labels.get(names.COSCHEDULING_SIZE, annotations.get(names.COSCHEDULING_SIZE)),
-        )
-    return None
+        yield Group(system="PodGroup", name=pod_group, path=GROUP_PATH)
+    for system, word, sizes in _GROUPS:
+        if name := word.said(annotations, labels):
+            size = next((each for each in sizes if each.said(annotations, labels) is not None), sizes[0])
+            text = size.said(annotations, labels)
+            yield Group(system=system, name=name, path=word.path, size_path=size.path, size_text=text)
 
 
 def gang_name(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None = None) -> str | None:
     """The gang that a pod names, by our annotation or in another system's way; None when it names none."""
-    own = annotations.get(names.GANG)
-    if own:
+    if own := annotations.get(names.GANG):
         return own
-    found = group(annotations, labels, pod_group)
+    found = next(groups(annotations, labels, pod_group), None)
     return found.name if found is not None else None
 
 
-def queue(annotations: Mapping[str, str], labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """The queue that the pod names for another system, and where."""
-    if name := labels.get(names.KUEUE_QUEUE_LABEL):
-        return name, _label(names.KUEUE_QUEUE_LABEL)
-    for key in (names.VOLCANO_QUEUE, names.VOLCANO_QUEUE_2):
-        if name := annotations.get(key):
-            return name, _annotation(key)
-    return None
-
-
-def _label(key: str) -> str:
-    return f"metadata.labels[{key}]"
-
-
-def _annotation(key: str) -> str:
-    return f"metadata.annotations[{key}]"
+def queues(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The queues that the pod names for other systems and where, the one that counts first."""
+    for word in QUEUES:
+        if name := word.said(annotations, labels):
+            yield name, word.path

@@ -3,11 +3,12 @@
 Exists so that webhook and controller read annotations with one function and one set of messages. Reads
 one object's metadata; whether other members agree is the webhook's question. Where ours are absent, those of other
 systems count (`foreign`): ours come first, each by itself, so that `fairlead.dev/queue` may stand beside Kueue's group.
+What is said besides and does not count is pointed out (`unheard`).
 """
 
 import difflib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
@@ -39,6 +40,15 @@ class Intent:
     """Whose words name the gang, where they are not ours. Its size may be in that system's PodGroup object."""
     borrowed_queue: bool = False
     """The queue is named in another system's words: where no Queue has that name, it is as if none were named."""
+    group: foreign.Group | None = None
+    """What another system's words say, whoever names the gang: its PodGroup object may name a queue."""
+    said: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where gang, size and queue were read, by our key for each."""
+
+    @property
+    def provider(self) -> str | None:
+        """The API group of the PodGroup object that the pod belongs to; None where there is none."""
+        return foreign.PROVIDERS.get(self.group.system) if self.group is not None else None
 
     @property
     def size_elsewhere(self) -> bool:
@@ -67,15 +77,18 @@ def read_intent(
     if gang is not None and not is_dns_subdomain(gang):
         fault(names.GANG, f"{gang!r} is no gang name: use lower case letters, digits, '-' and '.', at most 253")
     size = _size(annotations.get(names.GANG_SIZE), fault)
-    other = foreign.group(annotations, labels, pod_group) if gang is None else None
-    if other is not None:
-        gang, size = other.name, _foreign_size(other, faults) if size is None else size
+    said = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE)}
+    other = next(foreign.groups(annotations, labels, pod_group), None)
+    if other is not None and gang is None:
+        gang, said[names.GANG] = other.name, other.path
+        if size is None and other.size_path:
+            size, said[names.GANG_SIZE] = _foreign_size(other, faults), other.size_path
         if not is_dns_subdomain(gang):
             faults.append(f"{other.path}: {gang!r} is no gang name: use lower case letters, digits, '-' and '.'")
     queue = _queue(annotations, labels, fault)
-    borrowed = foreign.queue(annotations, labels) if queue is None else None
+    borrowed = next(foreign.queues(annotations, labels), None) if queue is None else None
     if borrowed is not None:
-        queue = borrowed[0]
+        queue, said[names.QUEUE] = borrowed
         if not is_dns_subdomain(queue):
             faults.append(f"{borrowed[1]}: {queue!r} is no queue name: use lower case letters, digits, '-' and '.'")
     topology = annotations.get(names.TOPOLOGY)
@@ -100,8 +113,10 @@ def read_intent(
         topology=topology,
         min_runtime_s=waits[names.MIN_RUNTIME],
         checkpoint_grace_s=waits[names.CHECKPOINT_GRACE],
-        system=other.system if other is not None else None,
+        system=other.system if other is not None and names.GANG not in annotations else None,
         borrowed_queue=borrowed is not None,
+        group=other,
+        said=said,
     )
 
 
@@ -114,6 +129,39 @@ def misspelt(annotations: Mapping[str, str]) -> tuple[str, ...]:
             if close:
                 found.append(f"metadata.annotations[{key}]: nobody reads this; did you mean {close[0]}?")
     return tuple(found)
+
+
+def unheard(
+    annotations: Mapping[str, str], labels: Mapping[str, str] | None = None, pod_group: str | None = None
+) -> Iterator[str]:
+    """One warning per word of another system that does not count: something before it says otherwise, or it has no
+    counterpart here.
+    """
+    labels = labels or {}
+    groups = [(group.name, group.path) for group in foreign.groups(annotations, labels, pod_group)]
+    first = next(foreign.groups(annotations, labels, pod_group), None)
+    queues = list(foreign.queues(annotations, labels))
+    if own := annotations.get(names.GANG):
+        groups.insert(0, (own, f"metadata.annotations[{names.GANG}]"))
+    own_queue = annotations.get(names.QUEUE, labels.get(names.QUEUE))
+    if own_queue:
+        kind = "annotations" if names.QUEUE in annotations else "labels"
+        queues.insert(0, (own_queue, f"metadata.{kind}[{names.QUEUE}]"))
+    sizes: list[tuple[str, str]] = []
+    if names.GANG_SIZE in annotations:
+        sizes.append((annotations[names.GANG_SIZE], f"metadata.annotations[{names.GANG_SIZE}]"))
+    if first is not None and first.size_text is not None:
+        sizes.append((first.size_text, first.size_path))
+    for said in (groups, sizes, queues):
+        for value, path in said[1:]:
+            if value != said[0][0]:
+                yield f"{path}: {value!r} does not count: {said[0][1]} says {said[0][0]!r}; keep one of them"
+    if names.KUEUE_PRIORITY in labels:
+        where = f"metadata.labels[{names.KUEUE_PRIORITY}]"
+        yield f"{where}: does not count here: a gang has its pods' priority; set priorityClassName"
+    for how, key in (("required", names.KUEUE_TOPOLOGY_REQUIRED), ("preferred", names.KUEUE_TOPOLOGY_PREFERRED)):
+        if key in annotations and names.TOPOLOGY not in annotations:
+            yield f"metadata.annotations[{key}]: does not count here; write {names.TOPOLOGY}: {how}:{annotations[key]}"
 
 
 def _size(text: str | None, fault: Callable[[str, str], None]) -> int | None:

@@ -50,10 +50,15 @@ EVICTED: Final = (
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 
 # Of other systems, on pods: understood as gang and queue where ours are absent (fairlead.api.foreign).
-KUEUE_QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_GATE: Final = "kueue.x-k8s.io/admission"
+KUEUE_LEAST: Final = "kueue.x-k8s.io/job-min-parallelism"  # on Jobs
+KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
+KUEUE_TOPOLOGY_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_TOPOLOGY_PREFERRED: Final = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_API: Final = "kueue.x-k8s.io"
 VOLCANO_GROUP: Final = "scheduling.k8s.io/group-name"
 VOLCANO_SIZE: Final = "scheduling.volcano.sh/group-min-member"
 VOLCANO_QUEUE: Final = "volcano.sh/queue-name"

@@ -159,12 +159,12 @@ async def lead(
         sleep=asyncio.sleep,
         random=random,
     )
-    await state.discover(client)
+    await state.begin(client)
     standing.state, standing.controller = state, controller
     metrics.leader.set(1)
     try:
-        async with _background(*(watch.run() for watch in state.watches()), recorder.run(), reporter.run()) as failed:
-            synced = asyncio.gather(*(watch.synced.wait() for watch in state.watches()))
+        async with _background(*(each.run() for each in state.copies()), recorder.run(), reporter.run()) as failed:
+            synced = asyncio.gather(*(each.synced.wait() for each in state.copies()))
             await _first(synced, lease.lost.wait(), failed.wait())
             if not state.synced:
                 return

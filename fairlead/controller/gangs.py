@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, IntentError, read_intent
-from fairlead.controller.members import Member, Objects, Problem, Stage, is_member, member_of
+from fairlead.controller.members import GroupTerms, Member, Objects, Problem, Stage, is_member, member_of
 from fairlead.controller.reasons import Code
 from fairlead.kube import core, timestamps
 
@@ -145,9 +145,13 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
     topology, topology_disagreement = _agreed("topology", active, lambda intent: intent.topology)
     problems += [found for found in (disagreement, queue_disagreement, topology_disagreement) if found]
     first = active[0][1] if active else Intent()
+    terms = _terms(gang, first, objects)
     if size is None and not solo and not disagreement:
-        size, missing = _size_elsewhere(gang, first, objects)
+        size, missing = _size_elsewhere(gang, first, terms)
         problems += [missing] if missing else []
+    borrowed_queue = all(intent.borrowed_queue for _, intent in active if intent.queue is not None)
+    if queue is None and terms is not None:
+        queue = terms.queue
     return Gang(
         id=gang,
         size=size or 1,
@@ -156,27 +160,34 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
         topology=topology,
         min_runtime_s=first.min_runtime_s,
         checkpoint_grace_s=first.checkpoint_grace_s,
-        borrowed_queue=first.borrowed_queue,
+        borrowed_queue=queue is not None and borrowed_queue,
         problems=tuple(problems),
         solo=solo,
         strangers=strangers,
     )
 
 
-def _size_elsewhere(gang: GangId, intent: Intent, objects: Objects) -> tuple[int | None, Problem | None]:
-    """What a PodGroup object says, where the members follow another system."""
-    if intent.system is not None and intent.size_elsewhere:
-        api = foreign.PROVIDERS[intent.system]
-        size = objects.group_size(api, *gang)
-        if size is not None:
-            return size, None
-        message = (
-            f"PodGroup {gang[0]}/{gang[1]} of {api} does not exist, or this cluster does not serve it; "
-            f"create it, or annotate each member with {names.GANG_SIZE}: <number>"
-        )
-        return None, Problem(code=Code.GATHERING, message=message)
-    message = f"no member says how many there are; annotate each with {names.GANG_SIZE}: <number>"
-    return None, Problem(code=Code.INVALID, message=message)
+def _terms(gang: GangId, intent: Intent, objects: Objects) -> GroupTerms | None:
+    """What the PodGroup object of the gang's name says, where the members follow another system."""
+    if intent.provider is None or intent.group is None or intent.group.name != gang[1]:
+        return None
+    return objects.pod_group(intent.provider, *gang)
+
+
+def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> tuple[int | None, Problem | None]:
+    """How many there are where no member says it."""
+    if not intent.size_elsewhere:
+        cure = f"annotate each with {names.GANG_SIZE}: <number>"
+        if intent.system == "Kueue":
+            cure = f"annotate each with {names.KUEUE_SIZE}: <number>"
+        return None, Problem(code=Code.INVALID, message=f"no member says how many there are; {cure}")
+    if terms is not None:
+        return terms.size, None
+    message = (
+        f"PodGroup {gang[0]}/{gang[1]} of {intent.provider} does not exist, or this cluster does not serve it; "
+        f"create it, or annotate each member with {names.GANG_SIZE}: <number>"
+    )
+    return None, Problem(code=Code.GATHERING, message=message)
 
 
 def _agreed(

@@ -93,6 +93,14 @@ class Member:
         return controller.uid if controller else ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTerms:
+    """What a PodGroup object of another system says of the gang of its name."""
+
+    size: int
+    queue: str | None = None
+
+
 class Objects(Protocol):
     """What has to be looked up to understand a pod."""
 
@@ -103,7 +111,7 @@ class Objects(Protocol):
     def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None: ...
     def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]: ...
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None: ...
-    def group_size(self, api: str, namespace: str, name: str) -> int | None: ...
+    def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None: ...
 
 
 def is_member(pod: core.Pod, objects: Objects) -> bool:

@@ -15,13 +15,15 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fairlead.controller import disruption, evictions, gangs, served, settings
+from fairlead.controller import disruption, evictions, gangs, settings
 from fairlead.controller import state_keys as keys
 from fairlead.controller.disruption import Guard
 from fairlead.controller.gangs import Gang, GangId
 from fairlead.controller.inventory import Inventory
+from fairlead.controller.members import GroupTerms
 from fairlead.controller.nodes import NodeTable
 from fairlead.controller.podgroups import PodGroups
+from fairlead.controller.served import Served
 from fairlead.kube import batch, core, resource, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer, Source
@@ -29,7 +31,7 @@ from fairlead.kube.resources import Raw
 
 
 class State:
-    """`drivers` are those that we manage. `watches()` are to be run; read nothing before all are synced."""
+    """`drivers` are those that we manage. `begin`, then run its `copies()`; read nothing before all are synced."""
 
     def __init__(self, client: Source, drivers: tuple[str, ...]) -> None:
         self.drivers = drivers
@@ -60,7 +62,7 @@ class State:
         self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
         # The inventory has what they say in few bytes; whole, they are 3 KB a device.
         self.slices: Informer[resource.ResourceSlice] = Informer(client, resources.RESOURCE_SLICES, keep=keys.heading)
-        self.taint_rules: Informer[resource.DeviceTaintRule] | None = None  # where the cluster serves them
+        self.taint_rules = Served(resources.DEVICE_TAINT_RULES, ("v1", "v1beta2"), self._taint_rule)
         self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
         self.cluster_nodes: Informer[core.Node] = Informer(client, resources.NODES)
         self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
@@ -86,25 +88,27 @@ class State:
         self.budgets.subscribe(self._budget)
         self.jobs.subscribe(self._job)
 
-    def watches(self) -> tuple[Informer[Any], ...]:
+    async def begin(self, client: Client) -> None:
+        """Sees which optional APIs the cluster serves: before the copies are run."""
+        for each in self.copies():
+            if isinstance(each, Served):
+                await each.begin(client)
+
+    def copies(self) -> tuple[Informer[Any] | Served[Any], ...]:
         return (
             self.cluster_nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
             self.templates, self.claims, self.gang_objects, self.budgets, self.jobs,
-            *self.pod_groups.watches, *(() if self.taint_rules is None else (self.taint_rules,)), self.pods,
+            *self.pod_groups.served, self.taint_rules, self.pods,
         )  # fmt: skip
 
-    async def discover(self, client: Client) -> None:
-        """Sees which optional APIs the cluster serves: before `watches` are run."""
-        await self.pod_groups.discover(client)
-        rules = resources.DEVICE_TAINT_RULES
-        version = await served.version_of(client, rules.group, ("v1", "v1beta2"), rules.plural)
-        if version is not None:
-            self.taint_rules = Informer(client, dataclasses.replace(rules, version=version))
-            self.taint_rules.subscribe(self._taint_rule)
+    def watches(self) -> tuple[Informer[Any], ...]:
+        """What is watched now."""
+        found = (each.informer if isinstance(each, Served) else each for each in self.copies())
+        return tuple(each for each in found if each is not None)
 
     @property
     def synced(self) -> bool:
-        return all(watch.synced.is_set() for watch in self.watches())
+        return all(each.synced.is_set() for each in self.copies())
 
     # -- members.Objects ---------------------------------------------------------------------------------------------
 
@@ -117,8 +121,8 @@ class State:
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None:
         return self.templates.get(f"{namespace}/{name}")
 
-    def group_size(self, api: str, namespace: str, name: str) -> int | None:
-        return self.pod_groups.size(api, namespace, name)
+    def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
+        return self.pod_groups.terms(api, namespace, name)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 import pytest
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import IntentError, read_intent
+from fairlead.api.intent import IntentError, read_intent, unheard
 
-KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE_LABEL: "user-queue"}
+KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE: "user-queue"}
 
 
 def test_kueues_labels_name_gang_size_and_queue():
@@ -49,9 +49,73 @@ def test_the_controllers_short_way_to_the_name_agrees():
 
 def test_faults_name_the_words_that_are_at_fault():
     with pytest.raises(IntentError) as caught:
-        read_intent({names.KUEUE_SIZE: "many"}, {names.KUEUE_GROUP_LABEL: "Train", names.KUEUE_QUEUE_LABEL: "Q"})
+        read_intent({names.KUEUE_SIZE: "many"}, {names.KUEUE_GROUP_LABEL: "Train", names.KUEUE_QUEUE: "Q"})
     assert [fault.partition(":")[0] for fault in caught.value.faults] == [
         f"metadata.annotations[{names.KUEUE_SIZE}]",
         f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
-        f"metadata.labels[{names.KUEUE_QUEUE_LABEL}]",
+        f"metadata.labels[{names.KUEUE_QUEUE}]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [
+        ({names.KUEUE_QUEUE: "team"}, {}),
+        ({names.VOLCANO_QUEUE: "team"}, {}),
+        ({names.VOLCANO_QUEUE_2: "team"}, {}),
+        ({}, {names.VOLCANO_QUEUE: "team"}),
+        ({names.VOLCANO_QUEUE: "other"}, {names.KUEUE_QUEUE: "team"}),
+    ],
+)
+def test_every_way_to_name_a_queue_is_read_kueues_first(annotations, labels):
+    intent = read_intent(annotations, labels)
+    assert (intent.queue, intent.borrowed_queue) == ("team", True)
+
+
+def test_the_podgroup_is_known_although_we_name_the_gang():
+    intent = read_intent({names.GANG: "mine", names.GANG_SIZE: "2", names.VOLCANO_GROUP: "theirs"})
+    assert intent.group is not None
+    assert (intent.gang, intent.system, intent.group.name, intent.provider) == (
+        "mine", None, "theirs", "scheduling.volcano.sh"
+    )  # fmt: skip
+    assert not intent.size_elsewhere
+
+
+def test_an_intent_says_where_it_was_read():
+    intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
+    assert intent.said == {
+        names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
+        names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
+        names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
+    }
+    assert read_intent({names.GANG: "mine"}).said[names.GANG] == f"metadata.annotations[{names.GANG}]"
+
+
+def test_words_that_agree_are_not_worth_a_word():
+    assert not list(unheard({names.KUEUE_SIZE: "8"}, KUEUE))
+    settled = {names.GANG: "train", names.GANG_SIZE: "8", names.QUEUE: "user-queue", names.KUEUE_SIZE: "8"}
+    assert not list(unheard(settled, KUEUE))
+    assert not list(unheard({names.GANG: "mine"}))
+
+
+def test_words_that_ours_or_another_system_overrule_are_pointed_out():
+    ours = {names.GANG: "mine", names.GANG_SIZE: "2", names.QUEUE: "team", names.KUEUE_SIZE: "8"}
+    group, size, queue = unheard(ours, KUEUE)
+    assert group == (
+        f"metadata.labels[{names.KUEUE_GROUP_LABEL}]: 'train' does not count: "
+        f"metadata.annotations[{names.GANG}] says 'mine'; keep one of them"
+    )
+    assert size.startswith(f"metadata.annotations[{names.KUEUE_SIZE}]: '8' does not count: ")
+    assert queue.startswith(f"metadata.labels[{names.KUEUE_QUEUE}]: 'user-queue' does not count: ")
+    (two,) = unheard({names.VOLCANO_GROUP: "v", names.KUEUE_SIZE: "8"}, KUEUE)
+    assert two.startswith(f"metadata.annotations[{names.VOLCANO_GROUP}]: 'v' does not count: metadata.labels[")
+    (native,) = unheard({names.KUEUE_SIZE: "8"}, {names.KUEUE_GROUP_LABEL: "train"}, "native")
+    assert native.endswith("spec.schedulingGroup.podGroupName says 'native'; keep one of them")
+
+
+def test_what_has_no_counterpart_here_is_pointed_out_with_the_way_out():
+    (priority,) = unheard({}, {names.KUEUE_PRIORITY: "high"})
+    assert priority.endswith("set priorityClassName")
+    (topology,) = unheard({names.KUEUE_TOPOLOGY_REQUIRED: "rack"})
+    assert topology.endswith(f"write {names.TOPOLOGY}: required:rack")
+    assert not list(unheard({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}))

@@ -1,9 +1,13 @@
 """Manifests of other systems on the sandbox: they run unchanged, as gangs and in the queue that they name."""
 
+import asyncio
+
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.podgroups import least_members
+from fairlead.controller import served
+from fairlead.controller.members import GroupTerms
+from fairlead.controller.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
 
@@ -44,12 +48,56 @@ async def test_a_group_of_the_coscheduling_plugin_runs_as_a_gang(bench: Bench):
         await bench.until(lambda: bench.running(["w-0", "w-1"]), "both run")
 
 
+async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench, monkeypatch, caplog):
+    """Long before the next regular look it is not: the watch's first failure asks again."""
+    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    caplog.set_level("INFO", "fairlead")
+    await bench.template("one")
+    label = {names.COSCHEDULING_GROUP_LABEL: "train"}
+    missed = f"PodGroup {NAMESPACE}/train of scheduling.x-k8s.io does not exist"
+    group = {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}}
+    async with bench.controller():
+        await bench.pod("w-0", template="one", labels=label)
+        await bench.until(lambda: bench.status("train").get("message", "").startswith(missed), "the group is missed")
+        await serve_pod_groups(bench)
+        await bench.client.create(GROUPS, group)
+        await bench.until(lambda: "1 of 2 members" in bench.status("train").get("message", ""), "its size is read")
+        monkeypatch.setattr(served, "LOOK_S", 60.0)
+        await asyncio.sleep(0.3)
+        await bench.client.delete(resources.raw(CRDS), "podgroups.scheduling.x-k8s.io")
+        await bench.until(lambda: bench.status("train").get("message", "").startswith(missed), "it is missed again")
+        monkeypatch.setattr(served, "LOOK_S", 0.2)
+        assert bench.gated(["w-0"])
+    said = [r.getMessage() for r in caplog.records if "podgroups.scheduling.x-k8s.io" in r.getMessage()]
+    assert [text for text in said if "served" in text] == [
+        "podgroups.scheduling.x-k8s.io are served in v1alpha1, and read",
+        "podgroups.scheduling.x-k8s.io are no longer served in v1alpha1",
+    ]
+    assert len(said) <= 4, said
+
+
+async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, monkeypatch):
+    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    await serve_pod_groups(bench)
+    await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
+    await bench.template("one")
+    pods = ["w-0", "w-1"]
+    async with bench.controller():
+        for name in pods:
+            await bench.pod(name, template="one", labels={names.COSCHEDULING_GROUP_LABEL: "train"})
+        await bench.until(lambda: bench.status("train").get("phase") == "Running", "it runs")
+        await bench.client.delete(resources.raw(CRDS), "podgroups.scheduling.x-k8s.io")
+        await asyncio.sleep(1.0)
+        assert bench.running(pods)
+        assert bench.status("train").get("phase") == "Running", bench.status("train")
+
+
 async def test_kueues_queue_counts_where_there_is_one_of_that_name(bench: Bench):
     await bench.template("one")
     everyone = {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}}
     await bench.client.create(QUEUES, everyone)
 
-    label = {names.KUEUE_QUEUE_LABEL: "team"}
+    label = {names.KUEUE_QUEUE: "team"}
 
     async def queue_of(pod: str) -> str:
         await bench.until(lambda: bench.status(pod).get("phase") == "Running", f"{pod} runs")
@@ -75,4 +123,11 @@ async def test_kueues_queue_counts_where_there_is_one_of_that_name(bench: Bench)
     ],
 )
 def test_a_podgroup_says_how_many_run_together(api, spec, size):
-    assert least_members(api, {"spec": spec}) == size
+    assert terms(api, {"spec": spec}) == GroupTerms(size=size)
+
+
+def test_only_volcanos_podgroups_name_a_queue():
+    spec = {"minMember": 2, "queue": "team"}
+    assert terms("scheduling.volcano.sh", {"spec": spec}).queue == "team"
+    assert terms("scheduling.volcano.sh", {"spec": {"queue": ""}}).queue is None
+    assert terms("scheduling.x-k8s.io", {"spec": spec}).queue is None

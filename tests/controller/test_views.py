@@ -8,7 +8,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller import claims, gangs, recovery, requests, status
-from fairlead.controller.members import Stage
+from fairlead.controller.members import GroupTerms, Stage
 from fairlead.kube import core, resource, timestamps
 
 NOW = 1_800_000_000.0
@@ -80,7 +80,7 @@ def claim(name, owner, *, node=None, reserved=(), ours=False, age_s=0.0, **meta)
 class Objects:
     claims: list[resource.ResourceClaim] = field(default_factory=list)
     templates: dict[str, resource.ResourceClaimTemplate] = field(default_factory=lambda: {"t": template()})
-    groups: dict[tuple[str, str], int] = field(default_factory=dict)
+    groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
 
@@ -93,7 +93,7 @@ class Objects:
     def template(self, namespace, name):
         return self.templates.get(name)
 
-    def group_size(self, api, namespace, name):
+    def pod_group(self, api, namespace, name):
         return self.groups.get((api, name))
 
 
@@ -112,7 +112,7 @@ def step(gang, *, timeout_s=60.0, nodes=("n1", "n2")):
 
 def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
     meta = {
-        "labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE_LABEL: "q"},
+        "labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"},
         "annotations": {names.KUEUE_SIZE: "2"},
     }
     gang = view(pod("a", **meta), pod("b", **meta))
@@ -132,18 +132,45 @@ def test_what_kueues_own_gate_waits_for_is_said():
 
 def test_the_size_of_a_podgroup_is_read_from_its_object_and_missed_by_name():
     meta = {"annotations": {names.VOLCANO_GROUP: "g", names.VOLCANO_QUEUE: "q"}}
-    gang = view(pod("a", **meta), objects=Objects(groups={("scheduling.volcano.sh", "g"): 4}))
+    groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=4, queue="theirs")}
+    gang = view(pod("a", **meta), objects=Objects(groups=groups))
     assert (gang.size, gang.queue) == (4, "q")
     problem = requests.blocked(view(pod("a", **meta)))
     assert problem is not None
     assert problem.message.startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
 
 
+def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
+    groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=2, queue="theirs")}
+    gang = view(pod("a", annotations={names.VOLCANO_GROUP: "g"}), objects=Objects(groups=groups))
+    assert (gang.size, gang.queue, gang.borrowed_queue) == (2, "theirs", True)
+    settled = {names.VOLCANO_GROUP: "g", names.GANG: "g", names.GANG_SIZE: "3"}
+    gang = view(pod("a", annotations=settled), objects=Objects(groups=groups))
+    assert (gang.size, gang.queue, gang.borrowed_queue) == (3, "theirs", True)
+    gang = view(pod("a", annotations=settled | {names.QUEUE: "ours"}), objects=Objects(groups=groups))
+    assert (gang.queue, gang.borrowed_queue) == ("ours", False)
+
+
+def test_a_queue_is_borrowed_only_if_all_who_name_it_borrow_it():
+    theirs, ours = {names.KUEUE_QUEUE: "q"}, {names.QUEUE: "q"}
+    group = {names.GANG: "g", names.GANG_SIZE: "3"}
+    silent, borrower = pod("a", annotations=group), pod("b", annotations=group, labels=theirs)
+    assert view(silent, borrower).borrowed_queue
+    gang = view(silent, borrower, pod("c", annotations=group, labels=ours))
+    assert (gang.queue, gang.borrowed_queue) == ("q", False)
+
+
+def test_a_group_of_kueue_without_a_size_asks_for_its_annotation():
+    problem = requests.blocked(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
+    assert problem is not None
+    assert problem.message == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
+
+
 def test_a_native_podgroup_is_a_gang():
     one = pod("a")
     group = core.PodSchedulingGroup(pod_group_name="g")
     one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduling_group=group))
-    gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "g"): 3}))
+    gang = view(one, objects=Objects(groups={("scheduling.k8s.io", "g"): GroupTerms(size=3)}))
     assert (gang.id, gang.size) == (("ml", "g"), 3)
 
 
