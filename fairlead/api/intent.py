@@ -43,7 +43,7 @@ class Intent:
     group: foreign.Group | None = None
     """What another system's words say, whoever names the gang: its PodGroup object may name a queue."""
     said: Mapping[str, str] = field(default_factory=dict, compare=False)
-    """Where gang, size and queue were read, by our key for each."""
+    """Where gang, size, queue and topology were read, by our key for each."""
 
     @property
     def provider(self) -> str | None:
@@ -77,7 +77,9 @@ def read_intent(
     if gang is not None and not is_dns_subdomain(gang):
         fault(names.GANG, f"{gang!r} is no gang name: use lower case letters, digits, '-' and '.', at most 253")
     size = _size(annotations.get(names.GANG_SIZE), fault)
-    said = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE)}
+    said = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+    if names.QUEUE not in annotations and names.QUEUE in labels:
+        said[names.QUEUE] = f"metadata.labels[{names.QUEUE}]"
     other = next(foreign.groups(annotations, labels, pod_group), None)
     if other is not None and gang is None:
         gang, said[names.GANG] = other.name, other.path
@@ -134,9 +136,7 @@ def misspelt(annotations: Mapping[str, str]) -> tuple[str, ...]:
 def unheard(
     annotations: Mapping[str, str], labels: Mapping[str, str] | None = None, pod_group: str | None = None
 ) -> Iterator[str]:
-    """One warning per word of another system that does not count: something before it says otherwise, or it has no
-    counterpart here.
-    """
+    """One warning per word of another system that does not count, since something before it says otherwise."""
     labels = labels or {}
     groups = [(group.name, group.path) for group in foreign.groups(annotations, labels, pod_group)]
     first = next(foreign.groups(annotations, labels, pod_group), None)
@@ -156,6 +156,10 @@ def unheard(
         for value, path in said[1:]:
             if value != said[0][0]:
                 yield f"{path}: {value!r} does not count: {said[0][1]} says {said[0][0]!r}; keep one of them"
+
+
+def without_counterpart(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
+    """One warning per word of another system that means nothing here, with what to write instead."""
     if names.KUEUE_PRIORITY in labels:
         where = f"metadata.labels[{names.KUEUE_PRIORITY}]"
         yield f"{where}: does not count here: a gang has its pods' priority; set priorityClassName"
@@ -164,11 +168,21 @@ def unheard(
             yield f"metadata.annotations[{key}]: does not count here; write {names.TOPOLOGY}: {how}:{annotations[key]}"
 
 
+def is_size(text: str) -> bool:
+    """Whether the text is a gang's size."""
+    return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
+
+
+def no_size(text: str) -> str:
+    """What is wrong with a size."""
+    return f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
+
+
 def _size(text: str | None, fault: Callable[[str, str], None]) -> int | None:
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX):
-        fault(names.GANG_SIZE, f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}")
+    if not is_size(text):
+        fault(names.GANG_SIZE, no_size(text))
         return None
     return int(text)
 

@@ -66,7 +66,8 @@ VOLCANO_QUEUE_2: Final = "scheduling.volcano.sh/queue-name"
 COSCHEDULING_GROUP_LABEL: Final = "scheduling.x-k8s.io/pod-group"
 COSCHEDULING_SIZE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 
-# Kubernetes' own, resource.k8s.io/v1.
+# Kubernetes' own, most of it of resource.k8s.io/v1.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
 CLAIM_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
 ADMIN_ACCESS_LABEL: Final = "resource.kubernetes.io/admin-access"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairlead.api import names
+from fairlead.api import foreign, names
 
 _OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
 _LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
@@ -51,7 +51,9 @@ def ours(metadata: str, spec: str) -> str:
 
 
 def changed() -> str:
-    """An update of a pod that takes our gate away, or changes an annotation of ours or the queue label."""
+    """An update of a pod that takes our gate away, or changes an annotation of ours, the queue label or, while it is gated,
+    what names its gang and queue for another system.
+    """
     gated = f".?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
@@ -61,8 +63,16 @@ def changed() -> str:
             f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
             f"{new}.exists(k, {_OURS} && !(k in {old}))",
             f"object{label} != oldObject{label}",
+            f"oldObject.spec{gated} && ({_foreign('annotations')} || {_foreign('labels')})",
         )
     )
+
+
+def _foreign(kind: str) -> str:
+    """Another system's words that differ."""
+    keys = sorted({word.key for word in foreign.WORDS if word.kind == kind})
+    old, new = (f"{which}.metadata.?{kind}[?k].orValue('')" for which in ("oldObject", "object"))
+    return f"[{', '.join(map(repr, keys))}].exists(k, {old} != {new})"
 
 
 def claim_says_ours(named_classes: Sequence[str], named_drivers: Sequence[str]) -> str:

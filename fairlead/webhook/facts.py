@@ -12,17 +12,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
-from fairlead.api import names
+from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.devices import Model
-from fairlead.webhook.fields import Json, list_at, map_at, text_at
+from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.review import Review
-from fairlead.webhook.templates import SHAPES, descend, group_of, parts_of
+from fairlead.webhook.templates import SHAPES, descend, group_of, parts_of, pod_group_of, suspended
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -61,6 +62,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     namespace_labels: Mapping[str, str] = _NOTHING
     devices: tuple[Model, ...] = ()
     """The kinds of devices that the cluster has."""
+    serves: frozenset[str] = frozenset()
+    """API groups of other systems (`Needs.apis`) that the cluster serves: where they are, so is the system."""
 
     def exempt(self, namespace: str) -> bool:
         """Whether an operator keeps the webhook out of this namespace."""
@@ -77,6 +80,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     queues: frozenset[str] = frozenset()
     flavors: frozenset[str] = frozenset()
     release: bool = False
+    apis: frozenset[str] = frozenset()
 
 
 def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
@@ -89,16 +93,18 @@ def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
             templates.add((namespace, template))
         if claim := text_at(use, "resourceClaimName", path):
             claims.add((namespace, claim))
-    annotations = map_at(metadata, "annotations", "metadata")
-    gang, job = annotations.get(names.GANG), owner_job(metadata)
-    if gang is not None:
+    annotations, labels = strings_at(metadata, "annotations", "metadata"), strings_at(metadata, "labels", "metadata")
+    gang, job = foreign.gang_name(annotations, labels, pod_group_of(spec)), owner_job(metadata)
+    if names.GANG in annotations:
         gang = group_of(metadata) or gang
     unsized = gang is not None and names.GANG_SIZE not in annotations
+    scheduler = foreign.SCHEDULERS.get(text_at(spec, "schedulerName", "spec"))
     return Needs(
+        apis=frozenset({scheduler} if scheduler else ()),
         jobs=frozenset({(namespace, job)} if job and unsized else ()),
         templates=frozenset(templates),
         claims=frozenset(claims),
-        gangs=frozenset({(namespace, gang)} if isinstance(gang, str) else ()),
+        gangs=frozenset({(namespace, gang)} if gang else ()),
     )
 
 
@@ -142,7 +148,11 @@ def _template_needs(review: Review) -> Needs:
     for part in parts_of(review.of, review.object or {}):
         template = descend(review.object or {}, part.path)
         more = pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
-        found = Needs(templates=found.templates | more.templates, claims=found.claims | more.claims)
+        found = Needs(
+            templates=found.templates | more.templates, claims=found.claims | more.claims, apis=found.apis | more.apis
+        )
+    if review.operation == "CREATE" and suspended(review.of, review.object or {}):
+        return replace(found, apis=found.apis | {names.KUEUE_API})
     return found
 
 

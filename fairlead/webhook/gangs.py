@@ -11,15 +11,19 @@ from dataclasses import replace
 
 import msgspec
 
-from fairlead.api import names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent
+from fairlead.api import foreign, names
+from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent, unheard, without_counterpart
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, Key, Member, owner_job
 from fairlead.webhook.fields import Json, map_at, strings_at
-from fairlead.webhook.templates import group_of
+from fairlead.webhook.templates import group_of, pod_group_of
 
 CONTROLLERS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
 """Annotations by which the controller evicts pods and keeps devices for others: who writes them decides about those."""
+
+
+Words = tuple[dict[str, str], dict[str, str], str | None]
+"""What names a pod's gang and queue: annotations, labels, native PodGroup."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,13 +34,30 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
-def intent_of(metadata: Json) -> Intent:
-    """Raises IntentError, MalformedError."""
-    return read_intent(strings_at(metadata, "annotations", "metadata"), strings_at(metadata, "labels", "metadata"))
+def intent_of(pod: Json) -> Intent:
+    """Of a pod, or a pod template. Raises IntentError, MalformedError."""
+    return read_intent(*_words(pod))
 
 
-def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
+def warnings_of(pod: Json) -> tuple[str, ...]:
+    """What of a pod's, or template's, words nobody reads. Raises MalformedError."""
+    annotations, labels, pod_group = _words(pod)
+    return (
+        *misspelt(annotations),
+        *unheard(annotations, labels, pod_group),
+        *without_counterpart(annotations, labels),
+    )
+
+
+def _words(pod: Json) -> Words:
+    metadata = map_at(pod, "metadata")
+    annotations, labels = strings_at(metadata, "annotations", "metadata"), strings_at(metadata, "labels", "metadata")
+    return annotations, labels, pod_group_of(map_at(pod, "spec"))
+
+
+def settle(pod: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
     """Judge one managed pod's annotations. Raises MalformedError."""
+    metadata = map_at(pod, "metadata")
     annotations = strings_at(metadata, "annotations", "metadata")
     forged = tuple(
         f"metadata.annotations[{key}]: only the controller writes this; remove it"
@@ -44,28 +65,27 @@ def settle(metadata: Json, *, namespace: str, name: str, facts: Facts) -> Settle
         if key in annotations
     )
     try:
-        intent = intent_of(metadata)
+        intent = intent_of(pod)
     except IntentError as error:
         return Settled(intent=Intent(), faults=(*error.faults, *forged))
     if forged:
         return Settled(intent=intent, faults=forged)
-    warnings = [*misspelt(annotations), *_queue_warnings(intent, facts)]
+    warnings = [*warnings_of(pod), *_queue_warnings(intent, facts)]
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return Settled(intent=intent, faults=(_no_gang(intent.size),))
         return Settled(intent=intent, warnings=tuple(warnings))
     group = group_of(metadata)
-    if group is not None and group != intent.gang:
+    if group is not None and group != intent.gang and intent.system is None:
         intent = replace(intent, gang=group)
     assert intent.gang is not None
     members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
-    if size is None and (job := owner_job(metadata)) is not None:
+    elsewhere = size is None and intent.size_elsewhere  # in a PodGroup object, which the controller reads
+    if size is None and not elsewhere and (job := owner_job(metadata)) is not None:
         size = facts.jobs.get((namespace, job))  # a Job that was made before the webhook was there
-    if size is None and intent.size_elsewhere:  # in a PodGroup object, which the controller reads
-        return Settled(intent=intent, warnings=tuple(warnings))
-    if size is None:
-        return Settled(intent=intent, faults=(_no_size(intent.gang),))
+    if size is None and not elsewhere:
+        return Settled(intent=intent, faults=(_no_size(intent),))
     settled = intent if size == intent.size else replace(intent, size=size)
     return Settled(
         intent=settled, faults=_disagreements(settled, members, (namespace, intent.gang)), warnings=tuple(warnings)
@@ -96,26 +116,68 @@ def changed(before: Json, after: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
+def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
+    """What differs between two versions of a pod in other systems' words. What is once said stays; what was not said may be
+    added, as Volcano's controller does after a pod is made, unless that changes the gang, its size or the queue.
+    """
+    old, new = _words(before), _words(after)
+    found: list[str] = []
+    added: list[foreign.Word] = []
+    for word in foreign.WORDS:
+        was, now = word.said(*old[:2]), word.said(*new[:2])
+        if was is not None and was != now:
+            found.append(f"{word.path}: cannot become {now!r}, {_stays(was)}")
+        elif was is None and now is not None:
+            added.append(word)
+    if added and not found:
+        found += _overrules(added, old, new)
+    return tuple(found)
+
+
+def _overrules(added: list[foreign.Word], old: Words, new: Words) -> Iterator[str]:
+    try:
+        before = read_intent(*old)
+    except IntentError:
+        return  # the pod cannot run as it is
+    try:
+        after = read_intent(*new)
+    except IntentError as error:
+        yield from error.faults
+        return
+    for what, was, now in (
+        ("gang", before.gang, after.gang),
+        ("gang size", before.size, after.size),
+        ("queue", before.queue, after.queue),
+    ):
+        if was is not None and was != now:
+            where = " and ".join(word.path for word in added)
+            yield f"{where}: cannot be added: the pod's {what} would become {now!r}, {_stays(was)}"
+
+
 def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
-    return f"cannot become {new.get(key)!r}, it is {old.get(key)!r} since the pod was admitted; delete the pod and create it anew"
+    return f"cannot become {new.get(key)!r}, {_stays(old.get(key))}"
+
+
+def _stays(old: object) -> str:
+    return f"it is {old!r} since the pod was admitted; delete the pod and create it anew"
 
 
 def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tuple[str, ...]:
     """What the pod says otherwise than the first member that says anything of it."""
     if not members:
         return ()
-    pairs: list[tuple[str, object, Iterator[tuple[str, object]], str]] = [
+    pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
         (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
-    ]
+    )
     faults: list[str] = []
     for key, mine, theirs, cure in pairs:
         other = next(((name, value) for name, value in theirs if None not in {mine, value} and value != mine), None)
         if other is not None:
             name, value = other
             said = f"{str(mine)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
-            faults.append(f"metadata.annotations[{key}]: {said}; {cure}, or this gang another name")
+            faults.append(f"{intent.said[key]}: {said}; {cure}, or this gang another name")
     return tuple(faults)
 
 
@@ -123,6 +185,9 @@ def _queue_warnings(intent: Intent, facts: Facts) -> list[str]:
     if intent.queue is None or not facts.queues or intent.queue in facts.queues:
         return []
     known = ", ".join(sorted(facts.queues)[:8])
+    if intent.borrowed_queue:
+        meanwhile = "until it does, the queue of the namespace counts"
+        return [f"{intent.said[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
     return [f"{names.QUEUE}: Queue {intent.queue!r} does not exist; the pod waits until it does. Known: {known}"]
 
 
@@ -133,8 +198,8 @@ def _no_gang(size: int) -> str:
     )
 
 
-def _no_size(gang: str) -> str:
+def _no_size(intent: Intent) -> str:
     return (
-        f"metadata.annotations[{names.GANG_SIZE}]: is missing: write how many members gang {gang!r} needs to run "
+        f"{intent.said[names.GANG_SIZE]}: is missing: write how many members gang {intent.gang!r} needs to run "
         "(a Job's pods get it from the Job)"
     )

@@ -1,19 +1,14 @@
-"""Facts from the cluster: informers for what is small and asked often, a live read for what they do not have.
+"""Facts from the cluster: informers for what is small and asked often, and snapshots of them, one for each review.
 
-Exists because `kubectl apply` makes a template and, a moment later, the pod that uses it: a cache that lags must
-not turn a managed pod into an unmanaged one. What the cache lacks is asked of the apiserver, and only then absent.
-Pods are kept as names and annotations only. Writes nothing.
+Exists so that nearly every review is judged without a request. What the copies lack is asked of the apiserver (`asking`), and
+only then absent. Of pods and slices little is kept (`lean`). Writes nothing.
 """
 
 import asyncio
-import collections
 import dataclasses
-import itertools
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
-
-import msgspec
 
 from fairlead.api import legacy
 from fairlead.api.base import ManifestError
@@ -21,7 +16,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.cel.asks import asks
-from fairlead.kube import errors, labels
+from fairlead.kube import labels
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
@@ -38,11 +33,12 @@ from fairlead.kube.resources import (
     Resource,
     raw,
 )
-from fairlead.webhook import devices, policy
+from fairlead.webhook import policy
+from fairlead.webhook.asking import Answers, UnaskedError
 from fairlead.webhook.claims import claim_spec
-from fairlead.webhook.facts import Facts, Key, Member, Needs, needs
+from fairlead.webhook.facts import Facts, Key, Needs, needs
 from fairlead.webhook.fields import MalformedError
-from fairlead.webhook.lean import MEMBERS, SLICES, MemberPod, ModelSlice, gangs_of, member_of, signature
+from fairlead.webhook.lean import MEMBERS, SLICES, MemberPod, Members, Models, ModelSlice
 from fairlead.webhook.review import Review
 from fairlead.webhook.templates import together
 
@@ -51,25 +47,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 NAMESPACES_MAX = 10_000
 """Namespaces whose policies are remembered."""
-SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclasses.dataclass(frozen=True)
 class _Policy:
     policy: TenancyPolicy
     selector: labels.Selector
-
-
-Read = dict[tuple[str, str, str], Any]
-"""What was read for one review, by resource, namespace and name."""
-
-
-class _UnreadError(Exception):
-    """Something that no cache has: `ask` reads it, for `what` in Read."""
-
-    def __init__(self, what: tuple[str, str, str], ask: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(what)
-        self.what, self.ask = what, ask
 
 
 class Knowledge:
@@ -83,8 +66,7 @@ class Knowledge:
         self._templates: Informer[ResourceClaimTemplate] = Informer(client, RESOURCE_CLAIM_TEMPLATES)
         self._namespaces: Informer[Namespace] = Informer(client, NAMESPACES)
         self._pods: Informer[MemberPod] = Informer(client, MEMBERS)
-        self._said: dict[str, dict[tuple[Any, ...], dict[str, Member]]] = {}
-        """By gang, what its members say: signature → members by name."""
+        self._members = Members()
         self._raw_queues: Informer[dict[str, Any]] = Informer(client, QUEUES)
         self._raw_flavors: Informer[dict[str, Any]] = Informer(client, FLAVORS)
         self._raw_policies: Informer[dict[str, Any]] = Informer(client, TENANCY_POLICIES)
@@ -93,8 +75,7 @@ class Knowledge:
         self._flavors: dict[str, Flavor] = {}
         self._policies: dict[str, _Policy] = {}
         self._slices: Informer[ModelSlice] = Informer(client, SLICES)
-        self._counts: collections.Counter[devices.Model] = collections.Counter()
-        self._models: tuple[devices.Model, ...] | None = None
+        self._models = Models()
         self._governing: dict[str, tuple[Mapping[str, str], tuple[TenancyPolicy, ...]]] = {}
         self.changed = asyncio.Event()
         """Set when a policy came, changed or went."""
@@ -103,8 +84,8 @@ class Knowledge:
         self._raw_flavors.subscribe(_into(self._flavors, Flavor.stored))
         self._raw_policies.subscribe(_into(self._policies, _policy))
         self._raw_policies.subscribe(self._policies_changed)
-        self._slices.subscribe(self._slice_changed)
-        self._pods.subscribe(self._pod_changed)
+        self._slices.subscribe(self._models.changed)
+        self._pods.subscribe(self._members.changed)
 
     @property
     def informers(self) -> tuple[Informer[Any], ...]:
@@ -140,29 +121,29 @@ class Knowledge:
 
     async def facts(self, review: Review) -> Facts:
         """Raises ApiError where something that is needed cannot be read."""
-        read: Read = {}
-        while True:  # ends: each turn reads one thing more of the few that a review names
+        answers = Answers(self._client)
+        while True:  # ends: each turn asks one thing more of the few that a review names
             try:
-                return self._snapshot(review, read)
-            except _UnreadError as unread:
-                read[unread.what] = await unread.ask()
+                return self._snapshot(review, answers)
+            except UnaskedError as unasked:
+                await answers.find(unasked)
 
     def at_once(self, review: Review) -> Facts | None:
         """The facts, if nothing has to be asked of the apiserver; which is so for nearly every review."""
         try:
-            return self._snapshot(review, {})
-        except _UnreadError:
+            return self._snapshot(review, Answers(self._client))
+        except UnaskedError:
             return None
 
-    def _snapshot(self, review: Review, read: Read) -> Facts:
-        """Raises _UnreadError with what is to be read first."""
+    def _snapshot(self, review: Review, answers: Answers) -> Facts:
+        """Raises UnaskedError with what is to be asked first."""
         try:
             wanted = needs(review)
         except MalformedError:
             wanted = Needs()  # the handler says what is wrong
-        namespace_labels = self._namespace_labels(review.namespace, read)
-        templates = {key: spec for key in wanted.templates if (spec := self._template(key, read)) is not None}
-        claims = {key: spec for key in wanted.claims if (spec := self._claim(key, read)) is not None}
+        namespace_labels = self._namespace_labels(review.namespace, answers)
+        templates = {key: spec for key in wanted.templates if (spec := self._template(key, answers)) is not None}
+        claims = {key: spec for key in wanted.claims if (spec := self._claim(key, answers)) is not None}
         named = {
             ask.device_class_name
             for specs in (templates.values(), claims.values(), _own_spec(review))
@@ -172,34 +153,28 @@ class Knowledge:
         return Facts(
             drivers=self._drivers,
             controllers=self._controllers,
-            may_release=wanted.release and self._may_release(review, read),
-            classes=self._named(named, self._device_classes, DEVICE_CLASSES, lambda found: found, read),
+            may_release=wanted.release and (review.username in self._controllers or answers.may_release(review)),
+            classes=self._named(named, self._device_classes, DEVICE_CLASSES, lambda found: found, answers),
             templates=templates,
             claims=claims,
-            gangs={key: self._members(key) for key in wanted.gangs},
-            jobs={key: most for key in wanted.jobs if (most := self._job(key, read)) > 0},
-            queues=self._named(wanted.queues, self._queues, QUEUES, Queue.stored, read),
-            flavors=self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored, read),
+            gangs={key: self._members.of(key) for key in wanted.gangs},
+            jobs={key: most for key in wanted.jobs if (most := self._job(key, answers)) > 0},
+            queues=self._named(wanted.queues, self._queues, QUEUES, Queue.stored, answers),
+            flavors=self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored, answers),
             policies=self._policies_for(review, namespace_labels),
             namespace_labels=namespace_labels,
-            devices=self._known_models() if review.namespace else (),
+            devices=self._models.known() if review.namespace else (),
+            serves=frozenset(api for api in wanted.apis if answers.serves(api)),
         )
 
     # -- one kind each ---------------------------------------------------------------------------------------------
 
-    def _live(self, resource: Resource[Any], read: Read, name: str, namespace: str | None = None) -> Any:
-        """What the apiserver has under that name, None if nothing. Raises _UnreadError until it was asked."""
-        what = (resource.plural, namespace or "", name)
-        if what not in read:
-            raise _UnreadError(what, lambda: _or_none(self._client.get(resource, name, namespace)))
-        return read[what]
-
-    def _namespace_labels(self, name: str, read: Read) -> Mapping[str, str]:
+    def _namespace_labels(self, name: str, answers: Answers) -> Mapping[str, str]:
         if not name:
             return {}
         known = self._namespaces.get(name)
         if known is None:
-            known = self._live(NAMESPACES, read, name)
+            known = answers.live(NAMESPACES, name)
         return {} if known is None else known.metadata.labels
 
     def _policies_for(self, review: Review, namespace_labels: Mapping[str, str]) -> tuple[TenancyPolicy, ...]:
@@ -223,57 +198,22 @@ class Knowledge:
         self._governing.clear()
         self.changed.set()
 
-    def _slice_changed(self, change: Change[ModelSlice]) -> None:
-        before = () if change.old is None else change.old.models
-        after = () if change.new is None else change.new.models
-        if before != after:
-            self._counts.update(after)
-            self._counts.subtract(before)
-            self._models = None
-
-    def _known_models(self) -> tuple[devices.Model, ...]:
-        if self._models is None:
-            self._counts = +self._counts
-            self._models = tuple(self._counts)
-        return self._models
-
-    def _members(self, key: Key) -> tuple[Member, ...]:
-        """Two for each thing that members say: one of them may be the pod under review itself."""
-        said = self._said.get(f"{key[0]}/{key[1]}", {})
-        return tuple(member for members in said.values() for member in itertools.islice(members.values(), 2))
-
-    def _pod_changed(self, change: Change[MemberPod]) -> None:
-        """Members are kept by what they say, so that the thousandth of a gang costs no more than the second."""
-        for pod in (change.old,) if change.old is not None else ():
-            for gang in gangs_of(pod):
-                said = self._said[gang]
-                key = signature(pod)
-                said[key].pop(pod.metadata.name, None)
-                if not said[key]:
-                    del said[key]
-                if not said:
-                    del self._said[gang]
-        for pod in (change.new,) if change.new is not None else ():
-            for gang in gangs_of(pod):
-                members = self._said.setdefault(gang, {}).setdefault(signature(pod), {})
-                members[pod.metadata.name] = member_of(pod)
-
-    def _template(self, key: Key, read: Read) -> ResourceClaimSpec | None:
+    def _template(self, key: Key, answers: Answers) -> ResourceClaimSpec | None:
         known = self._templates.get(f"{key[0]}/{key[1]}")
         if known is None and legacy.parse_template_name(key[1]) is not None:
             return None  # the controller makes it, and its name says what it holds
         if known is None:
-            known = self._live(RESOURCE_CLAIM_TEMPLATES, read, key[1], key[0])
+            known = answers.live(RESOURCE_CLAIM_TEMPLATES, key[1], key[0])
         return None if known is None else known.spec.spec
 
-    def _claim(self, key: Key, read: Read) -> ResourceClaimSpec | None:
+    def _claim(self, key: Key, answers: Answers) -> ResourceClaimSpec | None:
         """Named claims are few and templates many: these are read when asked for."""
-        found = self._live(RESOURCE_CLAIMS, read, key[1], key[0])
+        found = answers.live(RESOURCE_CLAIMS, key[1], key[0])
         return None if found is None else found.spec
 
-    def _job(self, key: Key, read: Read) -> int:
+    def _job(self, key: Key, answers: Answers) -> int:
         """How many pods the Job runs at once; 0 where there is none."""
-        job = self._live(raw(JOBS), read, key[1], key[0])
+        job = answers.live(raw(JOBS), key[1], key[0])
         return 0 if job is None else together(job["spec"], "spec")
 
     def _named(
@@ -282,46 +222,14 @@ class Knowledge:
         known: Mapping[str, T],
         resource: Resource[Any],
         convert: Callable[[Any], T],
-        read: Read,
+        answers: Answers,
     ) -> Mapping[str, T]:
         """Known objects, and those wanted ones that the cache does not have yet."""
         absent = [name for name in wanted if name and name not in known]
         if not absent:
             return known
-        fresh = {name: self._live(resource, read, name) for name in sorted(absent)}
+        fresh = {name: answers.live(resource, name) for name in sorted(absent)}
         return {**known, **{name: convert(found) for name, found in fresh.items() if found is not None}}
-
-    def _may_release(self, review: Review, read: Read) -> bool:
-        """Whether RBAC lets the user write allocations: who may give devices to a pod may let it go, too."""
-        if review.username in self._controllers:
-            return True
-        what = ("subjectaccessreviews", "", review.username)
-        if what not in read:
-            raise _UnreadError(what, lambda: self._allowed(review))
-        return bool(read[what])
-
-    async def _allowed(self, review: Review) -> bool:
-        attributes = {
-            "group": "resource.k8s.io",
-            "resource": "resourceclaims",
-            "subresource": "binding",
-            "verb": "update",
-        }
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": review.username,
-                "groups": sorted(review.groups),
-                "resourceAttributes": attributes,
-            },
-        }
-        try:
-            answer = msgspec.json.decode(await self._client.request("POST", SAR_PATH, body=body))
-        except errors.ApiError as error:
-            log.warning("whether %s may release pods cannot be found out: %s", review.username, error)
-            return False
-        return bool(answer.get("status", {}).get("allowed"))
 
 
 def _own_spec(review: Review) -> list[ResourceClaimSpec]:
@@ -353,10 +261,3 @@ def _into(kept: dict[str, T], convert: Callable[[Any], T]) -> Callable[[Change[A
             log.warning("left out: %s", error)
 
     return handler
-
-
-async def _or_none(read: Awaitable[T]) -> T | None:
-    try:
-        return await read
-    except errors.NotFound:
-        return None

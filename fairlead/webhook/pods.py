@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.webhook import bypass, gangs, legacy, policy, policy_pods, policy_rules
+from fairlead.webhook import absent, bypass, gangs, legacy, policy, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, gated
 from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
@@ -41,8 +41,8 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
     if not _ours(uses, spec):
         return _unmanaged(review, draft, found, facts)
-    left = (*left, *gangs.strip(draft))
-    settled = gangs.settle(map_at(draft.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
+    left = (*left, *gangs.strip(draft), *absent.bind(draft, (), facts))
+    settled = gangs.settle(draft.object, namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:
         return deny(
@@ -82,7 +82,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
     if not _ours(uses, spec):
         verdict = _unmanaged(review, None, found, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
-    settled = gangs.settle(map_at(review.object, "metadata"), namespace=review.namespace, name=review.name, facts=facts)
+    settled = gangs.settle(review.object, namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:
         return deny("gang" if settled.faults else "placed", *_about(review, faults), code=422)
@@ -122,7 +122,9 @@ def releases(review: Review, facts: Facts) -> bool:
 
 
 def _update(review: Review, facts: Facts) -> Verdict:
-    """Of a stored pod only the gate and our annotations are looked at; everything else is not ours."""
+    """Of a stored pod only the gate, our annotations and, while it waits, the words of other systems that name its gang and
+    queue are looked at; everything else is not ours.
+    """
     assert review.object is not None
     old, new = review.old or {}, review.object
     was_gated, faults, cause = gated(old), [], "gate"
@@ -135,6 +137,8 @@ def _update(review: Review, facts: Facts) -> Verdict:
         )
     changes = gangs.changed(map_at(old, "metadata"), map_at(new, "metadata"))
     ours = was_gated or any(u.managed is Managed.YES for u in pod_uses(review.namespace, map_at(new, "spec"), facts))
+    if was_gated:
+        changes = (*changes, *gangs.foreign_changed(old, new))
     if changes and ours and review.username not in facts.controllers:
         faults += changes
         cause = "annotations" if len(faults) == len(changes) else cause

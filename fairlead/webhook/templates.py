@@ -46,6 +46,8 @@ class Shape:
     """It makes objects that are judged again, under names that are not known yet: a CronJob, a RayJob."""
     grouped: bool = False
     """Its pods come in several equal groups, each a gang of its own, named when the pods come: a LeaderWorkerSet."""
+    suspend: Path | None = None
+    """The field that keeps it from making pods; None for kinds without one, or where users mean something else by it."""
 
 
 def dotted(path: Path) -> str:
@@ -58,6 +60,8 @@ def dotted(path: Path) -> str:
 
 def descend(object_: Json, path: Path) -> Json:
     """The object at path; {} where a step is absent. Raises MalformedError."""
+    if not path:
+        return object_
     where: Path = ()
     node: Any = object_
     for step, following in zip(path, (*path[1:], ""), strict=True):
@@ -163,16 +167,19 @@ def _replicas(parent: Json, key: str, path: str) -> int:
     return 1 if found is None else found
 
 
+_SUSPEND: Path = ("spec", "suspend")
+_RUN_SUSPEND: Path = ("spec", "runPolicy", "suspend")
+
 SHAPES: Final[Mapping[str, Shape]] = {
-    "jobs.batch": Shape(parts=_job),
+    "jobs.batch": Shape(parts=_job, suspend=_SUSPEND),
     "cronjobs.batch": Shape(parts=_cronjob, runs=True),
-    "jobsets.jobset.x-k8s.io": Shape(parts=_jobset, gang=True),
+    "jobsets.jobset.x-k8s.io": Shape(parts=_jobset, gang=True, suspend=_SUSPEND),
     "leaderworkersets.leaderworkerset.x-k8s.io": Shape(parts=_leader_workers, gang=True, grouped=True),
-    "pytorchjobs.kubeflow.org": Shape(parts=_kubeflow("pytorchReplicaSpecs"), gang=True),
-    "mpijobs.kubeflow.org": Shape(parts=_kubeflow("mpiReplicaSpecs"), gang=True),
+    "pytorchjobs.kubeflow.org": Shape(parts=_kubeflow("pytorchReplicaSpecs"), gang=True, suspend=_RUN_SUSPEND),
+    "mpijobs.kubeflow.org": Shape(parts=_kubeflow("mpiReplicaSpecs"), gang=True, suspend=_RUN_SUSPEND),
     "trainjobs.trainer.kubeflow.org": Shape(parts=_none, gang=True),
-    "rayclusters.ray.io": Shape(parts=_ray("spec"), gang=True),
-    "rayjobs.ray.io": Shape(parts=_ray("spec", "rayClusterSpec"), gang=True, runs=True),
+    "rayclusters.ray.io": Shape(parts=_ray("spec"), gang=True, suspend=_SUSPEND),
+    "rayjobs.ray.io": Shape(parts=_ray("spec", "rayClusterSpec"), gang=True, runs=True, suspend=_SUSPEND),
 }
 """By resource and group."""
 
@@ -180,6 +187,17 @@ SHAPES: Final[Mapping[str, Shape]] = {
 def parts_of(of: str, object_: Json) -> list[Part]:
     """The templates of an object that are there. Raises MalformedError."""
     return [part for part in SHAPES[of].parts(object_) if descend(object_, part.path)]
+
+
+def suspended(of: str, object_: Json) -> bool:
+    """Whether the object says that it makes no pods yet. Raises MalformedError."""
+    path = SHAPES[of].suspend
+    return path is not None and descend(object_, path[:-1]).get(str(path[-1])) is True
+
+
+def pod_group_of(spec: Json) -> str | None:
+    """The native PodGroup that a pod, or the pods of a template, are in."""
+    return text_at(map_at(spec, "schedulingGroup", "spec"), "podGroupName", "spec.schedulingGroup") or None
 
 
 def group_of(metadata: Json) -> str | None:

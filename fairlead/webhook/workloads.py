@@ -3,24 +3,27 @@
 Exists so that a user writes `fairlead.dev/gang` and nothing else, or nothing at all, and hears of nonsense from
 `kubectl apply` instead of from another controller's events. Turns no requests into claims: each pod's own review does.
 
-- Annotations of ours on the object, and its queue label, are copied to its templates; what both have must agree.
+- Annotations of ours on the object, and its queue label, are copied to its templates; what both have must agree. What it
+  says in the words of other systems comes after (`foreign_jobs`).
 - Templates that name the same gang are one; its size is the number of their pods that run at once and ask for devices.
 - A size without a gang's name makes the object a gang of that name. A Job that says neither is no gang; what is a gang
-  by nature (`templates.SHAPES`) is one of its own name, if it has more than one pod with devices.
+  by nature (`templates.SHAPES`) is one of its own name, if it has more than one pod with devices. Where the object's name
+  is yet to be made up, so is its gang's: nobody knows the name that the apiserver will choose.
 - What starts only when another part is ready cannot wait for it in one gang: such parts are gangs of their own.
 - A CronJob's Jobs are gangs of their own: two runs never mix, so each takes the Job's name. A RayJob's clusters likewise.
 """
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field, replace
 
 from fairlead.api import names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt
-from fairlead.webhook import bypass, gangs, legacy, policy, policy_jobs, policy_pods, policy_rules
+from fairlead.api.intent import KEYS, Intent, IntentError
+from fairlead.webhook import absent, bypass, foreign_jobs, gangs, legacy, policy, policy_jobs, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts
-from fairlead.webhook.fields import Json, list_at, map_at, strings_at
+from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.policy_claims import devices_of, legacy_ask_findings, use_findings
 from fairlead.webhook.review import Review
 from fairlead.webhook.templates import SHAPES, Part, Shape, descend, dotted, parts_of
@@ -29,6 +32,8 @@ from fairlead.webhook.verdict import UNTOUCHED, Finding, Verdict, allow, deny
 
 IMMUTABLE = frozenset({"jobs.batch", "trainjobs.trainer.kubeflow.org"})
 """Kinds whose templates never change: their updates are not judged."""
+GENERATED_CHARS_MAX = 58
+"""Of a generateName; the apiserver cuts it there, too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,8 @@ class _Template:
     found: legacy.Found
     uses: list[Use]
     translated: bool
+    whole: bool = False
+    """Its pods run together for another system."""
     intent: Intent = field(default_factory=Intent)
 
     @property
@@ -83,14 +90,16 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     settled: list[_Template] = []
     for template in templates:
         faults += _inherit(draft, template.part)
-        metadata = map_at(descend(draft.object, template.part.path), "metadata", template.where)
+        faults += foreign_jobs.carry(draft, template.part, warnings)
+        pod = descend(draft.object, template.part.path)
         try:
-            intent = gangs.intent_of(metadata)
+            intent = gangs.intent_of(pod)
         except IntentError as error:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
-        warnings += misspelt(strings_at(metadata, "annotations", template.where))
-        settled.append(replace(template, intent=intent))
+        warnings += gangs.warnings_of(pod)
+        warnings += absent.bind(draft, template.part.path, facts)
+        settled.append(replace(template, intent=intent, whole=foreign_jobs.whole(draft, template.part)))
     if faults:
         return deny(cause, *_about(review, faults), code=422)
     gangs_of = _Gangs(review, shape, settled, draft)
@@ -98,6 +107,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if faults:
         return deny("gang", *_about(review, faults), code=422)
     warnings += gangs_of.warnings
+    if review.operation == "CREATE":
+        warnings += absent.start(draft, review.of, facts)
     findings += _findings(review, facts, draft, settled, gangs_of)
     if stored:
         findings += policy_rules.rule_findings(facts.policies, review, facts)
@@ -116,6 +127,7 @@ class _Gangs:
 
     def __init__(self, review: Review, shape: Shape, templates: list[_Template], draft: Draft) -> None:
         self._review, self._shape, self._templates, self._draft = review, shape, templates, draft
+        self._own = review.name or _made_up(review)
         self.warnings: list[str] = []
         self.sizes: dict[str, int] = {}
         """Where a template is, and its gang's size."""
@@ -134,9 +146,9 @@ class _Gangs:
 
     def _by_nature(self, template: _Template) -> bool:
         alike = [t for t in self._templates if t.part.apart == template.part.apart and t.intent.gang is None]
-        named = bool(self._review.name) or self._shape.runs
+        named = bool(self._own) or self._shape.runs
         return (
-            self._shape.gang
+            (self._shape.gang or template.whole)
             and named
             and not (self._shape.grouped and template.part.apart)
             and sum(t.part.most for t in alike) > 1
@@ -151,6 +163,9 @@ class _Gangs:
             said = ", ".join(f"{size} ({at})" for size, at in sizes.items())
             return [f"{where}[{names.GANG_SIZE}]: the templates of one gang say {said}; give all of them one size"]
         given = next(iter(sizes), None)
+        if first.intent.size_elsewhere and given is None:  # a PodGroup object says it to the controller
+            self.sizes |= dict.fromkeys((template.where for template in group), most)
+            return []
         if self._shape.grouped and first.part.apart:
             said = f"spec.startupPolicy: LeaderReady, but a gang's pods start together ({where}[{names.GANG}])"
             return [f"{said}; write LeaderCreated, or remove the gang"]
@@ -185,11 +200,11 @@ class _Gangs:
 
     def _name(self, template: _Template) -> str | None:
         """The gang's name; "" where each run makes one, None where it cannot be known yet."""
-        given, own = template.intent.gang, self._review.name
+        given, own = template.intent.gang, self._own
         if self._shape.runs:
             return given or ""
         if self._of_a_run():
-            return own or None
+            return self._review.name or None
         if given:
             return given
         return f"{own}-{template.part.apart}" if own and template.part.apart else own or None
@@ -299,13 +314,25 @@ def _train_job(review: Review, draft: Draft) -> Verdict:
     if faults:
         return deny("gang", *_about(review, faults), code=422)
     try:
-        gangs.intent_of({"annotations": {key: own[key] for key in KEYS if key in own}})
+        gangs.intent_of({"metadata": {"annotations": {key: own[key] for key in KEYS if key in own}}})
     except IntentError as error:
         return deny("gang", *_about(review, list(error.faults)), code=422)
     for key in KEYS:
         if key in own:
             draft.set(("spec", "annotations", key), own[key])
+    queue, there = (
+        strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, map_at(draft.object, "spec"))
+    )
+    if queue and not there:
+        draft.set(("spec", "labels", names.KUEUE_QUEUE), queue)
     return allow("job" if draft.operations else "unmanaged", patch=draft.operations)
+
+
+def _made_up(review: Review) -> str:
+    """A name for the gang of an object that has only a generateName; "" where it has none. The same for the same review."""
+    generated = text_at(map_at(review.object or {}, "metadata"), "generateName", "metadata")
+    ending = hashlib.blake2s(review.uid.encode(), digest_size=5).hexdigest()
+    return f"{generated[:GENERATED_CHARS_MAX]}{ending}" if generated else ""
 
 
 def _about(review: Review, faults: list[str]) -> list[str]:

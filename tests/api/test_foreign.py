@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import IntentError, read_intent, unheard
+from fairlead.api.intent import IntentError, read_intent, unheard, without_counterpart
 
 KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE: "user-queue"}
 
@@ -87,6 +87,7 @@ def test_an_intent_says_where_it_was_read():
         names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
         names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
         names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
+        names.TOPOLOGY: f"metadata.annotations[{names.TOPOLOGY}]",
     }
     assert read_intent({names.GANG: "mine"}).said[names.GANG] == f"metadata.annotations[{names.GANG}]"
 
@@ -114,8 +115,8 @@ def test_words_that_ours_or_another_system_overrule_are_pointed_out():
 
 
 def test_what_has_no_counterpart_here_is_pointed_out_with_the_way_out():
-    (priority,) = unheard({}, {names.KUEUE_PRIORITY: "high"})
+    (priority,) = without_counterpart({}, {names.KUEUE_PRIORITY: "high"})
     assert priority.endswith("set priorityClassName")
-    (topology,) = unheard({names.KUEUE_TOPOLOGY_REQUIRED: "rack"})
+    (topology,) = without_counterpart({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}, {})
     assert topology.endswith(f"write {names.TOPOLOGY}: required:rack")
-    assert not list(unheard({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}))
+    assert not list(without_counterpart({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}, {}))

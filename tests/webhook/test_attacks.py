@@ -94,6 +94,24 @@ async def test_annotations_are_fixed_once_the_pod_is_gated(cluster: Any) -> None
             await cluster.alice.patch(PODS, "p", changes, namespace="ml", kind=Patch.MERGE)
 
 
+async def test_other_systems_words_are_fixed_too_and_only_on_pods_that_wait_for_us(cluster: Any) -> None:
+    theirs = {names.KUEUE_GROUP_LABEL: "group", names.KUEUE_QUEUE: "user-queue"}
+    hop = {"metadata": {"labels": {names.KUEUE_GROUP_LABEL: "other"}}}
+    other = {"metadata": {"labels": {names.KUEUE_QUEUE: "faster"}}}
+    async with cluster.webhook():
+        ours = pod(annotations={names.KUEUE_SIZE: "2"}) | {"spec": _runnable()}
+        ours["metadata"]["labels"] = theirs
+        await cluster.alice.create(PODS, ours)
+        for changes in (hop, other):
+            with pytest.raises(errors.ApiError, match="since the pod was admitted; delete the pod and create it anew"):
+                await cluster.alice.patch(PODS, "p", changes, namespace="ml", kind=Patch.MERGE)
+    unmanaged = {"containers": [{"name": "c", "image": "busybox"}]}
+    plain = {"metadata": {"name": "plain", "namespace": "ml", "labels": theirs}, "spec": unmanaged}
+    await cluster.alice.create(PODS, plain)
+    for changes in (hop, other):  # with nobody there to ask
+        await cluster.alice.patch(PODS, "plain", changes, namespace="ml", kind=Patch.MERGE)
+
+
 async def test_another_namespaces_template_gives_nothing(cluster: Any) -> None:
     """A pod names templates of its own namespace only: the other's is not even looked at, and the pod waits."""
     request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}

@@ -1,9 +1,11 @@
 """Jobs and CronJobs: the gang is settled in the template."""
 
 import copy
+import re
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
@@ -100,10 +102,13 @@ def test_a_job_without_pods_has_no_size() -> None:
     assert "is missing, and the Job runs no pods: write the size" in verdict.message
 
 
-def test_a_generated_name_names_no_gang() -> None:
-    _, verdict = admitted(job({names.GANG_SIZE: "2"}, name="", parallelism=2), facts())
-    assert verdict.message.startswith("Job ml/train-*: ")
-    assert "the name is yet to be made up" in verdict.message
+def test_a_name_that_is_yet_to_be_made_up_gives_the_gang_one_of_its_own() -> None:
+    made = settled(job({names.GANG_SIZE: "2"}, name="", parallelism=2))
+    assert re.fullmatch("train-[0-9a-f]{10}", made[names.GANG])
+    assert made[names.GANG_SIZE] == "2"
+    other = replace(review(job({names.GANG_SIZE: "2"}, name="", parallelism=2)), uid="another")
+    verdict = handlers.mutate(other, facts())
+    assert made[names.GANG] not in str(verdict.patch), "two Jobs of one generateName are two gangs"
 
 
 def test_nonsense_in_the_template_is_refused_at_once() -> None:

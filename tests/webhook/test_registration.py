@@ -110,6 +110,27 @@ def test_an_update_reaches_us_only_if_it_touches_what_is_ours(what: str, new: Js
     assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
 
 
+THEIRS: Json = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.KUEUE_SIZE: "2"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"labels": {names.KUEUE_GROUP_LABEL: "other"}},
+        {"labels": {}},
+        {"annotations": {names.KUEUE_SIZE: "3"}},
+        {"labels": {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}},
+    ],
+    ids=str,
+)
+def test_other_systems_words_reach_us_only_on_pods_that_wait_at_our_gate(changes: Json) -> None:
+    """Others' pods must not wait for us, whatever is done to their labels."""
+    old, new = pod(**THEIRS, **GATE), pod(**(THEIRS | changes), **GATE)
+    assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
+    assert matching("validating", pod(**(THEIRS | changes)), old=pod(**THEIRS), operation="UPDATE") == set()
+    assert matching("validating", old, old=old, operation="UPDATE") == set()
+
+
 def claim(class_name: str, *, driver: str = "", template: bool = False, alternatives: bool = False) -> Json:
     ask = {"deviceClassName": class_name}
     request: Json = {"name": "r", "firstAvailable": [ask]} if alternatives else {"name": "r", "exactly": ask}

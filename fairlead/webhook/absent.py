@@ -1,0 +1,49 @@
+"""What manifests expect of other systems that this cluster does not have: Kueue to start a Job, a gang scheduler to bind pods.
+
+Exists because such a manifest would wait for somebody who never comes, although everything else in it is understood. A system
+is taken to be there where its API group is served; then nothing is done.
+
+- A Job for Kueue may be made suspended, for Kueue to start. It is started here: its pods wait at our gate instead. What is
+  suspended later is left alone.
+- Pods for Volcano or the coscheduling plugin name its scheduler. They are left to the cluster's own, which binds a pod where
+  the controller has placed it, as any scheduler would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api import foreign, names
+from fairlead.webhook.draft import Draft
+from fairlead.webhook.facts import Facts
+from fairlead.webhook.fields import list_at, map_at, strings_at, text_at
+from fairlead.webhook.templates import SHAPES, Path, descend, dotted, suspended
+
+
+def start(draft: Draft, of: str, facts: Facts) -> Iterator[str]:
+    """Takes the suspension off a new object that waits for a Kueue that is not there. Yields a warning. Raises MalformedError."""
+    metadata, field = map_at(draft.object, "metadata"), SHAPES[of].suspend
+    if field is None or not suspended(of, draft.object) or names.KUEUE_API in facts.serves:
+        return
+    if not any(names.KUEUE_QUEUE in strings_at(metadata, kind, "metadata") for kind in ("labels", "annotations")):
+        return
+    owners = list_at(metadata, "ownerReferences", "metadata")
+    if any(owner.get("controller") and owner.get("kind") != "CronJob" for owner in owners):
+        return  # its owner decides
+    draft.set(field, False)
+    yield (
+        f"{dotted(field)}: true waits for Kueue, which this cluster does not have: set to false, the pods wait at "
+        "Fairlead's gate; remove the field, or applying it again suspends them"
+    )
+
+
+def bind(draft: Draft, pod: Path, facts: Facts) -> Iterator[str]:
+    """Leaves a pod, or the pods of a template, to the cluster's scheduler. Yields a warning. Raises MalformedError."""
+    where = dotted((*pod, "spec"))
+    spec = map_at(descend(draft.object, pod), "spec", dotted(pod))
+    name = text_at(spec, "schedulerName", where)
+    api = foreign.SCHEDULERS.get(name)
+    if api is None or api in facts.serves:
+        return
+    draft.set((*pod, "spec", "schedulerName"), names.DEFAULT_SCHEDULER)
+    yield f"{where}.schedulerName: nobody binds pods for {name!r} where {api} is not served: {names.DEFAULT_SCHEDULER} does"

@@ -1,0 +1,334 @@
+"""Manifests written for other systems, at the door: what they say on a Job reaches its pods, and stays what it was.
+
+Which verdict a manifest gets is in the table (verdicts/09-other-systems.yaml); here is what depends on the cluster, on other
+members, or on an update.
+"""
+
+import copy
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.api.queue import Queue
+from fairlead.webhook import handlers
+from fairlead.webhook.facts import Member, needs
+from fairlead.webhook.testing import admitted, facts, review
+
+Json = dict[str, Any]
+KUEUE_QUEUE = {names.KUEUE_QUEUE: "user-queue"}
+KUEUE_GROUP = {**KUEUE_QUEUE, names.KUEUE_GROUP_LABEL: "group"}
+GATE = {"name": names.ADMISSION_GATE}
+SPEC: Json = {
+    "containers": [{"name": "main", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "h100"}],
+}
+
+
+def pod(annotations: dict[str, str] | None = None, labels: dict[str, str] | None = None, **spec: Any) -> Json:
+    metadata = {"name": "w-0", "namespace": "ml", "annotations": annotations or {}, "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": copy.deepcopy(SPEC) | spec}
+
+
+def template(**spec: Any) -> Json:
+    return {"spec": copy.deepcopy(SPEC) | spec}
+
+
+def workload(kind: str, spec: Json, *, api: str = "batch/v1", labels: Json = KUEUE_QUEUE, **metadata: Any) -> Json:
+    return {
+        "apiVersion": api,
+        "kind": kind,
+        "metadata": {"name": "train", "namespace": "ml", "labels": dict(labels)} | metadata,
+        "spec": spec,
+    }
+
+
+def job(*, labels: Json = KUEUE_QUEUE, metadata: Json | None = None, pods: Json | None = None, **spec: Any) -> Json:
+    body = {"parallelism": 3, "completions": 3, "template": template(**(pods or {}))} | spec
+    return workload("Job", body, labels=labels, **(metadata or {}))
+
+
+def labels_of(stored: Json, *path: str | int) -> Json:
+    node: Any = stored
+    for step in path:
+        node = node[step]
+    found: Json = node["metadata"]["labels"]
+    return found
+
+
+class TestQueue:
+    """Kueue's users name a queue on the object that makes the pods."""
+
+    @pytest.mark.parametrize(
+        ("body", "templates"),
+        [
+            (job(), [("spec", "template")]),
+            (
+                workload("CronJob", {"schedule": "@daily", "jobTemplate": {"spec": {"template": template()}}}),
+                [("spec", "jobTemplate", "spec", "template")],
+            ),
+            (
+                workload(
+                    "JobSet",
+                    {
+                        "replicatedJobs": [
+                            {"name": "driver", "template": {"spec": {"template": template()}}},
+                            {"name": "workers", "template": {"spec": {"parallelism": 2, "template": template()}}},
+                        ]
+                    },
+                ),
+                [("spec", "replicatedJobs", index, "template", "spec", "template") for index in (0, 1)],
+            ),
+            (
+                workload("LeaderWorkerSet", {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template()}}),
+                [("spec", "leaderWorkerTemplate", "workerTemplate")],
+            ),
+            (
+                workload("PyTorchJob", {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template()}}}),
+                [("spec", "pytorchReplicaSpecs", "Worker", "template")],
+            ),
+            (
+                workload(
+                    "RayJob",
+                    {
+                        "rayClusterSpec": {
+                            "headGroupSpec": {"template": template()},
+                            "workerGroupSpecs": [{"replicas": 1, "template": template()}],
+                        }
+                    },
+                ),
+                [
+                    ("spec", "rayClusterSpec", "headGroupSpec", "template"),
+                    ("spec", "rayClusterSpec", "workerGroupSpecs", 0, "template"),
+                ],
+            ),
+        ],
+        ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+    )
+    def test_it_reaches_every_template_as_it_is_written(self, body: Json, templates: list[tuple[Any, ...]]) -> None:
+        stored, verdict = admitted(body, facts())
+        assert verdict.allowed, verdict.message
+        for path in templates:
+            assert labels_of(stored, *path) == KUEUE_QUEUE
+
+    def test_a_trainjob_hands_it_to_its_jobset(self) -> None:
+        stored, _ = admitted(workload("TrainJob", {"runtimeRef": {"name": "torch"}}), facts())
+        assert stored["spec"]["labels"] == KUEUE_QUEUE
+
+    def test_kueues_old_annotation_and_volcanos_are_handed_on_too(self) -> None:
+        for key in (names.KUEUE_QUEUE, names.VOLCANO_QUEUE, names.VOLCANO_QUEUE_2):
+            stored, _ = admitted(job(labels={}, metadata={"annotations": {key: "team"}}), facts())
+            assert stored["spec"]["template"]["metadata"]["annotations"][key] == "team"
+
+    def test_where_there_is_no_queue_of_that_name_the_pods_are_told_what_counts(self) -> None:
+        spec: Json = {"namespaceSelector": {}}
+        known = facts(queues={"team": Queue.stored({"metadata": {"name": "team"}, "spec": spec})})
+        _, verdict = admitted(pod(labels=KUEUE_QUEUE), known)
+        (warning,) = verdict.warnings
+        assert warning == (
+            f"metadata.labels[{names.KUEUE_QUEUE}]: Queue 'user-queue' does not exist; until it does, the queue of the "
+            "namespace counts. Known: team"
+        )
+        _, verdict = admitted(pod(labels={names.KUEUE_QUEUE: "team"}), known)
+        assert verdict.warnings == ()
+
+
+class TestWhole:
+    """Kueue admits a Job whole or not at all."""
+
+    def test_one_pod_is_no_gang(self) -> None:
+        stored, _ = admitted(job(parallelism=1, completions=9), facts())
+        assert "annotations" not in stored["spec"]["template"]["metadata"]
+
+    def test_the_label_on_the_template_alone_makes_no_gang(self) -> None:
+        body = job(labels={})
+        body["spec"]["template"]["metadata"] = {"labels": dict(KUEUE_QUEUE)}
+        stored, _ = admitted(body, facts())
+        assert "annotations" not in stored["spec"]["template"]["metadata"]
+
+    def test_a_generated_name_does_not_matter(self) -> None:
+        body = job()
+        body["metadata"] |= {"generateName": "sample-job-"}
+        del body["metadata"]["name"]
+        stored, _ = admitted(body, facts())
+        made = stored["spec"]["template"]["metadata"]["annotations"]
+        assert made[names.GANG].startswith("sample-job-")
+        assert made[names.GANG_SIZE] == "3"
+
+    def test_a_size_of_ours_comes_before_kueues(self) -> None:
+        annotations = {names.KUEUE_LEAST: "1", names.GANG_SIZE: "2"}
+        stored, _ = admitted(job(metadata={"annotations": annotations}), facts())
+        assert stored["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE] == "2"
+
+    def test_kueues_least_means_nothing_without_its_queue(self) -> None:
+        stored, verdict = admitted(job(labels={}, metadata={"annotations": {names.KUEUE_LEAST: "2"}}), facts())
+        assert verdict.allowed
+        assert "metadata" not in stored["spec"]["template"]
+
+
+class TestSuspended:
+    """A Job for Kueue may be made suspended, for Kueue to start."""
+
+    def suspended(self, body: Json, *path: str, **known: Any) -> bool:
+        stored, verdict = admitted(body, facts(**known))
+        assert verdict.allowed, verdict.message
+        node: Any = stored
+        for step in path or ("spec", "suspend"):
+            node = node[step]
+        assert isinstance(node, bool)
+        return node
+
+    def test_it_is_started_where_there_is_no_kueue(self) -> None:
+        assert not self.suspended(job(suspend=True))
+        assert self.suspended(job(suspend=True), serves=frozenset({names.KUEUE_API}))
+
+    def test_so_are_other_kinds(self) -> None:
+        jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
+        assert not self.suspended(workload("JobSet", {"suspend": True, "replicatedJobs": jobs}))
+        workers = {"Worker": {"replicas": 2, "template": template()}}
+        body = workload("PyTorchJob", {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": workers})
+        assert not self.suspended(body, "spec", "runPolicy", "suspend")
+
+    def test_one_that_is_not_kueues_stays(self) -> None:
+        assert self.suspended(job(labels={}, suspend=True))
+
+    def test_one_whose_owner_decides_stays_and_a_cronjobs_is_started(self) -> None:
+        owner = {"apiVersion": "v1", "name": "x", "controller": True}
+        assert self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "JobSet"}]}))
+        assert not self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "CronJob"}]}))
+
+    def test_what_is_suspended_later_stays(self) -> None:
+        jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
+        body = workload("JobSet", {"suspend": True, "replicatedJobs": jobs})
+        verdict = handlers.mutate(review(body, operation="UPDATE", old=body), facts())
+        assert "/spec/suspend" not in {operation["path"] for operation in verdict.patch}
+
+    def test_only_then_the_apiserver_is_asked_whether_kueue_is_there(self) -> None:
+        assert needs(review(job(suspend=True))).apis == {names.KUEUE_API}
+        assert needs(review(job())).apis == frozenset()
+        assert needs(review(job(suspend=True), operation="UPDATE", old=job())).apis == frozenset()
+
+
+class TestScheduler:
+    """A manifest for a gang scheduler names it; where it is not there, nobody would bind the pods."""
+
+    @pytest.mark.parametrize(
+        ("name", "api"),
+        [("volcano", "scheduling.volcano.sh"), ("scheduler-plugins-scheduler", "scheduling.x-k8s.io")],
+    )
+    def test_the_clusters_own_binds_instead(self, name: str, api: str) -> None:
+        stored, verdict = admitted(pod(schedulerName=name), facts())
+        assert stored["spec"]["schedulerName"] == "default-scheduler"
+        assert f"spec.schedulerName: nobody binds pods for '{name}'" in verdict.warnings[0]
+        assert needs(review(pod(schedulerName=name))).apis == {api}
+        stored, verdict = admitted(pod(schedulerName=name), facts(serves=frozenset({api})))
+        assert stored["spec"]["schedulerName"] == name
+        assert verdict.warnings == ()
+        assert needs(review(job(pods={"schedulerName": name}))).apis == {api}
+
+    def test_any_other_is_left_alone(self) -> None:
+        stored, _ = admitted(pod(schedulerName="mine"), facts())
+        assert stored["spec"]["schedulerName"] == "mine"
+        assert needs(review(pod(schedulerName="mine"))).apis == frozenset()
+
+
+class TestMembers:
+    """Members are compared whoever's words they use, and a refusal names the words that were used."""
+
+    def test_sizes_that_contradict(self) -> None:
+        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2, queue="user-queue"),)})
+        _, verdict = admitted(pod({names.KUEUE_SIZE: "3"}, KUEUE_GROUP), known)
+        assert verdict.message == (
+            f"Pod ml/w-0: metadata.annotations[{names.KUEUE_SIZE}]: '3', but member w-1 of gang ml/group says '2'; "
+            "give all members one size, or this gang another name"
+        )
+
+    def test_queues_that_contradict(self) -> None:
+        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2, queue="other"),)})
+        _, verdict = admitted(pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP), known)
+        assert f"metadata.labels[{names.KUEUE_QUEUE}]: 'user-queue', but member w-1" in verdict.message
+
+    def test_queues_that_contradict_although_the_size_is_elsewhere(self) -> None:
+        known = facts(gangs={("ml", "train"): (Member(name="w-1", queue="other"),)})
+        _, verdict = admitted(pod({names.VOLCANO_GROUP: "train", names.VOLCANO_QUEUE: "team"}), known)
+        assert f"metadata.annotations[{names.VOLCANO_QUEUE}]: 'team', but member w-1" in verdict.message
+
+    @pytest.mark.parametrize(
+        "member",
+        [pod({}, KUEUE_GROUP), pod({names.VOLCANO_GROUP: "group"}), pod(schedulingGroup={"podGroupName": "group"})],
+    )
+    def test_they_are_looked_up_by_any_systems_name(self, member: Json) -> None:
+        assert needs(review(member)).gangs == {("ml", "group")}
+
+    def test_a_group_without_a_size_takes_that_of_its_members(self) -> None:
+        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2),)})
+        stored, verdict = admitted(pod({}, KUEUE_GROUP), known)
+        assert verdict.allowed, verdict.message
+        assert stored["metadata"]["annotations"][names.GANG_SIZE] == "2"
+
+    def test_a_native_podgroup_and_our_size_are_a_gang(self) -> None:
+        stored, verdict = admitted(pod({names.GANG_SIZE: "2"}, schedulingGroup={"podGroupName": "native"}), facts())
+        assert verdict.allowed, verdict.message
+        assert stored["metadata"]["annotations"] == {names.GANG: "native", names.GANG_SIZE: "2"}
+
+    def test_a_leaderworkersets_pods_stay_in_their_native_podgroup(self) -> None:
+        labels = {"leaderworkerset.sigs.k8s.io/name": "serve", "leaderworkerset.sigs.k8s.io/group-index": "0"}
+        stored, verdict = admitted(pod({}, labels, schedulingGroup={"podGroupName": "serve-0-abc"}), facts())
+        assert verdict.allowed, verdict.message
+        assert stored["metadata"]["annotations"] == {}
+
+
+class TestUpdate:
+    """What is once said stays while the pod waits."""
+
+    OLD = pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP, schedulingGates=[GATE])
+
+    def update(self, old: Json, *, annotations: Json | None = None, labels: Json | None = None, **who: Any) -> Any:
+        new = copy.deepcopy(old)
+        for kind, changes in (("annotations", annotations or {}), ("labels", labels or {})):
+            merged = {**new["metadata"][kind], **changes}
+            new["metadata"][kind] = {key: text for key, text in merged.items() if text is not None}
+        return handlers.validate(review(new, operation="UPDATE", old=old, **who), facts())
+
+    @pytest.mark.parametrize(
+        ("kind", "key", "old"),
+        [
+            ("labels", names.KUEUE_GROUP_LABEL, "group"),
+            ("labels", names.KUEUE_QUEUE, "user-queue"),
+            ("annotations", names.KUEUE_SIZE, "2"),
+        ],
+    )
+    @pytest.mark.parametrize("value", ["9", None])
+    def test_a_change_is_refused_with_field_value_and_way_out(
+        self, kind: str, key: str, old: str, value: str | None
+    ) -> None:
+        verdict = self.update(self.OLD, **{kind: {key: value}})
+        assert verdict.code == 403
+        assert verdict.message == (
+            f"Pod ml/w-0: metadata.{kind}[{key}]: cannot become {value!r}, it is {old!r} since the pod was admitted; "
+            "delete the pod and create it anew"
+        )
+
+    def test_what_was_not_said_may_be_added_as_volcanos_controller_does(self) -> None:
+        silent = pod(schedulerName="volcano", schedulingGates=[GATE])
+        assert self.update(silent, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
+        settled = pod({names.GANG: "mine", names.GANG_SIZE: "2"}, schedulingGates=[GATE])
+        assert self.update(settled, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
+
+    def test_unless_it_overrules_what_was_said(self) -> None:
+        old = pod({names.VOLCANO_GROUP: "train"}, schedulingGates=[GATE])
+        verdict = self.update(old, labels={names.KUEUE_GROUP_LABEL: "other"})
+        assert verdict.message == (
+            f"Pod ml/w-0: metadata.labels[{names.KUEUE_GROUP_LABEL}]: cannot be added: the pod's gang would become 'other', "
+            "it is 'train' since the pod was admitted; delete the pod and create it anew"
+        )
+        verdict = self.update(old, annotations={names.VOLCANO_SIZE: "many"})
+        assert f"metadata.annotations[{names.VOLCANO_SIZE}]: 'many' is no gang size" in verdict.message
+
+    def test_a_pod_that_does_not_wait_is_its_systems_business(self) -> None:
+        running = copy.deepcopy(self.OLD)
+        running["spec"]["schedulingGates"] = []
+        assert self.update(running, labels={names.KUEUE_GROUP_LABEL: None}).allowed
+
+    def test_the_controller_may(self) -> None:
+        assert self.update(self.OLD, labels={names.KUEUE_QUEUE: "x"}, username=names.CONTROLLER_USER).allowed
