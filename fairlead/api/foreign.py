@@ -22,11 +22,8 @@ PROVIDERS: Mapping[System, str] = {
 }
 """The API group whose PodGroup objects say how many members a gang has. Kueue writes that on the pods."""
 
-SCHEDULERS: Mapping[str, str] = {
-    "volcano": PROVIDERS["Volcano"],
-    "scheduler-plugins-scheduler": PROVIDERS["coscheduling"],
-}
-"""The schedulers that these systems bring, as pods name them, with the API group that is served where they are."""
+SCHEDULERS = frozenset({"volcano", "scheduler-plugins-scheduler"})
+"""The schedulers that these systems bring, as pods name them."""
 
 
 @dataclass(frozen=True, slots=True)

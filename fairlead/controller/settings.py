@@ -5,7 +5,8 @@ Exists so that one object that cannot be read does not stop the others: it is le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,7 +19,7 @@ from fairlead.api.queues import disagreements
 from fairlead.controller.capacity import amount
 from fairlead.controller.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
 from fairlead.controller.usage import Remembered
-from fairlead.kube import timestamps
+from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
 
@@ -29,6 +30,16 @@ class Settings:
     flavors: tuple[FlavorSpec, ...] = ()
     remembered: Mapping[str, Remembered] = field(default_factory=dict)  # by the queue's UID: past use, from its status
     problems: tuple[Problem, ...] = ()
+    takers: tuple[labels.Selector, ...] = ()  # of the leaves: the namespaces whose pods they take unnamed
+
+    def borrowed(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
+        """The queue of a gang that names one in another system's words: none is named where there is no such Queue, but one
+        that takes the namespace; where there is neither, it waits for the one that it names.
+        """
+        if any(queue.name == name for queue in self.queues):
+            return name
+        taken = not self.queues or any(selector.matches(namespace_labels) for selector in self.takers)
+        return None if taken else name
 
 
 def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any]]) -> Settings:
@@ -62,7 +73,16 @@ def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any
         flavors=tuple(sorted(read_flavors, key=lambda flavor: flavor.name)),
         remembered=remembered,
         problems=tuple(sorted(problems)),
+        takers=tuple(_takers(read_queues)),
     )
+
+
+def _takers(queues: list[QueueSpec]) -> Iterator[labels.Selector]:
+    parents = {queue.parent for queue in queues}
+    for queue in queues:
+        if queue.namespace_selector is not None and queue.name not in parents:
+            with contextlib.suppress(labels.SelectorError):  # said where the tree is built
+                yield labels.from_label_selector(queue.namespace_selector)
 
 
 def _unreadable(kind: Literal["Queue", "Flavor"], raw: Mapping[str, Any], error: Exception) -> Problem:

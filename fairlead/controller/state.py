@@ -135,8 +135,9 @@ class State:
             if seen is None:
                 self.gangs.pop(gang, None)
             else:
-                if seen.borrowed_queue and seen.queue not in self.queues:
-                    seen = dataclasses.replace(seen, queue=None)
+                if seen.borrowed_queue and seen.queue is not None:
+                    labels = self.namespace_labels(seen.namespace)
+                    seen = dataclasses.replace(seen, queue=self.settings().borrowed(seen.queue, labels))
                 self.gangs[gang] = seen
         return dirty
 
@@ -325,8 +326,8 @@ class State:
     def _setting(self, change: Change[Raw]) -> None:
         if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
             self._settings = None
-            if change.old is None or change.new is None:  # a queue that others name may be ours now, or no longer
-                self._dirty |= {gang_id for gang_id, gang in self.gangs.items() if gang.borrowed_queue}
+            # a queue that others name may be ours now or no longer, or take their namespace instead
+            self._dirty |= {gang_id for gang_id, gang in self.gangs.items() if gang.borrowed_queue}
             self._matters(urgent=True)
 
     def _pod_group(self, namespace: str, name: str) -> None:

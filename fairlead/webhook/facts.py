@@ -98,9 +98,7 @@ def pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
     if names.GANG in annotations:
         gang = group_of(metadata) or gang
     unsized = gang is not None and names.GANG_SIZE not in annotations
-    scheduler = foreign.SCHEDULERS.get(text_at(spec, "schedulerName", "spec"))
     return Needs(
-        apis=frozenset({scheduler} if scheduler else ()),
         jobs=frozenset({(namespace, job)} if job and unsized else ()),
         templates=frozenset(templates),
         claims=frozenset(claims),
@@ -148,11 +146,9 @@ def _template_needs(review: Review) -> Needs:
     for part in parts_of(review.of, review.object or {}):
         template = descend(review.object or {}, part.path)
         more = pod_needs(review.namespace, map_at(template, "spec"), map_at(template, "metadata"))
-        found = Needs(
-            templates=found.templates | more.templates, claims=found.claims | more.claims, apis=found.apis | more.apis
-        )
+        found = Needs(templates=found.templates | more.templates, claims=found.claims | more.claims)
     if review.operation == "CREATE" and suspended(review.of, review.object or {}):
-        return replace(found, apis=found.apis | {names.KUEUE_API})
+        return replace(found, apis=frozenset({names.KUEUE_API}))
     return found
 
 

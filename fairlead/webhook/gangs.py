@@ -70,7 +70,7 @@ def settle(pod: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
         return Settled(intent=Intent(), faults=(*error.faults, *forged))
     if forged:
         return Settled(intent=intent, faults=forged)
-    warnings = [*warnings_of(pod), *_queue_warnings(intent, facts)]
+    warnings = [*warnings_of(pod), *queue_warnings(intent, facts)]
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return Settled(intent=intent, faults=(_no_gang(intent.size),))
@@ -181,14 +181,15 @@ def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tu
     return tuple(faults)
 
 
-def _queue_warnings(intent: Intent, facts: Facts) -> list[str]:
+def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
+    """Of a queue that is not there, where there are any."""
     if intent.queue is None or not facts.queues or intent.queue in facts.queues:
         return []
     known = ", ".join(sorted(facts.queues)[:8])
-    if intent.borrowed_queue:
-        meanwhile = "until it does, the queue of the namespace counts"
-        return [f"{intent.said[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
-    return [f"{names.QUEUE}: Queue {intent.queue!r} does not exist; the pod waits until it does. Known: {known}"]
+    meanwhile = (
+        "until it does, the queue of the namespace counts" if intent.borrowed_queue else "its pods wait until it does"
+    )
+    return [f"{intent.said[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
 
 
 def _no_gang(size: int) -> str:

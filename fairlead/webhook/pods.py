@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.api import names
-from fairlead.webhook import absent, bypass, gangs, legacy, policy, policy_pods, policy_rules
+from fairlead.webhook import bypass, gangs, instead, legacy, policy, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, gated
 from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
@@ -41,7 +41,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
     if not _ours(uses, spec):
         return _unmanaged(review, draft, found, facts)
-    left = (*left, *gangs.strip(draft), *absent.bind(draft, (), facts))
+    left = (*left, *gangs.strip(draft), *instead.bind(draft))
     settled = gangs.settle(draft.object, namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:

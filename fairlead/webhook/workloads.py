@@ -20,7 +20,17 @@ from dataclasses import dataclass, field, replace
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError
-from fairlead.webhook import absent, bypass, foreign_jobs, gangs, legacy, policy, policy_jobs, policy_pods, policy_rules
+from fairlead.webhook import (
+    bypass,
+    foreign_jobs,
+    gangs,
+    instead,
+    legacy,
+    policy,
+    policy_jobs,
+    policy_pods,
+    policy_rules,
+)
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
@@ -97,8 +107,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         except IntentError as error:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
-        warnings += gangs.warnings_of(pod)
-        warnings += absent.bind(draft, template.part.path, facts)
+        warnings += (*gangs.warnings_of(pod), *gangs.queue_warnings(intent, facts))
+        warnings += instead.bind(draft, template.part.path)
         settled.append(replace(template, intent=intent, whole=foreign_jobs.whole(draft, template.part)))
     if faults:
         return deny(cause, *_about(review, faults), code=422)
@@ -108,7 +118,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         return deny("gang", *_about(review, faults), code=422)
     warnings += gangs_of.warnings
     if review.operation == "CREATE":
-        warnings += absent.start(draft, review.of, facts)
+        warnings += instead.start(draft, review.of, facts)
     findings += _findings(review, facts, draft, settled, gangs_of)
     if stored:
         findings += policy_rules.rule_findings(facts.policies, review, facts)

@@ -92,6 +92,19 @@ async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, mo
         assert bench.status("train").get("phase") == "Running", bench.status("train")
 
 
+async def test_a_queue_of_kueues_that_nobody_made_is_missed_by_its_name(bench: Bench):
+    await bench.template("one")
+    await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})
+    async with bench.controller():
+        await bench.pod("w", template="one", labels={names.KUEUE_QUEUE: "team"})
+        await bench.until(lambda: bench.status("w").get("reason") == "UnknownQueue", "it waits")
+        assert bench.status("w")["message"].startswith("There is no Queue 'team'"), bench.status("w")
+        everywhere: Raw = {"spec": {"namespaceSelector": {}}}
+        await bench.client.patch(QUEUES, "other", everywhere)
+        await bench.until(lambda: bench.running(["w"]), "the namespace's queue takes it")
+        await bench.until(lambda: bench.status("w").get("queue") == "other", "and says so")
+
+
 async def test_kueues_queue_counts_where_there_is_one_of_that_name(bench: Bench):
     await bench.template("one")
     everyone = {"metadata": {"name": "everyone"}, "spec": {"namespaceSelector": {}}}

@@ -1,12 +1,11 @@
-"""What manifests expect of other systems that this cluster does not have: Kueue to start a Job, a gang scheduler to bind pods.
+"""What a manifest expects another system to do that Fairlead does here: Kueue to start a Job, a gang scheduler to place pods.
 
-Exists because such a manifest would wait for somebody who never comes, although everything else in it is understood. A system
-is taken to be there where its API group is served; then nothing is done.
+Exists because such a manifest would wait for somebody who may never come, although everything else in it is understood.
 
-- A Job for Kueue may be made suspended, for Kueue to start. It is started here: its pods wait at our gate instead. What is
-  suspended later is left alone.
-- Pods for Volcano or the coscheduling plugin name its scheduler. They are left to the cluster's own, which binds a pod where
-  the controller has placed it, as any scheduler would.
+- A Job for Kueue may be made suspended, for Kueue to start. Where Kueue's API is not served nobody would: it is started, and
+  its pods wait at our gate instead. What is suspended later is left alone.
+- Pods for Volcano or the coscheduling plugin name its scheduler, to be placed as a gang. The controller does that, whether
+  they run here or not (a CRD outlives its scheduler, so that is not to be seen); the cluster's own scheduler then binds.
 """
 
 from __future__ import annotations
@@ -37,13 +36,10 @@ def start(draft: Draft, of: str, facts: Facts) -> Iterator[str]:
     )
 
 
-def bind(draft: Draft, pod: Path, facts: Facts) -> Iterator[str]:
+def bind(draft: Draft, pod: Path = ()) -> Iterator[str]:
     """Leaves a pod, or the pods of a template, to the cluster's scheduler. Yields a warning. Raises MalformedError."""
     where = dotted((*pod, "spec"))
-    spec = map_at(descend(draft.object, pod), "spec", dotted(pod))
-    name = text_at(spec, "schedulerName", where)
-    api = foreign.SCHEDULERS.get(name)
-    if api is None or api in facts.serves:
-        return
-    draft.set((*pod, "spec", "schedulerName"), names.DEFAULT_SCHEDULER)
-    yield f"{where}.schedulerName: nobody binds pods for {name!r} where {api} is not served: {names.DEFAULT_SCHEDULER} does"
+    name = text_at(map_at(descend(draft.object, pod), "spec", dotted(pod)), "schedulerName", where)
+    if name in foreign.SCHEDULERS:
+        draft.set((*pod, "spec", "schedulerName"), names.DEFAULT_SCHEDULER)
+        yield f"{where}.schedulerName: {name!r} became {names.DEFAULT_SCHEDULER}: Fairlead places the pods, and that binds them"
