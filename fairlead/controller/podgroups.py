@@ -25,9 +25,9 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
 
 def terms(api: str, raw: Mapping[str, Any]) -> GroupTerms:
     """What a PodGroup of this API group says of its gang. One without a gang policy is gangs of one: size 1."""
-    spec = raw.get("spec") or {}
+    spec = _within(raw, "spec")
     if api == "scheduling.k8s.io":
-        count = ((spec.get("schedulingPolicy") or {}).get("gang") or {}).get("minCount")
+        count = _within(spec, "schedulingPolicy", "gang").get("minCount")
     else:
         count = spec.get("minMember")
     queue = spec.get("queue") if api == "scheduling.volcano.sh" else None
@@ -35,6 +35,14 @@ def terms(api: str, raw: Mapping[str, Any]) -> GroupTerms:
         size=count if isinstance(count, int) and count > 0 else 1,
         queue=queue if isinstance(queue, str) and queue else None,
     )
+
+
+def _within(raw: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """The object at path, {} where there is none: what others define may have any shape."""
+    for step in path:
+        found = raw.get(step)
+        raw = found if isinstance(found, Mapping) else {}
+    return raw
 
 
 class PodGroups:

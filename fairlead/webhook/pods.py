@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from fairlead.api import names
+from fairlead.api.intent import Intent
 from fairlead.webhook import bypass, gangs, instead, legacy, policy, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, gated
@@ -58,7 +59,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
         policy_pods.defaults(facts.policies, draft)
         bypass.hide(facts.policies, draft)
         findings += _legacy_findings(found, translated, facts)
-        findings += _findings(draft.object, uses[:own], settled.intent.size, facts)
+        findings += _findings(draft.object, uses[:own], settled.intent, facts)
     verdict = allow("gated", patch=draft.operations, warnings=(*settled.warnings, *left, *_missing(uses)))
     return policy.apply(verdict, review.subject, findings)
 
@@ -96,7 +97,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         return allow("managed")
     findings = [
         *_legacy_findings(found, False, facts),
-        *_findings(review.object, uses, settled.intent.size, facts),
+        *_findings(review.object, uses, settled.intent, facts),
         *policy_rules.rule_findings(facts.policies, review, facts),
     ]
     return policy.apply(allow("managed"), review.subject, findings)
@@ -180,10 +181,11 @@ def _missing(uses: list[Use]) -> list[str]:
     return [f"{use.missing} does not exist; the pod waits until it does" for use in uses if use.missing]
 
 
-def _findings(pod: Json, uses: list[Use], size: int | None, facts: Facts) -> list[Finding]:
+def _findings(pod: Json, uses: list[Use], intent: Intent, facts: Facts) -> list[Finding]:
     """What the policies say of a managed pod as it is now."""
     policies = facts.policies
-    findings = list(policy.gang_findings(policies, size, "metadata.annotations"))
+    elsewhere = intent.gang if intent.size_elsewhere else None
+    findings = list(policy.gang_findings(policies, intent.size, "metadata.annotations", elsewhere=elsewhere))
     for use in uses:
         findings += use_findings(policies, use, "", facts)
     findings += policy_pods.pod_findings(policies, map_at(pod, "spec"), "spec")

@@ -74,11 +74,16 @@ def legacy_findings(policies: Policies, paths: Iterable[str]) -> Iterator[Findin
                 yield finding(policy, "legacyRequests", text)
 
 
-def gang_findings(policies: Policies, size: int | None, path: str) -> Iterator[Finding]:
-    """path: the annotations that say the size."""
+def gang_findings(
+    policies: Policies, size: int | None, path: str, *, elsewhere: str | None = None
+) -> Iterator[Finding]:
+    """path: the annotations that say the size; elsewhere: the PodGroup that says it instead, which no policy can see."""
     for policy in policies:
         limit = policy.spec.max_gang_size
-        if limit is not None and size is not None and size > limit:
+        if limit is not None and elsewhere is not None:
+            text = f"{path}[{names.GANG_SIZE}]: is missing: the size is in PodGroup {elsewhere}; write it here, too, at most {limit}"
+            yield finding(policy, "maxGangSize", text)
+        elif limit is not None and size is not None and size > limit:
             text = f"{path}[{names.GANG_SIZE}]: {size} members, but at most {limit} are allowed here"
             yield finding(policy, "maxGangSize", text)
 

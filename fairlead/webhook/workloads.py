@@ -3,8 +3,7 @@
 Exists so that a user writes `fairlead.dev/gang` and nothing else, or nothing at all, and hears of nonsense from
 `kubectl apply` instead of from another controller's events. Turns no requests into claims: each pod's own review does.
 
-- Annotations of ours on the object, and its queue label, are copied to its templates; what both have must agree. What it
-  says in the words of other systems comes after (`foreign_jobs`).
+- What the object says, in our words or another system's, is copied to its templates (`inherit`).
 - Templates that name the same gang are one; its size is the number of their pods that run at once and ask for devices.
 - A size without a gang's name makes the object a gang of that name. A Job that says neither is no gang; what is a gang
   by nature (`templates.SHAPES`) is one of its own name, if it has more than one pod with devices. Where the object's name
@@ -20,23 +19,13 @@ from dataclasses import dataclass, field, replace
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError
-from fairlead.webhook import (
-    bypass,
-    foreign_jobs,
-    gangs,
-    instead,
-    legacy,
-    policy,
-    policy_jobs,
-    policy_pods,
-    policy_rules,
-)
+from fairlead.webhook import bypass, gangs, inherit, instead, legacy, policy, policy_jobs, policy_pods, policy_rules
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.policy_claims import devices_of, legacy_ask_findings, use_findings
 from fairlead.webhook.review import Review
-from fairlead.webhook.templates import SHAPES, Part, Shape, descend, dotted, parts_of
+from fairlead.webhook.templates import SHAPES, Part, Shape, descend, parts_of
 from fairlead.webhook.uses import Managed, Use, pod_uses
 from fairlead.webhook.verdict import UNTOUCHED, Finding, Verdict, allow, deny
 
@@ -99,8 +88,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     warnings: list[str] = []
     settled: list[_Template] = []
     for template in templates:
-        faults += _inherit(draft, template.part)
-        faults += foreign_jobs.carry(draft, template.part, warnings)
+        faults += inherit.ours(draft, template.part)
+        faults += inherit.theirs(draft, template.part, warnings)
         pod = descend(draft.object, template.part.path)
         try:
             intent = gangs.intent_of(pod)
@@ -109,7 +98,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
             continue
         warnings += (*gangs.warnings_of(pod), *gangs.queue_warnings(intent, facts))
         warnings += instead.bind(draft, template.part.path)
-        settled.append(replace(template, intent=intent, whole=foreign_jobs.whole(draft, template.part)))
+        settled.append(replace(template, intent=intent, whole=inherit.whole(draft, template.part)))
     if faults:
         return deny(cause, *_about(review, faults), code=422)
     gangs_of = _Gangs(review, shape, settled, draft)
@@ -140,7 +129,9 @@ class _Gangs:
         self._own = review.name or _made_up(review)
         self.warnings: list[str] = []
         self.sizes: dict[str, int] = {}
-        """Where a template is, and its gang's size."""
+        """Where a template is, and its gang's size, or the most that it can be."""
+        self.elsewhere: dict[str, str] = {}
+        """Where a template is, and the PodGroup that says its gang's size."""
 
     def settle(self) -> list[str]:
         """Write names and sizes into the draft. Returns faults."""
@@ -175,6 +166,7 @@ class _Gangs:
         given = next(iter(sizes), None)
         if first.intent.size_elsewhere and given is None:  # a PodGroup object says it to the controller
             self.sizes |= dict.fromkeys((template.where for template in group), most)
+            self.elsewhere |= dict.fromkeys((template.where for template in group), first.intent.gang or "")
             return []
         if self._shape.grouped and first.part.apart:
             said = f"spec.startupPolicy: LeaderReady, but a gang's pods start together ({where}[{names.GANG}])"
@@ -260,7 +252,12 @@ def _findings(
     for template in templates:
         size, where = gangs_of.sizes.get(template.where), template.where
         spec = map_at(descend(draft.object, template.part.path), "spec", where)
-        findings += policy.gang_findings(policies, size or template.intent.size, f"{where}.metadata.annotations")
+        findings += policy.gang_findings(
+            policies,
+            size or template.intent.size,
+            f"{where}.metadata.annotations",
+            elsewhere=gangs_of.elsewhere.get(where),
+        )
         paths = [f"{where}.{ask.path}.limits[{ask.resource}]" for ask in template.found.asks]
         findings += policy.legacy_findings(policies, paths)
         if template.translated:
@@ -283,38 +280,10 @@ def _findings(
     return findings
 
 
-def _inherit(draft: Draft, part: Part) -> list[str]:
-    """Copy our annotations from the objects around a pod template to it; what both have must agree."""
-    theirs = strings_at(
-        map_at(descend(draft.object, part.path), "metadata", part.where), "annotations", f"{part.where}.metadata"
-    )
-    faults: list[str] = []
-    for holder in part.holders:
-        metadata, where = descend(draft.object, holder), dotted(holder)
-        own = _ours(metadata, where)
-        for key in (key for key in KEYS if key in own):
-            if key in theirs and theirs[key] != own[key]:
-                said = f"{own[key]!r}, but the pod template says {theirs[key]!r}"
-                faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")
-            elif key not in theirs:
-                draft.set((*part.path, "metadata", "annotations", key), own[key])
-                theirs = {**theirs, key: own[key]}
-    return faults
-
-
-def _ours(metadata: Json, where: str) -> dict[str, str]:
-    """Annotations of ours on an object around the pods, and its queue label."""
-    own = {**strings_at(metadata, "annotations", where)}
-    label = strings_at(metadata, "labels", where).get(names.QUEUE)
-    if label is not None:
-        own.setdefault(names.QUEUE, label)
-    return own
-
-
 def _train_job(review: Review, draft: Draft) -> Verdict:
     """A TrainJob's templates are its runtime's: what it says goes to the JobSet, by spec.annotations."""
     metadata = map_at(draft.object, "metadata")
-    own = _ours(metadata, "metadata")
+    own = inherit.own_of(metadata, "metadata")
     given = strings_at(map_at(draft.object, "spec"), "annotations", "spec")
     faults = [
         f"metadata.annotations[{key}]: {own[key]!r}, but spec.annotations says {given[key]!r}; keep one of them"

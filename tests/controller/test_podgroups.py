@@ -92,6 +92,30 @@ async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, mo
         assert bench.status("train").get("phase") == "Running", bench.status("train")
 
 
+async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Bench):
+    """A PodGroup that asks for more, that goes, and a member that leaves the group: nobody is killed for it."""
+    await serve_pod_groups(bench)
+    await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
+    await bench.template("one")
+    pods = ["w-0", "w-1"]
+    async with bench.controller(gang_timeout_s=2.0):
+        for name in pods:
+            await bench.pod(name, template="one", labels={names.COSCHEDULING_GROUP_LABEL: "train"})
+        await bench.until(lambda: bench.status("train").get("phase") == "Running", "it runs")
+        await bench.client.patch(GROUPS, "train", {"spec": {"minMember": 4}}, namespace=NAMESPACE)
+        await bench.until(lambda: "2 of 4 members" in bench.status("train").get("message", ""), "more are asked for")
+        await asyncio.sleep(2.5)
+        assert bench.running(pods)
+        leave = {"metadata": {"labels": {names.COSCHEDULING_GROUP_LABEL: None}}}
+        await bench.client.patch(resources.PODS, "w-1", leave, namespace=NAMESPACE)
+        await bench.until(lambda: bench.status("w-1").get("phase") == "Running", "it is one by itself")
+        await asyncio.sleep(2.5)
+        assert bench.running(pods)
+        await bench.client.delete(GROUPS, "train", NAMESPACE)
+        await bench.until(lambda: bench.status("train").get("phase") == "Running", "what is left of it runs")
+        assert bench.running(pods)
+
+
 async def test_a_queue_of_kueues_that_nobody_made_is_missed_by_its_name(bench: Bench):
     await bench.template("one")
     await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})
@@ -133,7 +157,12 @@ async def test_kueues_queue_counts_where_there_is_one_of_that_name(bench: Bench)
         ("scheduling.volcano.sh", {"minMember": 3}, 3),
         ("scheduling.x-k8s.io", {"minMember": 5}, 5),
         ("scheduling.x-k8s.io", {}, 1),
+        ("scheduling.x-k8s.io", {"minMember": -1}, 1),
+        ("scheduling.x-k8s.io", {"minMember": "2"}, 1),
+        ("scheduling.x-k8s.io", "nonsense", 1),
+        ("scheduling.k8s.io", {"schedulingPolicy": ["gang"]}, 1),
     ],
+    ids=str,
 )
 def test_a_podgroup_says_how_many_run_together(api, spec, size):
     assert terms(api, {"spec": spec}) == GroupTerms(size=size)

@@ -13,6 +13,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
     CLUSTER_ROLES,
+    CRDS,
     JOBS,
     MUTATING_WEBHOOKS,
     NAMESPACES,
@@ -79,6 +80,42 @@ async def test_a_jobs_gang_is_settled_in_its_template(cluster: Cluster) -> None:
     async with cluster.webhook():
         job = await cluster.alice.create(raw(JOBS), {"metadata": {"name": "j", "namespace": "ml"}, "spec": spec})
     assert job["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE] == "4"
+
+
+async def test_a_job_for_kueue_is_started_unless_there_is_kueue(cluster: Cluster) -> None:
+    """Asked of the apiserver for each such Job: Kueue may be installed at any time."""
+    spec = {
+        "parallelism": 2,
+        "completions": 2,
+        "suspend": True,
+        "template": {"spec": pod(limits={names.LEGACY_GPU: 1})["spec"] | {"restartPolicy": "Never"}},
+    }
+
+    async def suspended(name: str) -> Any:
+        metadata = {"name": name, "namespace": "ml", "labels": {names.KUEUE_QUEUE: "user-queue"}}
+        job = await cluster.alice.create(raw(JOBS), {"metadata": metadata, "spec": spec})
+        assert job["spec"]["template"]["metadata"]["labels"][names.KUEUE_QUEUE] == "user-queue"
+        return job["spec"]["suspend"]
+
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    crd = {
+        "metadata": {"name": "workloads.kueue.x-k8s.io"},
+        "spec": {
+            "group": "kueue.x-k8s.io",
+            "names": {"plural": "workloads", "singular": "workload", "kind": "Workload", "listKind": "WorkloadList"},
+            "scope": "Namespaced",
+            "versions": [version],
+        },
+    }
+    async with cluster.webhook():
+        assert await suspended("alone") is False
+        await cluster.admin.create(raw(CRDS), crd)
+        for attempt in range(100):  # the CRD takes a moment
+            await asyncio.sleep(0.05)
+            if await suspended(f"beside-{attempt}"):
+                return
+    pytest.fail("the Job is started although there is Kueue")
 
 
 async def test_nonsense_is_refused_with_its_reason(cluster: Cluster) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Member, needs
@@ -271,6 +272,33 @@ class TestMembers:
         stored, verdict = admitted(pod({}, labels, schedulingGroup={"podGroupName": "serve-0-abc"}), facts())
         assert verdict.allowed, verdict.message
         assert stored["metadata"]["annotations"] == {}
+
+
+class TestPolicies:
+    """A limit on gangs cannot be got round by writing the size where no policy looks."""
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            pod({names.VOLCANO_GROUP: "train"}),
+            pod(schedulingGroup={"podGroupName": "train"}),
+            job(pods={"schedulingGroup": {"podGroupName": "train"}}),
+        ],
+        ids=["Volcano", "native", "a Job's pods"],
+    )
+    def test_a_size_in_a_podgroup_must_be_on_the_pods_too(self, body: Json) -> None:
+        spec: Json = {"namespaceSelector": {}, "maxGangSize": 4, "mode": "Enforce"}
+        known = facts(policies=(TenancyPolicy.stored({"metadata": {"name": "small"}, "spec": spec}),))
+        _, verdict = admitted(body, known)
+        assert (
+            "metadata.annotations[fairlead.dev/gang-size]: is missing: the size is in PodGroup train; write it here, too, "
+            "at most 4"
+        ) in verdict.message
+        template = body["spec"].get("template", body)
+        template["metadata"] = {**template.get("metadata", {}), "annotations": {names.VOLCANO_GROUP: "train"}}
+        template["metadata"]["annotations"][names.GANG_SIZE] = "3"
+        _, verdict = admitted(body, known)
+        assert verdict.allowed, verdict.message
 
 
 class TestUpdate:
