@@ -45,11 +45,13 @@ def _among(
     asking: Sequence[Queue], pool: Amount, flavor: str, k: float, total: Amount
 ) -> tuple[list[Amount], list[float]]:
     # Past use is known as a part of the cluster; among the children of a queue it counts as a part of what they divide.
-    scale = float(total) / float(pool) if k and pool else 0.0
-    used = [queue.spec.past_usage.get(flavor, 0.0) * scale for queue in asking]
+    # Together it is all of that at most: else who used more than twice their part would leave the pool to nobody.
+    past = [queue.spec.past_usage.get(flavor, 0.0) for queue in asking]
+    scale = min(float(total) / float(pool), 1.0 / (sum(past) or 1.0)) if k and pool else 0.0
+    used = [part * scale for part in past]
     plain = [max(queue.weight(flavor), 0.0) for queue in asking]
     whole = sum(plain)
-    weights = [max(0.0, weight + k * (weight - past * whole)) for weight, past in zip(plain, used, strict=True)]
+    weights = [max(0.0, weight + k * (weight - mine * whole)) for weight, mine in zip(plain, used, strict=True)]
     if len(asking) == 1:  # as most often below a queue: it may have all that it asks for
         queue = asking[0]
         ask = min((queue.demand.get(flavor, 0), *queue.bounds(flavor)))
@@ -64,10 +66,10 @@ def _among(
             limit=min(queue.bounds(flavor), default=None),
             weight=weight,
             priority=queue.spec.priority,
-            usage=past,
+            usage=mine,
             kept=queue.kept(flavor),
         )
-        for queue, weight, past in zip(asking, plain, used, strict=True)
+        for queue, weight, mine in zip(asking, plain, used, strict=True)
     ]
     shares, _ = divide(pool, claimants, k=k)
     return [_plain(share) for share in shares], weights
