@@ -27,8 +27,6 @@ from fairlead.controller.reasons_explain import Explainer
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.charges import Charge
     from fairlead.controller.inventory_device import Device
@@ -94,7 +92,7 @@ class _Decision:
 
     def run(self) -> Plan:
         entries = self._entries()
-        self._divide([(each, count) for each, count in self.alike.values() if self._servable(each)])
+        self._divide()
         self.blocked.start()
         first = promised_first(entries)
         for entry in first:
@@ -107,7 +105,8 @@ class _Decision:
         self._in_turn(beyond, within_share=False)
         self._again(entries)
         self.blocked.settle()
-        self._divide(self.alike.values())  # what was given may cost more than the least
+        self._divide()  # what was given may cost more than the least
+        self._ask(servable=False)  # to be told
         return self._plan()
 
     def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
@@ -138,14 +137,19 @@ class _Decision:
 
     # --------------------------------------------------------------------------------------------------- before
 
-    def _divide(self, asked: Iterable[tuple[Entry, int]]) -> None:
-        """Fair shares for what runs and what so many like each of these ask for at least."""
+    def _divide(self) -> None:
+        """Fair shares for what runs and what those who wait ask for at least."""
         for queue in self.tree.queues.values():
             queue.demand = dict(queue.used)
-        for entry, count in asked:
-            for step in entry.queue.path() if count else ():
-                add(step.demand, entry.charge, count)
+        self._ask(servable=True)
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
+
+    def _ask(self, *, servable: bool) -> None:
+        """Count what so many like each of these want, if the cluster could ever run them, or if not."""
+        for entry, count in self.alike.values():
+            if count and self._servable(entry) is servable:
+                for step in entry.queue.path():
+                    add(step.demand, entry.charge, count)
 
     def _servable(self, entry: Entry) -> bool:
         """What this cluster could never run is no demand: it would only make shares idle."""
