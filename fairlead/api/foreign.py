@@ -64,6 +64,7 @@ QUEUES = (
 )
 WORDS = (*QUEUES, *dict.fromkeys(word for _, name, sizes in _GROUPS for word in (name, *sizes)))
 """Everything in a pod's metadata that is read here."""
+_KEYS = frozenset(word.key for word in WORDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,11 @@ class Group:
     path: str
     size_path: str = ""
     size_text: str | None = None
+
+
+def silent(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None = None) -> bool:
+    """Whether nothing is said in others' words: so it is with nearly every pod, and asked of each many times."""
+    return not pod_group and _KEYS.isdisjoint(annotations) and _KEYS.isdisjoint(labels)
 
 
 def groups(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None = None) -> Iterator[Group]:
@@ -94,6 +100,8 @@ def gang_name(annotations: Mapping[str, str], labels: Mapping[str, str], pod_gro
     """The gang that a pod names, by our annotation or in another system's way; None when it names none."""
     if own := annotations.get(names.GANG):
         return own
+    if silent(annotations, labels, pod_group):
+        return None
     found = next(groups(annotations, labels, pod_group), None)
     return found.name if found is not None else None
 

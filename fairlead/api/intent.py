@@ -16,6 +16,7 @@ from fairlead.api.gang import GANG_SIZE_MAX, duration_s, topology_domain
 
 KEYS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE)
 """Every annotation that users write."""
+_SAID = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
 
 
 class IntentError(ValueError):
@@ -77,10 +78,11 @@ def read_intent(
     if gang is not None and not is_dns_subdomain(gang):
         fault(names.GANG, f"{gang!r} is no gang name: use lower case letters, digits, '-' and '.', at most 253")
     size = _size(annotations.get(names.GANG_SIZE), fault)
-    said = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+    said = dict(_SAID)
     if names.QUEUE not in annotations and names.QUEUE in labels:
         said[names.QUEUE] = f"metadata.labels[{names.QUEUE}]"
-    other = next(foreign.groups(annotations, labels, pod_group), None)
+    silent = foreign.silent(annotations, labels, pod_group)
+    other = None if silent else next(foreign.groups(annotations, labels, pod_group), None)
     if other is not None and gang is None:
         gang, said[names.GANG] = other.name, other.path
         if size is None and other.size_path:
@@ -88,7 +90,7 @@ def read_intent(
         if not is_dns_subdomain(gang):
             faults.append(f"{other.path}: {gang!r} is no gang name: use lower case letters, digits, '-' and '.'")
     queue = _queue(annotations, labels, fault)
-    borrowed = next(foreign.queues(annotations, labels), None) if queue is None else None
+    borrowed = next(foreign.queues(annotations, labels), None) if queue is None and not silent else None
     if borrowed is not None:
         queue, said[names.QUEUE] = borrowed
         if not is_dns_subdomain(queue):
@@ -138,6 +140,8 @@ def unheard(
 ) -> Iterator[str]:
     """One warning per word of another system that does not count, since something before it says otherwise."""
     labels = labels or {}
+    if foreign.silent(annotations, labels, pod_group):
+        return
     groups = [(group.name, group.path) for group in foreign.groups(annotations, labels, pod_group)]
     first = next(foreign.groups(annotations, labels, pod_group), None)
     queues = list(foreign.queues(annotations, labels))

@@ -44,6 +44,11 @@ class Model:
         name = str(product or self.view.driver)
         return f"{profile} of {name}" if profile else name
 
+    def has_capacity(self, name: str) -> bool:
+        """By name, or by domain and name."""
+        domain, _, plain = name.rpartition("/")
+        return plain in self.view.capacity.get(domain or self.view.driver, {})
+
     def _attribute(self, name: str) -> object:
         return self.view.attributes[self.view.driver].get(name)
 
@@ -61,7 +66,16 @@ def models(driver: str, pool: str, devices: Iterable[Device]) -> tuple[Model, ..
 
 def candidates(ask: Ask, device_class: DeviceClass | None, known: Sequence[Model]) -> tuple[Model, ...] | None:
     """The models that the request may be given; None where that cannot be said."""
-    selectors = _selectors(ask, device_class)
+    return _taken(_texts(ask, device_class), known)
+
+
+def selected(text: str, known: Sequence[Model]) -> tuple[Model, ...] | None:
+    """The models that one selector takes; None where that cannot be said."""
+    return _taken([text], known)
+
+
+def _taken(texts: Sequence[str], known: Sequence[Model]) -> tuple[Model, ...] | None:
+    selectors = _selectors(texts)
     if selectors is None or not known:
         return None
     return tuple(model for model in known if all(selector.verdict(model.view) for selector in selectors))
@@ -70,10 +84,21 @@ def candidates(ask: Ask, device_class: DeviceClass | None, known: Sequence[Model
 def nearest(ask: Ask, device_class: DeviceClass, known: Sequence[Model], drivers: Sequence[str]) -> str | None:
     """Why no model will ever serve the request, with the nearest one; None where one may, or nothing can be said."""
     ours = tuple(model for model in known if model.view.driver in drivers)
-    found = candidates(ask, device_class, ours)
+    why = _nearest(_texts(ask, device_class), ours)
+    return None if why is None else f"no device in the cluster can serve it; {why}"
+
+
+def selects_nothing(text: str, known: Sequence[Model]) -> str | None:
+    """Why a selector takes no model, with the nearest one; None where it takes one, or nothing can be said."""
+    why = _nearest([text], known)
+    return None if why is None else f"selects no device of the cluster; {why}"
+
+
+def _nearest(texts: Sequence[str], ours: Sequence[Model]) -> str | None:
+    found = _taken(texts, ours)
     if found is None or found:
         return None
-    parts = [part for text in _texts(ask, device_class) for part in conjuncts(text)]
+    parts = [part for text in texts for part in conjuncts(text)]
     try:
         selectors = [compile_selector(part) for part in parts]
     except CompileError:
@@ -83,7 +108,7 @@ def nearest(ask: Ask, device_class: DeviceClass, known: Sequence[Model], drivers
     if not failed:
         return None
     reasons = "; ".join(_why(selector, best) for selector in failed[:3])
-    return f"no device in the cluster can serve it; the nearest is {best.label} ({best.example}), which fails {reasons}"
+    return f"the nearest is {best.label} ({best.example}), which fails {reasons}"
 
 
 def conjuncts(text: str) -> list[str]:
@@ -116,9 +141,9 @@ def _texts(ask: Ask, device_class: DeviceClass | None) -> list[str]:
     return ([] if device_class is None else expressions(device_class.spec.selectors)) + expressions(ask.selectors)
 
 
-def _selectors(ask: Ask, device_class: DeviceClass | None) -> list[Selector] | None:
+def _selectors(texts: Iterable[str]) -> list[Selector] | None:
     try:
-        selectors = [compile_selector(text) for text in _texts(ask, device_class)]
+        selectors = [compile_selector(text) for text in texts]
     except CompileError:
         return None
     for selector in selectors:

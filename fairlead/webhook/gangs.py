@@ -41,7 +41,10 @@ def intent_of(pod: Json) -> Intent:
 
 def warnings_of(pod: Json) -> tuple[str, ...]:
     """What of a pod's, or template's, words nobody reads. Raises MalformedError."""
-    annotations, labels, pod_group = _words(pod)
+    return _warnings(*_words(pod))
+
+
+def _warnings(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None) -> tuple[str, ...]:
     return (
         *misspelt(annotations),
         *unheard(annotations, labels, pod_group),
@@ -57,20 +60,20 @@ def _words(pod: Json) -> Words:
 
 def settle(pod: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
     """Judge one managed pod's annotations. Raises MalformedError."""
-    metadata = map_at(pod, "metadata")
-    annotations = strings_at(metadata, "annotations", "metadata")
+    metadata, words = map_at(pod, "metadata"), _words(pod)
+    annotations = words[0]
     forged = tuple(
         f"metadata.annotations[{key}]: only the controller writes this; remove it"
         for key in CONTROLLERS
         if key in annotations
     )
     try:
-        intent = intent_of(pod)
+        intent = read_intent(*words)
     except IntentError as error:
         return Settled(intent=Intent(), faults=(*error.faults, *forged))
     if forged:
         return Settled(intent=intent, faults=forged)
-    warnings = [*warnings_of(pod), *queue_warnings(intent, facts)]
+    warnings = [*_warnings(*words), *queue_warnings(intent, facts)]
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
             return Settled(intent=intent, faults=(_no_gang(intent.size),))
@@ -126,7 +129,7 @@ def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
     for word in foreign.WORDS:
         was, now = word.said(*old[:2]), word.said(*new[:2])
         if was is not None and was != now:
-            found.append(f"{word.path}: cannot become {now!r}, {_stays(was)}")
+            found.append(f"{word.path}: {_cannot(now)}, {_stays(was)}")
         elif was is None and now is not None:
             added.append(word)
     if added and not found:
@@ -155,11 +158,16 @@ def _overrules(added: list[foreign.Word], old: Words, new: Words) -> Iterator[st
 
 
 def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
-    return f"cannot become {new.get(key)!r}, {_stays(old.get(key))}"
+    return f"{_cannot(new.get(key))}, {_stays(old.get(key))}"
+
+
+def _cannot(new: str | None) -> str:
+    return "cannot be removed" if new is None else f"cannot become {new!r}"
 
 
 def _stays(old: object) -> str:
-    return f"it is {old!r} since the pod was admitted; delete the pod and create it anew"
+    said = "is not there" if old is None else f"is {old!r}"
+    return f"it {said} since the pod was admitted; delete the pod and create it anew"
 
 
 def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tuple[str, ...]:

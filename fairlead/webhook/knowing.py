@@ -163,7 +163,7 @@ class Knowledge:
             flavors=self._named(wanted.flavors, self._flavors, FLAVORS, Flavor.stored, answers),
             policies=self._policies_for(review, namespace_labels),
             namespace_labels=namespace_labels,
-            devices=self._models.known() if review.namespace else (),
+            devices=self._models.known() if review.namespace or review.of == "flavors.fairlead.dev" else (),
             serves=frozenset(api for api in wanted.apis if answers.serves(api)),
         )
 

@@ -16,7 +16,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.api.queues import overlaps, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.webhook import policy_rules
+from fairlead.webhook import devices, policy_rules
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json
 from fairlead.webhook.review import Review
@@ -39,25 +39,43 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
     warnings = []
     if queue.spec.parent is not None and queue.spec.parent not in facts.queues:
         warnings.append(
-            f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue gets nothing"
+            f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
         )
-    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, facts.queues.values())]
+    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, _rivals(queue, facts.queues))]
     return allow("queue", warnings=[*warnings, *(each.message for each in found), *_promised(queue, facts.queues)])
 
 
-def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
-    """Where the queues below it deserve more than it does, or it makes that so of the queue above."""
+def _rivals(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:
+    """The other leaves: only leaves take gangs, so only they can want the same."""
     after = {**queues, queue.name: queue}
-    for above in filter(None, (queue, after.get(queue.spec.parent or ""))):
-        children = [other for other in after.values() if other.spec.parent == above.name]
+    above = {other.spec.parent for other in after.values()}
+    return [] if queue.name in above else [other for name, other in queues.items() if name not in above]
+
+
+def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Where the queues below it deserve more than it does, or it makes that so of a queue above."""
+    after = {**queues, queue.name: queue}
+    below: dict[str | None, list[Queue]] = {}
+    for other in after.values():
+        below.setdefault(other.spec.parent, []).append(other)
+
+    def deserved(of: Queue, flavor: str) -> Quantity:
+        """Its own word, else what the queues below it deserve together, as the controller has it."""
+        for entry in of.spec.flavors:
+            if entry.flavor == flavor:
+                return Quantity.of(entry.deserved)
+        return sum((deserved(child, flavor) for child in below.get(of.name, ())), Quantity.of(0))
+
+    above: Queue | None = queue
+    while above is not None:
         for entry in above.spec.flavors:
-            asked = [each for child in children for each in child.spec.flavors if each.flavor == entry.flavor]
-            whole = sum((Quantity.of(each.deserved) for each in asked), Quantity.of(0))
+            whole = sum((deserved(child, entry.flavor) for child in below.get(above.name, ())), Quantity.of(0))
             if whole > Quantity.of(entry.deserved):
                 yield (
                     f"spec.flavors: the queues below {above.name} deserve {whole} of {entry.flavor}, it only "
                     f"{entry.deserved}: raise its deserved or lower theirs"
                 )
+        above = after.get(above.spec.parent or "")
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
@@ -76,7 +94,22 @@ def validate_flavor(review: Review, facts: Facts) -> Verdict:
         for other in sorted(facts.flavors.values(), key=lambda other: other.name)
         if other.name != flavor.name and other.spec == flavor.spec
     ]
-    return allow("flavor", warnings=warnings)
+    return allow("flavor", warnings=[*warnings, *_useless(flavor, facts)])
+
+
+def _useless(flavor: Flavor, facts: Facts) -> Iterator[str]:
+    """Where it would count nothing of what the cluster has now."""
+    why = devices.selects_nothing(flavor.spec.device_selector, facts.devices)
+    if why is not None:
+        yield f"spec.deviceSelector: {why}; until such a device comes the flavor counts nothing"
+        return
+    name = flavor.spec.capacity_name
+    taken = devices.selected(flavor.spec.device_selector, facts.devices)
+    if name is not None and taken and not any(model.has_capacity(name) for model in taken):
+        yield (
+            f"spec.capacityName: no device that the flavor selects has the capacity {name!r}, so it counts nothing; "
+            "`fairlead devices` shows what they have"
+        )
 
 
 def validate_policy(review: Review, facts: Facts) -> Verdict:

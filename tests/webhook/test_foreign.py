@@ -327,8 +327,9 @@ class TestUpdate:
     ) -> None:
         verdict = self.update(self.OLD, **{kind: {key: value}})
         assert verdict.code == 403
+        what = f"become {value!r}" if value else "be removed"
         assert verdict.message == (
-            f"Pod ml/w-0: metadata.{kind}[{key}]: cannot become {value!r}, it is {old!r} since the pod was admitted; "
+            f"Pod ml/w-0: metadata.{kind}[{key}]: cannot {what}, it is {old!r} since the pod was admitted; "
             "delete the pod and create it anew"
         )
 

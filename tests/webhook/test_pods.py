@@ -221,7 +221,8 @@ class TestUpdate:
             new["metadata"]["annotations"][names.GANG_SIZE] = "4"
         verdict = self.update(new)
         assert not verdict.allowed
-        assert "metadata.annotations[fairlead.dev/gang-size]: cannot become" in verdict.message
+        what = "be removed" if gone else "become '4'"
+        assert f"metadata.annotations[fairlead.dev/gang-size]: cannot {what}, it is '8' since" in verdict.message
 
     def test_the_queue_label_is_immutable_too(self) -> None:
         new = copy.deepcopy(self.OLD)

@@ -10,6 +10,7 @@ from fairlead.sandbox.cluster import NodeSpec
 from fairlead.sandbox.testing import View, cluster, until
 
 Json = dict[str, Any]
+QUEUES: tuple[tuple[str, Json], ...] = (("user-queue", {}), ("research", {}), ("everyone", {"namespaceSelector": {}}))
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",
@@ -94,7 +95,7 @@ async def test_manifests_for_kueue_volcano_and_coscheduling_run_unchanged() -> N
     ]
     queues = [
         {"apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
-        for name, spec in (("user-queue", {}), ("research", {}), ("everyone", {"namespaceSelector": {}}))
+        for name, spec in QUEUES
     ]
     groups = [
         {
