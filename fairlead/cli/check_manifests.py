@@ -17,6 +17,7 @@ import yaml
 from rich.console import Console
 from rich.text import Text
 
+from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -60,11 +61,12 @@ def check(
     """Prints a verdict per object; the exit status."""
     try:
         documents = list(_documents(files))
-        around = [*(asyncio.run(_cluster(kubeconfig)) if kubeconfig else ()), *_documents(policies)]
+        there, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
+        around = [*there, *_documents(policies)]
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*around, *documents])
+    world = world_of([*around, *documents], serves=serves)
     results = [found for document in documents for found in _judged(document, world, user, GROUPS | set(groups))]
     if output == "json":
         print(json.dumps([_json(result) for result in results], indent=1, ensure_ascii=False))
@@ -99,14 +101,15 @@ def _documents(paths: Sequence[Path]) -> Iterator[Json]:
             yield from items if isinstance(items, list) and document["kind"].endswith("List") else [document]
 
 
-async def _cluster(kubeconfig: Path) -> list[Json]:
-    """What verdicts depend on in the cluster. Raises ApiError."""
+async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
+    """What verdicts depend on in the cluster: objects, and the API groups of other systems. Raises ApiError."""
     found: list[Json] = []
     async with Client.connect(kubeconfig, user_agent="fairlead-check") as client:
         for resource in _CLUSTER:
             listing = await client.list(raw(resource))
             found += [{**item, "kind": resource.kind} for item in listing.items]
-    return found
+        groups = json.loads(await client.request("GET", "/apis")).get("groups") or ()
+        return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})
 
 
 def _show(results: list[Result], documents: int, console: Console) -> None:

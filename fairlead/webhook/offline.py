@@ -48,7 +48,7 @@ RESOURCES: dict[str, tuple[str, str]] = {
     "TenancyPolicy": (names.API_GROUP, "tenancypolicies"),
     "Namespace": ("", "namespaces"),
 }
-"""Kinds that are judged, with group and resource."""
+"""Kinds that are judged, with group and resource. Others have kinds of the same names: Volcano a Job and a Queue."""
 CLUSTERED = frozenset({"DeviceClass", "Queue", "Flavor", "TenancyPolicy", "Namespace", "ResourceSlice"})
 USER = "fairlead-check"
 GROUPS = frozenset({"system:authenticated"})
@@ -121,10 +121,14 @@ class World:
     flavors: dict[str, Flavor] = field(default_factory=dict)
     policies: dict[str, TenancyPolicy] = field(default_factory=dict)
     devices: dict[devices.Model, None] = field(default_factory=dict)
+    serves: frozenset[str] = frozenset()
+    """API groups of other systems that the cluster serves, where there is one to ask."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, document: Json) -> None:
         """Take in one manifest, as the cluster would hold it."""
+        if not _ours(document):
+            return
         metadata = document.get("metadata") or {}
         name, key = str(metadata.get("name", "")), (namespace_of(document), str(metadata.get("name", "")))
         try:
@@ -169,11 +173,12 @@ class World:
             policies=policies,
             namespace_labels=own,
             devices=tuple(self.devices),
+            serves=self.serves,
         )
 
 
-def world_of(documents: Iterable[Json]) -> World:
-    world = World()
+def world_of(documents: Iterable[Json], *, serves: frozenset[str] = frozenset()) -> World:
+    world = World(serves=serves)
     for document in documents:
         world.add(document)
     return world
@@ -183,7 +188,7 @@ def judge(
     document: Json, world: World, *, username: str = USER, groups: frozenset[str] = GROUPS, source: str = ""
 ) -> Iterator[Result]:
     """The result for one object, and for what it would make; none for kinds that are not judged."""
-    if document.get("kind") not in RESOURCES or document.get("kind") == "Namespace":
+    if document.get("kind") not in RESOURCES or document.get("kind") == "Namespace" or not _ours(document):
         return
     result = _judge(document, world, username, groups, source)
     yield result
@@ -212,6 +217,13 @@ def review_of(document: Json, username: str, groups: frozenset[str]) -> Review:
         object=document,
         old=None,
     )
+
+
+def _ours(document: Json) -> bool:
+    """Whether the kind is the one that we know by this name. What was listed has no apiVersion: that was asked for by group."""
+    group, _ = RESOURCES.get(str(document.get("kind")), ("resource.k8s.io", ""))
+    version = document.get("apiVersion")
+    return not isinstance(version, str) or version.rpartition("/")[0] == group
 
 
 def namespace_of(document: Json) -> str:

@@ -57,6 +57,33 @@ def test_json_holds_verdict_finding_and_patch(pod: Path) -> None:
     assert {"op": "remove", "path": "/spec/containers/0/resources/limits/nvidia.com~1gpu"} in result["patch"]
 
 
+def test_kinds_of_others_are_not_taken_for_ours_of_the_same_name(tmp_path: Path) -> None:
+    """Volcano has a Job and a Queue, too."""
+    (tmp_path / "volcano.yaml").write_text(
+        """
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: team}
+spec: {weight: 1, reclaimable: false}
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: train}
+spec: {minAvailable: 2, queue: team, tasks: [{name: worker, replicas: 2, template: {spec: {containers: []}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: sample, labels: {kueue.x-k8s.io/queue-name: team}}
+spec: {template: {spec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
+"""
+    )
+    status, out, err = run(tmp_path)
+    assert (status, err) == (0, "")
+    assert "patched  Job default/sample" in out
+    assert "Job default/train" not in out
+    assert "3 objects, 1 judged, 0 verdicts refused" in out
+
+
 def test_a_jobs_pods_are_judged_too() -> None:
     status, out, _ = run(ROOT / "examples" / "02-indexed-job")
     assert status == 0

@@ -3,12 +3,16 @@
 import asyncio
 import contextlib
 import datetime as dt
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from fairlead.api import names
+from fairlead.cli.check_manifests import check
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
@@ -51,6 +55,24 @@ def pod(name: str = "p", *, claims: str | None = None, limits: Json | None = Non
 
 def gates(stored: Any) -> list[str]:
     return [gate["name"] for gate in stored["spec"].get("schedulingGates") or []]
+
+
+KUEUE = {
+    "metadata": {"name": "workloads.kueue.x-k8s.io"},
+    "spec": {
+        "group": "kueue.x-k8s.io",
+        "names": {"plural": "workloads", "singular": "workload", "kind": "Workload", "listKind": "WorkloadList"},
+        "scope": "Namespaced",
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
 
 
 async def test_a_template_and_the_pod_that_follows_at_once_are_gated(cluster: Cluster) -> None:
@@ -97,25 +119,37 @@ async def test_a_job_for_kueue_is_started_unless_there_is_kueue(cluster: Cluster
         assert job["spec"]["template"]["metadata"]["labels"][names.KUEUE_QUEUE] == "user-queue"
         return job["spec"]["suspend"]
 
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    crd = {
-        "metadata": {"name": "workloads.kueue.x-k8s.io"},
-        "spec": {
-            "group": "kueue.x-k8s.io",
-            "names": {"plural": "workloads", "singular": "workload", "kind": "Workload", "listKind": "WorkloadList"},
-            "scope": "Namespaced",
-            "versions": [version],
-        },
-    }
     async with cluster.webhook():
         assert await suspended("alone") is False
-        await cluster.admin.create(raw(CRDS), crd)
+        await cluster.admin.create(raw(CRDS), KUEUE)
         for attempt in range(100):  # the CRD takes a moment
             await asyncio.sleep(0.05)
             if await suspended(f"beside-{attempt}"):
                 return
     pytest.fail("the Job is started although there is Kueue")
+
+
+async def test_check_knows_whether_the_cluster_has_kueue(cluster: Cluster, tmp_path: Path) -> None:
+    spec = pod(limits={names.LEGACY_GPU: 1})["spec"] | {"restartPolicy": "Never"}
+    metadata = {"name": "j", "namespace": "ml", "labels": {names.KUEUE_QUEUE: "user-queue"}}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
+    manifest = tmp_path / "job.json"
+    manifest.write_text(json.dumps(job | {"spec": {"suspend": True, "template": {"spec": spec}}}))
+
+    async def warned() -> bool:
+        said = io.StringIO()
+        console = Console(file=said, width=400)
+        kubeconfig = cluster.workdir / "admin"
+        assert await asyncio.to_thread(check, [manifest], kubeconfig=kubeconfig, console=console) == 0
+        return "spec.suspend: true waits for Kueue" in said.getvalue()
+
+    assert await warned()
+    await cluster.admin.create(raw(CRDS), KUEUE)
+    for _ in range(100):  # the CRD takes a moment
+        await asyncio.sleep(0.05)
+        if not await warned():
+            return
+    pytest.fail("Kueue is not seen")
 
 
 async def test_nonsense_is_refused_with_its_reason(cluster: Cluster) -> None:
