@@ -16,13 +16,15 @@ Kubeconfig = Annotated[
 ]
 Context = Annotated[str | None, typer.Option(help="Context of the kubeconfig. Default: its current one.")]
 Namespace = Annotated[str | None, typer.Option("--namespace", "-n", help="Default: the context's namespace.")]
-Output = Annotated[Literal["table", "json"], typer.Option("--output", "-o", help="For people or for programs.")]
+Output = Annotated[
+    Literal["table", "json", "yaml"],
+    typer.Option("--output", "-o", help="A table for people; json or yaml for programs."),
+]
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(queues)
-    app.command()(gangs)
-    app.command()(explain)
+    for command in (queues, gangs, explain):
+        app.command(rich_help_panel="Ask a cluster")(command)
 
 
 def queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table") -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time
 
-from rich.table import Table
-
-from fairlead.cli import reading
-from fairlead.cli.queues import console
+from fairlead.cli import printing, reading
+from fairlead.cli.table import Cell, Column
 from fairlead.kube import resources, timestamps
 from fairlead.kube.resources import Raw
 
 PHASES = ("Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed")
 STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Running": "green", "Failed": "red"}
-WHY_MAX = 100
 NODES_SHOWN = 2
 
 
@@ -35,12 +31,14 @@ class Line:
     nodes: tuple[str, ...]
     age_s: float
     reason: str
+    evicting: str  # Evicting or Evicted, where that is what `why` tells of
     why: str  # in one sentence
 
 
 def line(raw: Raw, *, now: float) -> Line:
     meta, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     phase = status.get("phase") or "Gathering"
+    evicting, why = _why(status)
     return Line(
         namespace=meta.get("namespace", ""),
         name=meta["name"],
@@ -53,19 +51,20 @@ def line(raw: Raw, *, now: float) -> Line:
         nodes=tuple(status.get("nodes") or ()),
         age_s=max(0.0, now - timestamps.parse(meta["creationTimestamp"])) if meta.get("creationTimestamp") else 0.0,
         reason=status.get("reason") or "",
-        why=_why(status),
+        evicting=evicting,
+        why=why,
     )
 
 
-def _why(status: Raw) -> str:
-    """What is most worth knowing: an eviction under way, else why it waits."""
+def _why(status: Raw) -> tuple[str, str]:
+    """What is most worth knowing: an eviction under way or just done (its condition's type), else why it waits."""
     holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
     told = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
     if told is not None:
-        return str(told.get("message") or "")
+        return str(told["type"]), str(told.get("message") or "")
     if status.get("phase") in {"Running", "Finished"} and status.get("reason") in {"MembersRun", "PodsSucceeded"}:
-        return ""
-    return str((status.get("why") or {}).get("message") or status.get("message") or "")
+        return "", ""
+    return "", str((status.get("why") or {}).get("message") or status.get("message") or "")
 
 
 def order(lines: Sequence[Line]) -> list[Line]:
@@ -81,35 +80,39 @@ def order(lines: Sequence[Line]) -> list[Line]:
     )
 
 
-def table(lines: Sequence[Line], *, namespaced: bool) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    columns = [*(() if namespaced else ("NAMESPACE",)), "GANG", "PHASE", "QUEUE", "POS", "PODS", "AGE", "NODES"]
-    for column in columns:
-        made.add_column(column, no_wrap=True, justify="right" if column in {"POS", "PODS", "AGE"} else "left")
-    made.add_column("WHY", overflow="ellipsis", no_wrap=True)
-    for each in lines:
-        style = STYLES.get(each.phase, "")
-        made.add_row(
-            *(() if namespaced else (each.namespace,)),
-            each.name,
-            f"[{style}]{each.phase}[/{style}]" if style else each.phase,
-            each.queue or "-",
-            str(each.position) if each.position else "-",
-            f"{each.ready}/{each.size}" + (f" +{each.members - each.size}" if each.members > each.size else ""),
-            age(each.age_s),
-            _nodes(each.nodes),
-            f"{each.reason}: {_short(each.why)}" if each.why else each.reason,
-        )
-    return made
+COLUMNS = (
+    Column(title="NAMESPACE", least=12, most=32),
+    Column(title="GANG", least=16, most=48),
+    Column(title="PHASE"),
+    Column(title="QUEUE", least=10, most=32, dispensable=3),
+    Column(title="POS", right=True),
+    Column(title="PODS", right=True),
+    Column(title="AGE", right=True, dispensable=2),
+    Column(title="NODES", least=12, most=36, dispensable=1),
+    Column(title="WHY", least=24, sentence=True),
+)
+
+
+def rows(lines: Sequence[Line]) -> list[list[Cell]]:
+    return [
+        [
+            Cell(each.namespace),
+            Cell(each.name),
+            Cell(each.phase, STYLES.get(each.phase, "")),
+            Cell(each.queue or "-"),
+            Cell(str(each.position) if each.position else "-"),
+            Cell(f"{each.ready}/{each.size}" + (f" +{each.members - each.size}" if each.members > each.size else "")),
+            Cell(age(each.age_s)),
+            Cell(_nodes(each.nodes)),
+            Cell(f"{each.evicting or each.reason}: {each.why}" if each.why else each.reason),
+        ]
+        for each in lines
+    ]
 
 
 def _nodes(nodes: Sequence[str]) -> str:
     more = len(nodes) - NODES_SHOWN
     return (",".join(nodes[:NODES_SHOWN]) + (f" +{more}" if more > 0 else "")) or "-"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= WHY_MAX else text[: WHY_MAX - 1] + "…"
 
 
 def age(seconds: float) -> str:
@@ -122,17 +125,24 @@ def age(seconds: float) -> str:
 
 def show(*, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str) -> int:
     """Prints the gangs of one namespace, or of all (None); the exit code."""
-    code, found = reading.run(
-        lambda cluster: cluster.list(resources.GANGS, namespace), kubeconfig=kubeconfig, context=context
-    )
+
+    async def look(cluster: reading.Cluster) -> list[Raw]:
+        found = await cluster.list(resources.GANGS, namespace)
+        if not found and namespace is not None:
+            await cluster.see_namespace(namespace)
+        return found
+
+    code, found = reading.run(look, kubeconfig=kubeconfig, context=context)
     if found is None:
         return code
     lines = order([line(raw, now=time()) for raw in found])
-    if output == "json":
-        print(json.dumps([asdict(each) for each in lines], indent=2))
+    if output != "table":
+        printing.structured([asdict(each) for each in lines], output)
     elif lines:
-        console().print(table(lines, namespaced=namespace is not None))
+        first = 0 if namespace is None else 1
+        printing.table(COLUMNS[first:], [row[first:] for row in rows(lines)])
     else:
         where = f"namespace {namespace}" if namespace else "any namespace"
-        print(f"no gangs in {where}: no pod there asks for devices that Fairlead manages", file=sys.stderr)
+        more = f"; all others: {reading.program()} gangs -A" if namespace else ""
+        print(f"no gangs in {where}: no pod there asks for devices that Fairlead manages{more}", file=sys.stderr)
     return 0

@@ -6,17 +6,13 @@ pure functions of the objects read.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from fairlead.cli import reading
+from fairlead.cli import printing, reading
+from fairlead.cli.table import Cell, Column
 from fairlead.kube import resources
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resources import Raw
@@ -111,27 +107,39 @@ def _problem(status: Raw) -> str:
     return ""
 
 
-def table(lines: Sequence[Line]) -> Table:
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("QUEUE", "FLAVOR"):
-        made.add_column(column, no_wrap=True)
-    for column in ("USED", "FAIR SHARE", "DESERVED", "LIMIT", "ASKED", "PAST", "RUNNING", "WAITING"):
-        made.add_column(column, justify="right", no_wrap=True)
+COLUMNS = (
+    Column(title="QUEUE", least=16, most=48),
+    Column(title="FLAVOR", least=8, most=32),
+    Column(title="USED", right=True),
+    Column(title="FAIR SHARE", right=True),
+    Column(title="DESERVED", right=True),
+    Column(title="LIMIT", right=True, dispensable=2),
+    Column(title="ASKED", right=True, dispensable=3),
+    Column(title="PAST", right=True, dispensable=1),
+    Column(title="RUNNING", right=True),
+    Column(title="WAITING", right=True),
+)
+
+
+def rows(lines: Sequence[Line]) -> list[list[Cell]]:
+    """A row for each flavor of a queue; its name and counts stand in the first."""
+    made = []
     for each in lines:
-        name = "  " * each.depth + each.name
-        rows = each.shares or (None,)
-        for number, share in enumerate(rows):
-            counts = (str(each.running), str(each.waiting)) if number == 0 else ("", "")
-            figures = ("-", "", "", "", "", "", "") if share is None else _figures(share)
-            made.add_row(name if number == 0 else "", *figures, *counts)
+        for number, share in enumerate(each.shares or (None,)):
+            first = number == 0
+            name, counts = (
+                ("  " * each.depth + each.name, (str(each.running), str(each.waiting))) if first else ("", ("", ""))
+            )
+            figures = (Cell("-"), *[Cell("")] * 6) if share is None else _figures(share)
+            made.append([Cell(name), *figures, *map(Cell, counts)])
     return made
 
 
-def _figures(share: Share) -> tuple[str, ...]:
+def _figures(share: Share) -> tuple[Cell, ...]:
     over = _number(share.used) > _number(share.fair_share)
-    used = f"[yellow]{share.used}[/yellow]" if over else share.used
     past = "-" if share.past_usage is None else f"{share.past_usage:.3g}"
-    return (share.flavor, used, share.fair_share, share.deserved, share.limit or "-", share.demand, past)
+    others = (share.fair_share, share.deserved, share.limit or "-", share.demand, past)
+    return (Cell(share.flavor), Cell(share.used, "yellow" if over else ""), *map(Cell, others))
 
 
 def _number(amount: str) -> float:
@@ -147,23 +155,14 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
     if found is None:
         return code
     lines = tree(found)
-    if output == "json":
-        print(json.dumps([as_json(each) for each in lines], indent=2))
+    if output != "table":
+        printing.structured([asdict(each) for each in lines], output)
         return 0
     if not lines:
         print("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
         return 0
-    console().print(table(lines))
+    printing.table(COLUMNS, rows(lines))
     for each in lines:
         if each.problem:
-            print(f"queue {each.name}: {each.problem}")
+            printing.paragraph(f"queue {each.name}: {each.problem}")
     return 0
-
-
-def as_json(line: Line) -> dict[str, Any]:
-    return asdict(line)
-
-
-def console() -> Console:
-    """Colours and the terminal's width for people, long lines for pipes."""
-    return Console(width=None if sys.stdout.isatty() else 240, highlight=False, soft_wrap=True)

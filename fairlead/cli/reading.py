@@ -7,6 +7,8 @@ Fairlead is not installed. Reads Queues, Gangs and pods; writes nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import difflib
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -41,6 +43,20 @@ class Cluster:
             raise _said(error, "list", resource, namespace) from error
         return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
 
+    async def see_namespace(self, name: str) -> None:
+        """Raises NotReadError when it is certain that there is no such namespace."""
+        try:
+            await self._client.get(resources.raw(resources.NAMESPACES), name)
+        except errors.NotFound as error:
+            near: list[str] = []
+            with contextlib.suppress(errors.ApiError):
+                known = (await self._client.list(resources.raw(resources.NAMESPACES))).items
+                near = difflib.get_close_matches(name, [str(raw["metadata"]["name"]) for raw in known])
+            hint = f"; did you mean {', '.join(near)}?" if near else f"; all gangs: {program()} gangs -A"
+            raise NotReadError(f"no namespace is called {name}{hint}") from error
+        except errors.ApiError:
+            return  # a user of one namespace may not see it
+
     async def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Raw | None:
         """None when there is none of that name. Raises NotReadError."""
         try:
@@ -69,20 +85,43 @@ def run(
     except errors.ApiError as error:
         print(f"the cluster could not be asked: {error}", file=sys.stderr)
     except (CredentialsError, OSError) as error:
-        print(f"no cluster to ask: {error}; name one with --kubeconfig or $KUBECONFIG", file=sys.stderr)
+        known = _contexts(kubeconfig)
+        if context and known and context not in known:
+            print(f"the kubeconfig has no context {context!r}; it has {', '.join(sorted(known))}", file=sys.stderr)
+            return 1, None
+        more = (
+            "" if "--kubeconfig" in str(error) else "; name one with --kubeconfig FILE, $KUBECONFIG or --context NAME"
+        )
+        print(f"no cluster to ask: {error}{more}", file=sys.stderr)
     return 1, None
+
+
+def program() -> str:
+    """How the user called us, to be written in advice."""
+    return "kubectl fairlead" if Path(sys.argv[0]).name.startswith("kubectl-") else "fairlead"
 
 
 def own_namespace(kubeconfig: Path | None, context: str | None) -> str:
     """The namespace of the context, as kubectl would take it."""
+    wanted = context or _read(kubeconfig).get("current-context")
+    return str(_contexts(kubeconfig).get(wanted, {}).get("namespace") or "default")
+
+
+def _contexts(kubeconfig: Path | None) -> dict[Any, Any]:
+    """By name; none where the file cannot be read."""
+    try:
+        return {each.get("name"): each.get("context") or {} for each in _read(kubeconfig).get("contexts") or ()}
+    except (AttributeError, TypeError):
+        return {}
+
+
+def _read(kubeconfig: Path | None) -> dict[str, Any]:
     path = kubeconfig or Path(os.environ.get("KUBECONFIG", "").partition(os.pathsep)[0] or Path.home() / ".kube/config")
     try:
-        found = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
-        wanted = context or found.get("current-context")
-        contexts = {each.get("name"): each.get("context") or {} for each in found.get("contexts") or ()}
-        return str(contexts.get(wanted, {}).get("namespace") or "default")
-    except (OSError, ValueError, AttributeError, yaml.YAMLError):
-        return "default"
+        found = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _said(error: errors.ApiError, verb: str, resource: Resource[Any], namespace: str | None) -> NotReadError:
@@ -93,7 +132,15 @@ def _said(error: errors.ApiError, verb: str, resource: Resource[Any], namespace:
         more = "; with -n NAMESPACE less is needed" if resource.namespaced and not namespace else ""
         return NotReadError(f"you may not {verb} {kind}{where}: {hint}; ask for a role with that verb{more}")
     if isinstance(error, errors.NotFound) and resource.group.endswith("fairlead.dev"):
-        return NotReadError(f"this cluster knows no {kind}: Fairlead's CustomResourceDefinitions are not installed")
+        return NotReadError(
+            f"this cluster knows no {kind}: Fairlead is not installed on it; install it (docs/install.md), or name another "
+            "cluster with --context"
+        )
     if isinstance(error, errors.Unauthorized):
         return NotReadError(f"the cluster does not know you: {error.message}; renew your credentials")
+    if isinstance(error, errors.Unreachable):
+        return NotReadError(
+            f"the cluster does not answer: {error}; see that it runs and that the kubeconfig's context is the one you mean "
+            "(--context)"
+        )
     return NotReadError(f"cannot {verb} {kind}{where}: {error}")
