@@ -150,8 +150,8 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
         size, missing = _size_elsewhere(gang, first, terms)
         problems += [missing] if missing else []
     borrowed_queue = all(intent.borrowed_queue for _, intent in active if intent.queue is not None)
-    if queue is None and terms is not None:
-        queue = terms.queue
+    if terms is not None:
+        queue, topology = queue or terms.queue, topology or terms.topology
     return Gang(
         id=gang,
         size=size or 1,

@@ -99,6 +99,7 @@ class GroupTerms:
 
     size: int
     queue: str | None = None
+    topology: str | None = None  # as our annotation would say it
 
 
 class Objects(Protocol):

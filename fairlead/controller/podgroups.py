@@ -1,4 +1,4 @@
-"""PodGroup objects of other systems, where the cluster serves them: how many members a group needs, and in which queue.
+"""PodGroup objects of other systems, where the cluster serves them: how many members a group needs, in which queue, how close.
 
 Exists so that pods of native PodGroups, Volcano and the coscheduling plugin run as gangs although that stands in an object
 of theirs. An API that is installed later is read from then on (`served`). Writes nothing: their status stays their
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fairlead.api.base import is_label_key
 from fairlead.controller.members import GroupTerms
 from fairlead.controller.served import Served
 from fairlead.kube.informer import Change
@@ -25,16 +26,25 @@ VERSIONS: Mapping[str, tuple[str, ...]] = {
 
 def terms(api: str, raw: Mapping[str, Any]) -> GroupTerms:
     """What a PodGroup of this API group says of its gang. One without a gang policy is gangs of one: size 1."""
-    spec = _within(raw, "spec")
+    spec, topology = _within(raw, "spec"), None
     if api == "scheduling.k8s.io":
         count = _within(spec, "schedulingPolicy", "gang").get("minCount")
+        topology = _topology(_within(spec, "schedulingConstraints").get("topology"))
     else:
         count = spec.get("minMember")
     queue = spec.get("queue") if api == "scheduling.volcano.sh" else None
     return GroupTerms(
         size=count if isinstance(count, int) and count > 0 else 1,
         queue=queue if isinstance(queue, str) and queue else None,
+        topology=topology,
     )
+
+
+def _topology(constraints: Any) -> str | None:
+    """Of the constraints, of which the API takes one; one that we cannot keep is left to kube-scheduler, which knows them."""
+    first = constraints[0] if isinstance(constraints, list) and constraints else None
+    key = first.get("key") if isinstance(first, Mapping) else None
+    return f"required:{key}" if isinstance(key, str) and is_label_key(key) else None
 
 
 def _within(raw: Mapping[str, Any], *path: str) -> Mapping[str, Any]:

@@ -168,6 +168,22 @@ def test_a_podgroup_says_how_many_run_together(api, spec, size):
     assert terms(api, {"spec": spec}) == GroupTerms(size=size)
 
 
+@pytest.mark.parametrize(
+    ("constraints", "topology"),
+    [
+        ([{"key": "example.com/rack"}], "required:example.com/rack"),
+        ([], None),
+        ("rack", None),
+        (["rack"], None),
+        ([{"key": "no label/at/all"}], None),
+    ],
+    ids=str,
+)
+def test_a_native_podgroup_says_how_close_its_pods_are(constraints, topology):
+    spec = {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {"topology": constraints}}
+    assert terms("scheduling.k8s.io", {"spec": spec}).topology == topology
+
+
 def test_only_volcanos_podgroups_name_a_queue():
     spec = {"minMember": 2, "queue": "team"}
     assert terms("scheduling.volcano.sh", {"spec": spec}).queue == "team"

@@ -151,6 +151,32 @@ def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
     assert (gang.queue, gang.borrowed_queue) == ("ours", False)
 
 
+def test_pods_of_one_group_that_contradict_one_another_wait_with_the_reason():
+    """At the door the second is refused; those that came at the same moment are compared here."""
+    labels = {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}
+    two = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "2"})
+    three = pod("b", labels=labels, annotations={names.KUEUE_SIZE: "3"})
+    problem = requests.blocked(view(two, three))
+    assert problem is not None
+    assert problem.message.startswith("members disagree on the gang-size: a says 2, b says 3; ")
+    other = pod("b", labels=labels | {names.KUEUE_QUEUE: "r"}, annotations={names.KUEUE_SIZE: "2"})
+    problem = requests.blocked(view(two, other))
+    assert problem is not None
+    assert problem.message.startswith("members disagree on the queue: a says q, b says r; ")
+    none = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "two"})
+    problem = requests.blocked(view(none))
+    assert problem is not None
+    assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem.message
+
+
+def test_the_topology_of_a_podgroup_counts_where_no_member_names_one():
+    groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=2, topology="required:rack")}
+    meta = {names.VOLCANO_GROUP: "g"}
+    assert view(pod("a", annotations=meta), objects=Objects(groups=groups)).topology == "required:rack"
+    meta |= {names.TOPOLOGY: "preferred:zone"}
+    assert view(pod("a", annotations=meta), objects=Objects(groups=groups)).topology == "preferred:zone"
+
+
 def test_a_queue_is_borrowed_only_if_all_who_name_it_borrow_it():
     theirs, ours = {names.KUEUE_QUEUE: "q"}, {names.QUEUE: "q"}
     group = {names.GANG: "g", names.GANG_SIZE: "3"}
