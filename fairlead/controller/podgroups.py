@@ -60,7 +60,9 @@ class PodGroups:
 
     def __init__(self, changed: Callable[[str, str], None]) -> None:
         self._changed = changed
-        self._served = {api: Served(_resource(api), versions, self._hearing(api)) for api, versions in VERSIONS.items()}
+        self._served = {
+            api: Served(_resource(api), versions, self._hearing(api), vital=False) for api, versions in VERSIONS.items()
+        }
 
     @property
     def served(self) -> tuple[Served[Raw], ...]:

@@ -3,6 +3,7 @@
 Exists so that what is optional is watched in one way. Whether a resource is served is asked when a leader begins, every
 `LOOK_S` from then on, and whenever its watch fails: a CRD that is installed later is read soon, and one that is removed
 leaves one line in the log, while everybody who was told of its objects is told that they are gone.
+What is not `vital`, such as others' CRDs, stops nobody when it is broken: it is read as soon as it can be.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ LOOK_S = 30.0
 class Served(Generic[T]):
     """`informer` is None while the cluster does not serve the resource. `begin` once, then `run`."""
 
-    def __init__(self, resource: Resource[T], versions: Sequence[str], heard: Callable[[Change[T]], None]) -> None:
+    def __init__(
+        self, resource: Resource[T], versions: Sequence[str], heard: Callable[[Change[T]], None], *, vital: bool = True
+    ) -> None:
         """`versions`: those that we can read, the first that is served is taken."""
         self.informer: Informer[T] | None = None
+        self.vital = vital
         self.synced = asyncio.Event()
         """Set once there is nothing more to wait for before the first decision; what comes later is not waited for."""
         self.synced.set()
@@ -84,7 +88,7 @@ class Served(Generic[T]):
             log.info("%s are no longer served in %s", self._name, gone.resource.version)
             for each in gone.all():
                 gone.note_deleted(each)
-            gone.synced.set()
+            self.synced.set()
         if version is not None:
             log.info("%s are served in %s, and read", self._name, version)
             self.informer = Informer(client, dataclasses.replace(self._resource, version=version), sleep=self._pause)
@@ -92,6 +96,8 @@ class Served(Generic[T]):
 
     async def _pause(self, delay_s: float) -> None:
         """How the informer waits after a failure: meanwhile it is asked whether there is anything left to watch."""
+        if not self.vital:
+            self.synced.set()  # nobody waits for what may never come
         self._again.set()
         await asyncio.sleep(delay_s)
 

@@ -102,8 +102,9 @@ class State:
         )  # fmt: skip
 
     def watches(self) -> tuple[Informer[Any], ...]:
-        """What is watched now."""
-        found = (each.informer if isinstance(each, Served) else each for each in self.copies())
+        """What we cannot go without, as far as it is watched now."""
+        vital = (each for each in self.copies() if not isinstance(each, Served) or each.vital)
+        found = (each.informer if isinstance(each, Served) else each for each in vital)
         return tuple(each for each in found if each is not None)
 
     @property

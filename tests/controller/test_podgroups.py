@@ -76,6 +76,21 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
     assert len(said) <= 4, said
 
 
+async def test_an_api_of_others_that_is_broken_stops_nobody(bench: Bench, caplog):
+    """A CRD whose conversion webhook is gone answers 500 for ever: when a leader begins, and while it leads."""
+    caplog.set_level("INFO", "fairlead")
+    await serve_pod_groups(bench)
+    bench.cluster.server.faults.fail(500, verb="list", resource="podgroups", count=10_000)
+    await bench.template("one")
+    async with bench.controller():
+        await bench.pod("w", template="one")
+        await bench.pod("w-0", template="one", labels={names.COSCHEDULING_GROUP_LABEL: "train"})
+        await bench.until(lambda: bench.running(["w"]), "others run")
+        await bench.until(lambda: bench.status("train").get("phase") == "Gathering", "its gangs wait")
+    said = [record for record in caplog.records if "podgroups" in record.getMessage()]
+    assert len(said) < 12, said
+
+
 async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, monkeypatch):
     monkeypatch.setattr(served, "LOOK_S", 0.2)
     await serve_pod_groups(bench)
