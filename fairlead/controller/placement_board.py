@@ -139,8 +139,8 @@ class Board:
         if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
             charge, taken = self.charges.total(self.inventory.any_order()) if self.charges.flavors else ({}, {})
             devices = sum(len(pool.devices) for pool in self.inventory.any_order())
-            idle = [flavor.name for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
-            problems = [_selects_nothing(name, devices) for name in idle]
+            idle = [flavor for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
+            problems = [_selects_nothing(flavor, devices) for flavor in idle]
             self._totals = (self.charges, self.inventory.structure, Totals(charge, taken, devices, problems))
         return self._totals[2]
 
@@ -165,11 +165,12 @@ class Board:
         return self._later
 
 
-def _selects_nothing(flavor: str, devices: int) -> Problem:
+def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:
+    having = f" with a capacity {flavor.capacity_name!r}" if flavor.capacity_name else ""
     return Problem(
         kind="Flavor",
-        name=flavor,
+        name=flavor.name,
         reason="SelectsNothing",
-        message=f"spec.deviceSelector: selects none of the {devices} devices of the cluster; compare it with "
+        message=f"spec.deviceSelector: selects none of the {devices} devices of the cluster{having}; compare it with "
         "`fairlead devices`",
     )

@@ -75,7 +75,7 @@ def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
                     f"spec.flavors: the queues below {above.name} deserve {whole} of {entry.flavor}, it only "
                     f"{entry.deserved}: raise its deserved or lower theirs"
                 )
-        above = after.get(above.spec.parent or "")
+        above = None if above.spec.parent is None else after.get(above.spec.parent)
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:

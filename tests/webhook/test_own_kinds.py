@@ -49,7 +49,7 @@ def test_what_may_still_come_is_a_warning() -> None:
     verdict = validate(own("Queue", "a", parent="later", flavors=[{"flavor": "h100"}]))
     assert verdict.allowed
     assert verdict.warnings == (
-        "spec.parent: Queue 'later' does not exist; until it does this queue gets nothing",
+        "spec.parent: Queue 'later' does not exist; until it does this queue counts as a root",
         "spec.flavors[0].flavor: Flavor 'h100' does not exist; until it does nothing counts",
     )
 
