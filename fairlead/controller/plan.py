@@ -14,28 +14,33 @@ from fairlead.controller import plan_memory
 from fairlead.controller.allocator_requests import InvalidClaimError
 from fairlead.controller.charges import add
 from fairlead.controller.fairshare_tree import divide_tree
-from fairlead.controller.model import DeviceRef, Eviction, Plan
-from fairlead.controller.order import Entry, Order
-from fairlead.controller.order_tree import Queue, limit_reason
+from fairlead.controller.model import DeviceRef, Plan
+from fairlead.controller.order import Order
+from fairlead.controller.order_tree import limit_reason
 from fairlead.controller.placement_board import Board
-from fairlead.controller.plan_answers import admission, flavor_totals, queue_uses, waiting
+from fairlead.controller.plan_answers import flavor_totals, queue_uses, waiting
 from fairlead.controller.plan_blocked import Blocked, Stuck
-from fairlead.controller.plan_gang import Places, behind, for_gang, gathering, invalid, shared
-from fairlead.controller.plan_turns import beyond_share, promised_first, split
+from fairlead.controller.plan_entries import Asking, Running
+from fairlead.controller.plan_gang import Places, behind, for_gang, invalid, shared
+from fairlead.controller.plan_given import Given
+from fairlead.controller.plan_turns import may_contend, promised_first, split
 from fairlead.controller.reasons import Code, Reason
 from fairlead.controller.reasons_explain import Explainer
+from fairlead.controller.reclaim import beyond_share
 from fairlead.controller.replace import Broken
 
 if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
     from fairlead.controller.allocator_result import ShareIds
     from fairlead.controller.charges import Charge
-    from fairlead.controller.inventory_device import Device
-    from fairlead.controller.model import Admission, GangRequest, RunningGang, Snapshot
+    from fairlead.controller.model import GangRequest, Snapshot
+    from fairlead.controller.order import Entry
+    from fairlead.controller.order_tree import Queue
     from fairlead.controller.placement_model import Outcome, Placed
-    from fairlead.controller.placement_shapes import Unit
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
-ROUNDS_MAX = 4  # how often blocked gangs are looked at again because others made room
+ROUNDS_MAX = 16  # how often blocked gangs are looked at again because others made room
 
 
 def derived_share_id(claim: str, request: str, device: DeviceRef) -> str:
@@ -66,38 +71,36 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
 class _Decision:
     def __init__(self, snapshot: Snapshot, now: float, share_ids: ShareIds) -> None:
         self.snapshot = snapshot
-        self.share_ids = share_ids
         self.board = Board.of(snapshot)
         self.charges = self.board.charges
         self.tree = self.board.tree(snapshot.queues)
         self.totals = self.board.totals()
         self.tree.begin({} if self.tree.implicit else self.board.usable())
         self.places = Places(self.board, snapshot)
-        self.units: dict[str, list[Unit]] = {}  # by gang id
-        self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
-        self.taken_by: dict[Device, tuple[str, str]] = {}
-        self.given: dict[str, str] = {}  # key of each claim allocated by this decision: gang
-        self.admissions: list[Admission] = []
+        self.given = Given(self.board, snapshot, share_ids)
         self.waiting: dict[str, tuple[GangRequest, str | None, int, Reason | Stuck]] = {}
-        self.allocated: Charge = {}  # to gangs of any queue, or of none
-        self.alike: dict[tuple[Queue, object], tuple[Entry, int]] = {}  # by kin: one of them, and how many wait
         self.stuck: dict[Queue, dict[object, Reason | Stuck]] = {}  # kin of which one waits, and why
         self.stuck_since = 0  # commits of `blocked` then
         self.position = 0
-        running = self._charge_running()
+        self.running = Running(snapshot, self.board, self.tree)
+        self.asking = Asking(snapshot, self.board, self.tree)
         self.broken = Broken(snapshot.inventory, now)
-        self.replaced = [self._of_queue(eviction) for eviction in self.broken.evictions(snapshot.running)]
+        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
         leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
-        self.blocked = Blocked(self.board, snapshot, self.places, now, running, leaving)
+        self.blocked = Blocked(self.board, snapshot, self.places, now, self.running.gangs, leaving)
 
     def run(self) -> Plan:
-        entries = self._entries()
+        entries = self.asking.entries
+        for refused in self.asking.refused:
+            self._wait(*refused)
         self._divide()
         self.blocked.start()
         first = promised_first(entries)
+        passed: set[Entry] = set()
         for entry in first:
-            self._decide(entry)
-        passed = set(first)
+            if entry.gang.preemptor or beyond_share(entry.queue, entry.charge) is None:
+                self._decide(entry)
+                passed.add(entry)
         # First what every share allows, then what is left over: nothing is admitted that would be taken back at once.
         within, contending, beyond = split([entry for entry in entries if entry not in passed], self.blocked.keep_place)
         contending += self._in_turn(within, within_share=True)
@@ -106,19 +109,24 @@ class _Decision:
         self._again(entries)
         self.blocked.settle()
         self._divide()  # what was given may cost more than the least
-        self._ask(servable=False)  # to be told
+        self.asking.demand(lambda entry: not self._servable(entry))  # to be told
         return self._plan()
 
     def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
         """Decide on each in the order of the queues; those are returned undecided that are to stay within a share and do not."""
         beyond: list[Entry] = []
+        floor: dict[Queue, int] = {}  # what is less important than this waits for a gang that could preempt it
         order = Order(self.tree, entries, self.totals.devices)
         while (head := order.next()) is not None:
-            strict = head.queue.spec.ordering == "StrictFIFO"
-            if within_share and beyond_share(head):
+            queue = head.queue
+            strict = queue.spec.ordering == "StrictFIFO"
+            over = within_share and beyond_share(queue, head.charge) is not None
+            if over or head.gang.priority < floor.get(queue, head.gang.priority):
+                if over and may_contend(head):
+                    floor.setdefault(queue, head.gang.priority)
                 self.blocked.keep_place(head)
                 beyond += (head, *order.settle(head, (head.kin,)))
-                beyond += order.block(head.queue) if strict else ()
+                beyond += order.block(queue) if strict else ()
                 continue
             stays = self._decide(head)
             for entry in order.settle(head, self.stuck.get(head.queue, ())):
@@ -141,92 +149,19 @@ class _Decision:
         """Fair shares for what runs and what those who wait ask for at least."""
         for queue in self.tree.queues.values():
             queue.demand = dict(queue.used)
-        self._ask(servable=True)
+        self.asking.demand(self._servable)
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
-
-    def _ask(self, *, servable: bool) -> None:
-        """Count what so many like each of these want, if the cluster could ever run them, or if not."""
-        for entry, count in self.alike.values():
-            if count and self._servable(entry) is servable:
-                for step in entry.queue.path():
-                    add(step.demand, entry.charge, count)
 
     def _servable(self, entry: Entry) -> bool:
         """What this cluster could never run is no demand: it would only make shares idle."""
         return not entry.charge or self.places.ever(entry.gang, entry.units) is not False
-
-    def _charge_running(self) -> list[tuple[RunningGang, Queue]]:
-        """Charge the queues for what runs."""
-        inventory, owners, free = self.snapshot.inventory, self.owners, not self.charges.flavors
-        running: list[tuple[RunningGang, Queue]] = []
-        for gang in self.snapshot.running:
-            queue = self.tree.resolve(gang)
-            owner = (gang.id, queue.name if isinstance(queue, Queue) else gang.queue or "")
-            devices = 0
-            total: Charge = {}
-            for uid in gang.claims:
-                claim = inventory.claim(uid)
-                if claim is None or uid in owners:
-                    continue
-                owners[uid] = owner
-                devices += claim.counted
-                if not free:
-                    charge = self.charges.of_held(claim, inventory)
-                    if total:
-                        total = dict(total)
-                        add(total, charge)
-                    else:
-                        total = charge  # read only
-            if total:
-                add(self.allocated, total)
-            if isinstance(queue, Queue):
-                if total or devices:
-                    queue.charge(total, devices)
-                queue.admitted += 1
-                running.append((gang, queue))
-        return running
-
-    def _of_queue(self, eviction: Eviction) -> Eviction:
-        name = next((queue for gang, queue in self.owners.values() if gang == eviction.id), eviction.queue)
-        return replace(eviction, queue=name)
-
-    def _entries(self) -> list[Entry]:
-        """The gangs that can be considered. What is known of one is kept for the next decision."""
-        entries: list[Entry] = []
-        known, self.board.entries = self.board.entries, {}
-        for gang in self.snapshot.gangs:
-            before = known.get(gang.uid)
-            if before is not None and before[0].gang is gang and before[1] is self.tree and before[2] is self.charges:
-                self.board.entries[gang.uid] = before
-                entries.append(before[0])
-                continue
-            queue = self.tree.resolve(gang)
-            if isinstance(queue, Reason):
-                self._wait(gang, None, queue)
-                continue
-            present = len(gang.members) + len(gang.placed_nodes)
-            if present < gang.size or not gang.members:
-                self._wait(gang, queue, gathering(gang, present))
-                continue
-            try:
-                units = self.board.shapes.units(gang)
-            except InvalidClaimError as error:
-                self._wait(gang, queue, invalid(error))
-                continue
-            entry = Entry(gang, queue, units, self.charges.least(units, self.board.sites), self.board.kinds)
-            self.board.entries[gang.uid] = (entry, self.tree, self.charges)
-            entries.append(entry)
-        for entry in entries:
-            self.units[entry.id] = entry.units
-            first, count = self.alike.get((entry.queue, entry.kin), (entry, 0))
-            self.alike[entry.queue, entry.kin] = (first, count + 1)
-        return entries
 
     # --------------------------------------------------------------------------------------------------- one gang
 
     def _decide(self, entry: Entry) -> bool:
         """Admit the gang or have it wait, with its position; whether it stays."""
         self.position += 1
+        self.blocked.line.setdefault(entry.id, self.position)
         verdict = self._consider(entry)
         if verdict is None:
             return False
@@ -241,8 +176,9 @@ class _Decision:
     def _like(self, entry: Entry) -> Reason | Stuck:
         """What was found for a gang of its kin, earlier in this decision: nothing has been given back since."""
         verdict = self.stuck[entry.queue][entry.kin]
-        if self.given and (key := next((key for key in entry.keys if key in self.given), None)):
-            return shared(entry.gang.claims[entry.keys.index(key)], self.given[key])
+        given = self.given.claims
+        if given and (key := next((key for key in entry.keys if key in given), None)):
+            return shared(entry.gang.claims[entry.keys.index(key)], given[key])
         if isinstance(verdict, Reason):
             return verdict
         return Stuck(for_gang(verdict.outcome, entry.units), verdict.barriers)
@@ -251,8 +187,8 @@ class _Decision:
         """Admit the gang (None), or say why not."""
         gang, queue = entry.gang, entry.queue
         for claim in gang.claims:
-            if claim.key in self.given:
-                return shared(claim, self.given[claim.key])
+            if claim.key in self.given.claims:
+                return shared(claim, self.given.claims[claim.key])
         why: Reason | Outcome
         try:
             broken = self.blocked.over_limit(queue, entry.charge)
@@ -264,13 +200,14 @@ class _Decision:
                     self._admit(entry, *found)
                     return None
                 why = found
-            return self._promised(entry, self.blocked.consider(entry, self.units[gang.id], why))
+            verdict = self.blocked.consider(entry, why)
+            assert verdict is not None, "only `again` takes back"
+            return self._promised(entry, verdict)
         except InvalidClaimError as error:
             return invalid(error)
 
     def _place(self, entry: Entry) -> Reason | Outcome | tuple[list[Placed], Charge]:
-        units = self.units[entry.gang.id]
-        found = self.places.within_limits(entry, units, self.blocked.over_limit)
+        found = self.places.within_limits(entry, self.blocked.over_limit)
         if isinstance(found, tuple):
             return found
         usable = self.blocked.backfill(entry)
@@ -279,81 +216,131 @@ class _Decision:
         known, self.places.failed = self.places.failed, {}
         for held in usable:
             held.let_go()
-        again = self.places.within_limits(entry, units, self.blocked.over_limit)
+        again = self.places.within_limits(entry, self.blocked.over_limit)
         for held in usable:
-            if not (isinstance(again, tuple) and self.blocked.landed(entry, held)):
+            if not (isinstance(again, tuple) and self.blocked.promises.needless(entry.id, held)):
                 held.take()
         self.places.failed = known
         return again if isinstance(again, tuple) else found
 
     def _promised(self, entry: Entry, verdict: Reason | Stuck) -> Reason | Stuck:
         """Claims of a gang that is promised devices are not given to others with whom it shares them."""
-        if self.blocked.last_promised == entry.gang.id:
-            for claim in entry.gang.claims:
-                if claim.allocation is None:
-                    self.given[claim.key] = entry.gang.id
+        if self.blocked.promises.last == entry.id:
+            self.given.keep_claims(entry)
         return verdict
 
     def _again(self, entries: list[Entry]) -> None:
-        """What victims left over, or what queues hold since, may serve gangs that were blocked before."""
+        """What victims left over, or what queues hold since, may serve gangs that were blocked before; and who is owed what
+        this decision gave to others, takes it back before anybody is told.
+        """
+        ranked = sorted(entries, key=lambda entry: entry.rank)
         seen = (0, 0)
         for _ in range(ROUNDS_MAX):
-            now = (self.blocked.commits, len(self.admissions))
-            if now == seen or not self.blocked.running:
+            now = (self.blocked.commits, self.given.times)
+            if now == seen:
                 return
             seen = now
-            self.blocked.victims.again()
-            for entry in sorted(entries, key=lambda entry: entry.rank):
-                known = self.waiting.get(entry.id)
-                if known is None or not isinstance(known[3], Stuck) or known[3].reserved is not None:
-                    continue
-                verdict = self.blocked.consider(entry, self.units[entry.id], known[3].outcome, again=True)
-                self.waiting[entry.id] = (*known[:3], self._promised(entry, verdict))
+            stuck: dict[object, Entry] = {}  # one of each kin
+            for entry in ranked:
+                if entry.kin not in stuck and self._stuck(entry) is not None:
+                    stuck[entry.kin] = entry
+            if not self.blocked.again(stuck.values()):
+                return
+            owed = self._look_again(ranked, stuck)
+            if owed is not None:
+                self._take_back(owed, ranked)
+
+    def _look_again(self, ranked: Sequence[Entry], stuck: Container[object]) -> Entry | None:
+        """At those of the kin that is stuck; returns the first for whom others give back, if there is one."""
+        hopeless: set[object] = set()  # kin of which one stays stuck: nothing has been given back since
+        commits = self.blocked.commits
+        for entry in ranked:
+            if entry.kin not in stuck or entry.kin in hopeless:
+                continue
+            known = self._stuck(entry)
+            if known is None:
+                continue
+            verdict = self.blocked.consider(entry, known, again=True)
+            if verdict is None:
+                return entry
+            position = self.waiting[entry.id][2]
+            self.waiting[entry.id] = (entry.gang, entry.queue.name, position, self._promised(entry, verdict))
+            if self.blocked.commits != commits:
+                hopeless.clear()
+                commits = self.blocked.commits
+            elif _lasting(verdict) and not entry.shares:
+                hopeless.add(entry.kin)
+        return None
+
+    def _stuck(self, entry: Entry) -> Reason | Outcome | None:
+        """Why it waits, where others could still make room for it."""
+        known = self.waiting.get(entry.id)
+        why = None if known is None else known[3]
+        if isinstance(why, Stuck):
+            return why.outcome if why.reserved is None else None
+        return why if why is not None and why.code is Code.OVER_LIMIT else None
+
+    def _take_back(self, owed: Entry, entries: list[Entry]) -> None:
+        """Those give back who stand in the gang's way and have not started; it comes first, then all who wait, in turn."""
+        for gang_id in self.blocked.give_back():
+            landed = self.given.withdraw(gang_id)
+            if landed is not None:
+                self.asking.count(landed.entry)
+        self.places.failed.clear()
+        self.stuck.clear()
+        waiting = [entry for entry in entries if entry.id not in self.given.landed]
+        promised = {entry.queue: entry for entry in waiting if entry.id in self.blocked.promises.promised}
+        again = [entry for entry in waiting if entry.id not in self.blocked.promises.promised]
+        for entry in again:
+            if self.waiting.pop(entry.id, None) is not None:
+                entry.queue.waiting -= 1
+        self._decide(owed)
+        free: list[Entry] = []
+        for entry in again:
+            head = promised.get(entry.queue)
+            if entry is owed:
+                continue
+            if head is not None and entry.queue.spec.ordering == "StrictFIFO":
+                self._wait(entry.gang, entry.queue, behind(head, entry.queue))
+            else:
+                free.append(entry)
+        self._in_turn(self._in_turn(free, within_share=True), within_share=False)
 
     def _admit(self, entry: Entry, placed: list[Placed], charge: Charge) -> None:
-        gang, queue = entry.gang, entry.queue
-        devices = 0
-        for unit in placed:
-            for picks in unit.picks:
-                for pick in picks:
-                    if not pick.ask.admin:
-                        devices += 1
-                        self.taken_by[pick.device] = (gang.id, queue.name)
-        for claim in gang.claims:
-            if claim.allocation is None:
-                self.given[claim.key] = gang.id
-        first, count = self.alike[queue, entry.kin]
-        self.alike[queue, entry.kin] = (first, count - 1)
-        add(self.allocated, charge)
-        queue.charge(charge, devices)
-        queue.admitted += 1
-        self.blocked.note_admitted(placed)
-        self.admissions.append(admission(gang, queue.name, placed, self.snapshot.classes, self.share_ids))
+        self.asking.count(entry, -1)
+        self.blocked.note_admitted(self.given.admit(entry, placed, charge))
 
     def _wait(self, gang: GangRequest, queue: Queue | None, why: Reason | Stuck) -> None:
         if queue is not None:
             queue.waiting += 1
-        self.waiting[gang.id] = (gang, None if queue is None else queue.name, self.position, why)
+        position = self.blocked.line.setdefault(gang.id, self.position)
+        self.waiting[gang.id] = (gang, None if queue is None else queue.name, position, why)
 
     # ---------------------------------------------------------------------------------------------------- after
 
     def _plan(self) -> Plan:
-        held = {device: who for device, who in self.blocked.taken_by.items() if device not in self.taken_by}
-        explainer = Explainer(self.board.sites, self.board.placer.ledger, self.owners, self.taken_by, held)
+        taken_by = self.given.taken_by
+        held = {device: who for device, who in self.blocked.promises.taken_by.items() if device not in taken_by}
+        explainer = Explainer(self.board.sites, self.board.placer.ledger, self.running.owners, taken_by, held)
+        allocated = self.given.charge()
+        add(allocated, self.running.allocated)
+
+        reservations = self.blocked.promises.reservations
 
         def explain(gang: GangRequest, stuck: Stuck) -> Reason:
-            units = self.units[gang.id]
+            units = self.asking.by_id[gang.id].units
+            reserved = stuck.reserved if stuck.reserved in reservations else None
             return explainer.explain(
-                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.barriers, stuck.reserved
+                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.barriers, reserved
             )
 
         return Plan(
-            admissions=tuple(self.admissions),
+            admissions=self.given.admissions(),
             waiting=waiting(self.waiting.values(), explain, self.position),
             evictions=(*self.replaced, *self.blocked.evictions),
-            reservations=tuple(self.blocked.reservations),
+            reservations=tuple(reservations),
             queues=queue_uses(self.tree),
-            flavors=flavor_totals(self.charges.flavors, self.board.totals(), self.allocated),
+            flavors=flavor_totals(self.charges.flavors, self.board.totals(), allocated),
             problems=tuple(self.tree.problems + self.charges.problems + self.board.totals().problems),
         )
 

@@ -14,27 +14,29 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller.allocator_model import Verdict
 from fairlead.controller.charges import Charge, add
-from fairlead.controller.model import Reservation
-from fairlead.controller.placement_model import Outcome, Placed
+from fairlead.controller.placement_model import Outcome
 from fairlead.controller.placement_shapes import signature
+from fairlead.controller.plan_back import GiveBack
+from fairlead.controller.plan_promises import Promises
 from fairlead.controller.reasons import Bar, Barrier, Code, Reason
 from fairlead.controller.reclaim import Rules, Wish, over_share_barrier
-from fairlead.controller.reclaim_later import Later, keep
+from fairlead.controller.reclaim_later import Later, devices_of
 from fairlead.controller.reserve import Held, Reserver
 from fairlead.controller.victims import Crowd
 from fairlead.controller.victims_evictions import evictions, making_room
 from fairlead.controller.victims_search import Victims
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from fairlead.controller.inventory_device import Device
-    from fairlead.controller.model import Amount, Eviction, RunningGang, Snapshot
+    from fairlead.controller.model import Amount, Eviction, Reservation, RunningGang, Snapshot
     from fairlead.controller.order import Entry
     from fairlead.controller.order_tree import Queue
     from fairlead.controller.placement_board import Board
-    from fairlead.controller.placement_shapes import Unit
+    from fairlead.controller.placement_model import Placed
     from fairlead.controller.plan_gang import Places
+    from fairlead.controller.plan_given import Landed
+    from fairlead.controller.victims_search import Choice
 
 
 @dataclass(slots=True)
@@ -58,14 +60,10 @@ class Blocked:
     leaving: set[str]
     gone: dict[Queue, Charge] = field(default_factory=dict)  # held now by pods that leave
     evictions: list[Eviction] = field(default_factory=list)
-    reservations: list[Reservation] = field(default_factory=list)
-    promised: list[tuple[Queue, Charge, int]] = field(default_factory=list)
-    taken_by: dict[Device, tuple[str, str]] = field(default_factory=dict)  # free devices that are held, for whom
-    admitted: list[list[Placed]] = field(default_factory=list)
+    admitted: dict[str, Landed] = field(default_factory=dict)
     due: list[float] = field(default_factory=list)  # times at which an answer may change
     commits: int = 0
-    kept: dict[str, tuple[Held, Reservation]] = field(default_factory=dict)  # gang id: its reservation
-    last_promised: str = ""  # id of the gang
+    line: dict[str, int] = field(default_factory=dict)  # gang id: when it was its turn first
     _least: dict[Queue, tuple[int, int]] | None = None  # queue: least priority that runs there, and how many gangs
     _later: Later | None = None
     _crowd: Crowd | None = None
@@ -73,6 +71,14 @@ class Blocked:
     _victims: Victims | None = None
     _reserver: Reserver | None = None
     _barriers: dict[object, tuple[Barrier, ...]] = field(default_factory=dict)
+    _mirrored: dict[str, list[Placed]] = field(default_factory=dict)  # gang id: what it holds of the later ledger
+    promises: Promises = field(init=False)
+    back: GiveBack = field(init=False)
+    _tried: set[object] = field(default_factory=set)  # for whom weak reservations stood aside, to no avail
+
+    def __post_init__(self) -> None:
+        self.promises = Promises(self.board)
+        self.back = GiveBack(self.now)
 
     def start(self) -> None:
         """Before anybody is considered: what leaves counts as gone for shares and order."""
@@ -86,8 +92,8 @@ class Blocked:
     def later(self) -> Later:
         if self._later is None:
             self._later = Later(self.board, self.snapshot, self.gone)
-            for placed in self.admitted:
-                self._later.mirror(placed)
+            for landed in self.admitted.values():
+                self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
         return self._later
 
     @property
@@ -131,50 +137,44 @@ class Blocked:
             add(step.used, self.gone.get(step, {}), -1)
         return broken
 
-    def note_admitted(self, placed: list[Placed]) -> None:
-        self.admitted.append(placed)
+    def note_admitted(self, landed: Landed) -> None:
+        self.admitted[landed.entry.id] = landed
         if self._later is not None:
-            self._later.mirror(placed)
+            self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
 
     def backfill(self, entry: Entry) -> list[Held]:
         """Reservations that this gang may use meanwhile: it ends before they are ready. Let go; take again afterwards."""
-        own = [self.kept[entry.id][0]] if entry.id in self.kept else []
+        kept = self.promises.kept
+        own = [kept[entry.id][0]] if entry.id in kept else []
         if self._reserver is None or entry.gang.run_s is None:
             return own
         return [*own, *(held for held in self._reserver.usable(self.now + entry.gang.run_s) if held not in own)]
-
-    def landed(self, entry: Entry, held: Held) -> bool:
-        """The gang was admitted: whether this was kept for itself, and need not be any more."""
-        kept = self.kept.get(entry.id)
-        if kept is None or kept[0] is not held:
-            return False
-        self.reservations.remove(kept[1])
-        return True
 
     def keep_place(self, entry: Entry) -> None:
         """For a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         if not self.running or entry.gang.created + self.snapshot.reserve_after_s > self.now:
             return
-        wish = self._wish(entry, entry.units)
+        wish = self._wish(entry)
         outcome = self.places.place(entry.gang, entry.units, spread=wish.spread)
         if outcome.verdict is Verdict.FOUND:
             self.board.placer.undo(outcome.placed)
         elif self.places.ever(entry.gang, entry.units):
-            self._reserve(wish)
+            self._reserve(entry, wish)
 
     # --------------------------------------------------------------------------------------------------- later
 
-    def consider(
-        self, entry: Entry, units: list[Unit], why: Reason | Outcome, *, again: bool = False
-    ) -> Reason | Stuck:
-        """What becomes of a gang that cannot start now. `again`: it was blocked before, and more has come free since."""
+    def consider(self, entry: Entry, why: Reason | Outcome, *, again: bool = False) -> Reason | Stuck | None:
+        """What becomes of a gang that cannot start now. `again`: it was blocked before, and more has come free since.
+
+        None: it takes back from gangs of this decision; see `give_back`, and decide on it anew.
+        """
         limited = isinstance(why, Reason)
         if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
             return why
-        gang, queue = entry.gang, entry.queue
-        wish = self._wish(entry, units)
+        gang, queue, units = entry.gang, entry.queue, entry.units
+        wish = self._wish(entry)
         spread = wish.spread
-        if not self.running:
+        if not self.running and not self.back.fresh:
             over = over_share_barrier(wish)
             return why if isinstance(why, Reason) else Stuck(why, () if over is None else (over,))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
@@ -182,7 +182,7 @@ class Blocked:
             if outcome.verdict is Verdict.FOUND:
                 charge = self.board.charges.of_placed(outcome.placed)
                 if not queue.over_limit(charge):
-                    reserved = self._promise(wish, outcome.placed, "Preemptor" if gang.preemptor else "Blocked")
+                    reserved = self.promises.promise(entry, outcome.placed, evicted=gang.preemptor)
                     return _coming(wish, reserved)
                 self.later.placer.undo(outcome.placed)
         if self.places.ever(gang, units) is False:
@@ -190,30 +190,85 @@ class Blocked:
         barriers: tuple[Barrier, ...] = ()
         if gang.preemptor and self._later is not None and self._later.leaving:
             barriers = (Barrier(bar=Bar.LEAVING, queue=queue.name),)
-        elif (equals := self._only_equals(wish)) is not None:
+        elif not self.back.fresh and (equals := self._only_equals(wish)) is not None:
             barriers = equals
         else:
-            choice = self.victims.choose(wish)
+            choice = self._choose(wish)
             if not isinstance(choice, Bar):
-                made = evictions(wish, choice)
-                self.evictions += made
-                for piece in choice.pieces:
-                    self.rules.settle(piece)
-                self.commits += 1
-                self.later.version += 1
-                self._promise(wish, choice.placed, "Preemptor")
-                return making_room(wish, made)
+                return self._make_room(entry, wish, choice)
             barriers = () if limited else self._barriers_of(wish, choice)
-        reserved_ = None if again or limited else self._reserve(wish)
+        reserved_ = None if again or limited else self._reserve(entry, wish)
         if isinstance(why, Reason):
             return why
         return Stuck(why, barriers, reserved_)
 
-    @staticmethod
-    def _wish(entry: Entry, units: list[Unit]) -> Wish:
+    def _choose(self, wish: Wish) -> Choice | Bar:
+        """Victims; weak reservations stand aside where they are in the way."""
+        choice = self.victims.choose(wish)
+        weak = self.promises.weak(wish) if isinstance(choice, Bar) else []
+        tried = (wish.kind, wish.signature, self.commits)
+        if not weak or tried in self._tried:
+            return choice
+        self._tried.add(tried)
+        for held in weak:
+            held.stand_aside(self.later)
+        self.later.version += 1
+        self.victims.again()
+        choice = self.victims.choose(wish)
+        taken = set() if isinstance(choice, Bar) else devices_of(choice.placed)
+        for held in weak:
+            if taken & devices_of(held.placed):
+                self.promises.cancel(held, self.reserver)
+            else:
+                held.come_back(self.later)
+        return choice
+
+    def _make_room(self, entry: Entry, wish: Wish, choice: Choice) -> Reason | None:
+        """Who runs, is evicted; who only was about to, need not start."""
+        gone = [piece for piece in choice.pieces if piece.runs]
+        made = evictions(wish, gone)
+        self.evictions += made
+        for piece in gone:
+            self.rules.settle(piece)
+        self.commits += 1
+        self.later.version += 1
+        void = self.back.take(choice.pieces, self.crowd, self.rules)
+        if void:
+            for gang_id in void:
+                self.admitted.pop(gang_id, None)
+                self._mirrored.pop(gang_id, None)
+            self.later.placer.undo(choice.placed)
+            return None
+        self.promises.promise(entry, choice.placed, evicted=True)
+        return making_room(wish, made)
+
+    def again(self, stuck: Collection[Entry]) -> bool:
+        """Before gangs are looked at that were blocked: who has landed since may have to give back. False: nobody gives."""
+        new = self.back.new(self.admitted.values(), self.promises.coming(), stuck, self.line)
+        if new:
+            assert self.later
+            self.back.join(self.crowd, new, self._mirrored, self.line)
+            self._victims = None
+        if self.running or self.back.fresh:
+            self.victims.again()
+            return True
+        return False
+
+    def give_back(self) -> list[str]:
+        """Ids of gangs whose admission or promise is void; those that remain are nobody's victims until `again`."""
+        self._victims = None
+        self._barriers.clear()
+        void = self.back.part(self.crowd)
+        for gang_id in void:
+            if gang_id in self.promises.promised:
+                self.promises.withdraw(gang_id)
+        return void
+
+    def _wish(self, entry: Entry) -> Wish:
         spread = entry.queue.spec.strategy == "spread"
-        looks = signature(entry.gang, units, spread=spread)
-        return Wish(entry.gang, entry.queue, units, entry.charge, spread, looks, entry.id)
+        looks = signature(entry.gang, entry.units, spread=spread)
+        turn = self.line.get(entry.id, 0) if self.back.coming else 0
+        return Wish(entry.gang, entry.queue, entry.units, entry.charge, spread, looks, entry.id, turn)
 
     def _only_equals(self, wish: Wish) -> tuple[Barrier, ...] | None:
         """Where only its own queue runs, or flavors say nothing: that all of it is as important. None where one must look.
@@ -243,62 +298,22 @@ class Blocked:
             known = self._barriers[wish.kind] = self.rules.barriers(wish)
         return (Barrier(bar=bar, queue=wish.queue.name), *known) if bar is Bar.STEPS else known
 
-    def _promise(self, wish: Wish, placed: list[Placed], kind: str) -> Reservation:
-        """Taken in the later ledger already; held in the one of now, and charged."""
-        keep(placed, self.board.placer.ledger)
-        self._name(wish, placed)
-        charge = self.board.charges.of_placed(placed)
-        devices = sum(not pick.ask.admin for entry in placed for picks in entry.picks for pick in picks)
-        wish.queue.charge(charge, devices)
-        self.promised.append((wish.queue, charge, devices))
-        self.last_promised = wish.gang.id
-        reservation = _reservation(wish, placed, kind, None)
-        self.reservations.append(reservation)
-        return reservation
-
     def settle(self) -> None:
         """The decision is made: queues hold what they hold now, with what leaves and without what is promised."""
-        for queue, charge, devices in self.promised:
-            queue.charge(charge, devices, -1)
+        self.promises.settle()
         for queue, charge in self.gone.items():
             add(queue.used, charge)
 
-    def _reserve(self, wish: Wish) -> Reservation | None:
+    def _reserve(self, entry: Entry, wish: Wish) -> Reservation | None:
         """For a gang that has waited long enough, if its queue has none yet."""
-        if wish.gang.id in self.kept:
-            return self.kept[wish.gang.id][1]
+        if entry.id in self.promises.kept:
+            return self.promises.kept[entry.id][1]
         since = wish.gang.created + self.snapshot.reserve_after_s
         if since > self.now:
             self.due.append(since)
             return None
         held = self.reserver.reserve(wish, self.board.placer.ledger)
-        if held is None:
-            return None
-        self._name(wish, held.placed)
-        reservation = _reservation(wish, held.placed, "Blocked", held.ready_by)
-        self.reservations.append(reservation)
-        self.kept[wish.gang.id] = (held, reservation)
-        return reservation
-
-    def _name(self, wish: Wish, placed: Sequence[Placed]) -> None:
-        for entry in placed:
-            self.board.sites.changed(entry.site)
-            for picks in entry.picks:
-                for pick in picks:
-                    if pick.device.use is None:
-                        self.taken_by.setdefault(pick.device, (wish.gang.id, wish.queue.name))
-
-
-def _reservation(wish: Wish, placed: Sequence[Placed], kind: str, ready_by: float | None) -> Reservation:
-    return Reservation(
-        namespace=wish.gang.namespace,
-        name=wish.gang.name,
-        uid=wish.gang.uid,
-        queue=wish.queue.name,
-        nodes=tuple(sorted({entry.site.name for entry in placed})),
-        kind="Preemptor" if kind == "Preemptor" else "Blocked",
-        ready_by=ready_by,
-    )
+        return None if held is None else self.promises.keep(entry, held)
 
 
 def _coming(wish: Wish, reserved: Reservation) -> Reason:

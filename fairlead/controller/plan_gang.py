@@ -36,15 +36,13 @@ class Places:
         self.snapshot = snapshot
         self.failed: dict[object, Outcome] = {}
 
-    def within_limits(
-        self, entry: Entry, units: list[Unit], over_limit: OverLimit
-    ) -> Reason | Outcome | tuple[list[Placed], Charge]:
+    def within_limits(self, entry: Entry, over_limit: OverLimit) -> Reason | Outcome | tuple[list[Placed], Charge]:
         """A place and its charge, or why there is none. Raises InvalidClaimError.
 
         Where it would cost more than a limit allows, it is tried without the flavors that are too dear, and then again with
         only the later alternatives of each `firstAvailable`.
         """
-        gang, queue = entry.gang, entry.queue
+        gang, queue, units = entry.gang, entry.queue, entry.units
         charges, shapes = self.board.charges, self.board.shapes
         blocked: Reason | None = None
         deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)

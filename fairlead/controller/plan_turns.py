@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.controller.reclaim import contested, fits_share, over_share
+from fairlead.controller.reclaim import beyond_share, fits_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,10 +33,10 @@ def promised_first(entries: Sequence[Entry]) -> list[Entry]:
             entry.queue in least
             and entry.gang.priority > least[entry.queue]
             and entry.queue.spec.preemption != "Never"
-            and over_share(entry.queue, entry.charge) is None
+            and beyond_share(entry.queue, entry.charge) is None
         )
     ]
-    return sorted(first, key=lambda entry: entry.rank)
+    return sorted(first, key=lambda entry: (-entry.gang.priority, not entry.gang.preemptor, entry.rank))
 
 
 def split(
@@ -49,18 +49,19 @@ def split(
     contending: list[Entry] = []
     beyond: list[Entry] = []
     floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it
-    known: dict[tuple[Queue, object], bool] = {}
+    known: dict[object, tuple[bool, bool]] = {}  # of each kin: beyond its share, and whether preempting could help
     for entry in sorted(entries, key=lambda entry: entry.rank):
         queue = entry.queue
-        over = known.get((queue, entry.kin))
-        if over is None:
-            over = known[queue, entry.kin] = beyond_share(entry)
+        standing = known.get(entry.kin)
+        if standing is None:
+            beyond_now = beyond_share(queue, entry.charge) is not None
+            standing = known[entry.kin] = (beyond_now, beyond_now and may_contend(entry))
+        over, contends = standing
         behind = entry.gang.priority < floor.get(queue, entry.gang.priority)
         if not over and not behind:
             within.append(entry)
             continue
         keep_place(entry)
-        contends = over and queue.spec.preemption != "Never" and fits_share(queue, entry.charge)
         if queue.spec.ordering == "StrictFIFO":
             floor[queue] = float("inf")
         elif contends:
@@ -69,7 +70,6 @@ def split(
     return within, contending, beyond
 
 
-def beyond_share(entry: Entry) -> bool:
-    """Whether a queue would hold more than its share with it, while others ask for the same."""
-    over = over_share(entry.queue, entry.charge) if entry.charge else None
-    return over is not None and contested(over, entry.charge)
+def may_contend(entry: Entry) -> bool:
+    """Whether a gang that is beyond its share would be within, if gangs of its own queue gave way."""
+    return entry.queue.spec.preemption != "Never" and fits_share(entry.queue, entry.charge)

@@ -48,11 +48,12 @@ class Wish:
     spread: bool
     signature: object
     id: str  # the gang's
+    turn: int = 0  # the gang's place in this decision's order, where that counts
 
     @property
     def kind(self) -> object:
         """Equal for gangs that may evict the same."""
-        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())))
+        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
 
     def with_charge(self, charge: Mapping[str, Amount]) -> Wish:
         """The same with what it really costs."""
@@ -76,6 +77,8 @@ class Rules:
         gang = piece.gang
         if piece.id == wish.id or piece in self._taken or piece.id in self._whole:
             return Bar.PLACE
+        if not piece.starts and wish.turn < piece.turn:
+            return None  # what comes free is for who comes first
         if piece in self.crowd.protected:
             return Bar.MIN_RUNTIME if piece.members else Bar.UNKNOWN
         if piece.queue is wish.queue:
@@ -93,6 +96,8 @@ class Rules:
 
     def _spent(self, piece: Piece) -> Bar | None:
         """Whether a budget has too little left for it."""
+        if not piece.starts:
+            return None
         taken = self._surplus.get(piece.id, 0)
         if piece.whole:
             if taken:
@@ -135,7 +140,7 @@ class Rules:
         gang = piece.gang
         if piece.whole:
             (self._whole.add if sign > 0 else self._whole.discard)(piece.id)
-            for queue in piece.queue.path():
+            for queue in piece.queue.path() if piece.starts else ():
                 self._disruptions[queue] = self._disruptions.get(queue, 0) + sign
         else:
             self._surplus[piece.id] = self._surplus.get(piece.id, 0) + sign
@@ -164,7 +169,7 @@ class Rules:
 
     def _pieces(self, wish: Wish) -> Iterator[Piece]:
         """Those that might be allowed; of a queue that gives nothing only the first."""
-        for pieces in self.crowd.unprotected:
+        for pieces in self.crowd.unprotected.values():
             for piece in pieces:
                 if self.refusal(wish, piece) in _OF_THE_QUEUE:
                     break
@@ -215,13 +220,8 @@ class Rules:
 
         What is idle may be borrowed; but nobody is evicted for what is borrowed: others would take it back.
         """
-        queue = wish.queue
-        if not any(piece.queue is queue for piece in pieces) or not contested(queue, wish.charge):
-            return False
-        return any(
-            queue.used.get(flavor, 0) + value > max(queue.fair.get(flavor, 0), queue.deserved(flavor))
-            for flavor, value in wish.charge.items()
-        )
+        own = any(piece.queue is wish.queue for piece in pieces)
+        return own and beyond_share(wish.queue, wish.charge) is not None
 
     def _barrier(self, wish: Wish, bar: Bar, name: str, pieces: Sequence[Piece]) -> Barrier:
         until = min((self.crowd.protected[piece] for piece in pieces), default=None) if bar is Bar.MIN_RUNTIME else None
@@ -248,19 +248,27 @@ def standing(wish: Wish, queue: Queue) -> str:
 
 def over_share_barrier(wish: Wish) -> Barrier | None:
     """What to say of the first queue on the way up that would hold more than its share."""
-    step = over_share(wish.queue, wish.charge)
-    if step is None or not contested(step, wish.charge):
+    step = beyond_share(wish.queue, wish.charge)
+    if step is None:
         return None
     return Barrier(bar=Bar.SHARE, queue=step.name, detail=standing(wish, step))
 
 
 def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
     """The first queue on the way up that would hold more than its share with this."""
-    for step in queue.path():
-        for flavor, value in charge.items():
-            if step.used.get(flavor, 0) + value > max(step.deserved(flavor), step.fair.get(flavor, 0)):
-                return step
-    return None
+    return next((step for step in queue.path() if _over(step, charge)), None)
+
+
+def beyond_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
+    """The same, of those beside whom others ask for these flavors too: an only child's share is what its parent has."""
+    return next((step for step in queue.path() if _over(step, charge) and contested(step, charge)), None)
+
+
+def _over(step: Queue, charge: Mapping[str, Amount]) -> bool:
+    return any(
+        step.used.get(flavor, 0) + value > max(step.deserved(flavor), step.fair.get(flavor, 0))
+        for flavor, value in charge.items()
+    )
 
 
 def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
@@ -272,12 +280,21 @@ def fits_share(queue: Queue, charge: Mapping[str, Amount]) -> bool:
     )
 
 
+def takes(
+    queue: Queue, priority: int, charge: Mapping[str, Amount], giver: Queue, freed: Mapping[str, Amount], least: int
+) -> bool:
+    """Whether a gang like this might take from that queue at all; `least` is the lowest priority of what could go."""
+    if queue is giver:
+        return queue.spec.preemption != "Never" and least < priority
+    verdict = may_reclaim(queue, charge, giver, freed)
+    if verdict or _BARS[verdict.rule] not in _OF_THE_QUEUE:
+        return True
+    return _BARS[verdict.rule] is Bar.SHARE and fits_share(queue, charge)  # once others beside it have gone
+
+
 def _borrows(wish: Wish) -> bool:
     """Whether the queue holds more than its share already, though others ask: its gangs run on what is lent."""
-    queue = wish.queue
-    return any(
-        queue.used.get(flavor, 0) > max(queue.fair.get(flavor, 0), queue.deserved(flavor)) for flavor in wish.charge
-    ) and contested(queue, wish.charge)
+    return beyond_share(wish.queue, dict.fromkeys(wish.charge, 0)) is not None
 
 
 def contested(queue: Queue, charge: Mapping[str, Amount]) -> bool:

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from fairlead.controller.allocator_model import Budget, Verdict
 from fairlead.controller.charges import Charge, add
 from fairlead.controller.placement_model import Placed
+from fairlead.controller.victims_fresh import Fresh
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.controller.inventory import HeldClaim
+    from fairlead.controller.inventory_device import Device
     from fairlead.controller.inventory_ledger import Ledger
     from fairlead.controller.model import GangRequest, RunningGang, RunningMember, Snapshot
     from fairlead.controller.order_tree import Queue
@@ -73,18 +75,30 @@ class Later:
     def take_out(self, piece: Piece, *, only: str | None = None) -> None:
         """As if the piece were evicted; `only` this node's part of its devices, for a moment: nobody is told."""
         self.count_out(piece)
-        self._give_back(*_part(piece, only), 1, quiet=only is not None)
+        self._move(piece, 1, only)
 
     def put_back(self, piece: Piece, *, only: str | None = None) -> None:
         """Undo `take_out`."""
         self.count_out(piece, -1)
-        self._give_back(*_part(piece, only), -1, quiet=only is not None)
+        self._move(piece, -1, only)
 
     def count_out(self, piece: Piece, sign: int = 1) -> None:
         """Take the piece off what its queues hold, or (sign -1) count it again; the ledger is left alone."""
-        for queue in piece.queue.path():
+        for queue in piece.queue.path() if piece.runs else ():
             add(self.gone.setdefault(queue, {}), piece.charge, sign)
         piece.queue.charge(piece.charge, piece.devices, -sign)
+
+    def _move(self, piece: Piece, sign: int, only: str | None) -> None:
+        if isinstance(piece, Fresh):
+            part = [entry for entry in piece.kept if only is None or entry.site.name == only]
+            if sign > 0:
+                drop(part, self.ledger)
+            else:
+                keep(part, self.ledger)
+            for entry in part if only is None else ():
+                self.board.sites.changed(entry.site)
+        else:
+            self._give_back(*_part(piece, only), sign, quiet=only is not None)
 
     def _give_back(
         self, members: Iterable[RunningMember], claims: Iterable[HeldClaim], sign: int, *, quiet: bool = False
@@ -133,11 +147,11 @@ class Later:
         """The same, nothing remembered: victims are being tried out."""
         return self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
 
-    def mirror(self, placed: Iterable[Placed]) -> None:
-        """What was admitted now is taken later too."""
-        keep(placed, self.ledger)
+    def mirror(self, placed: Iterable[Placed]) -> list[Placed]:
+        """What was admitted now is taken later too; returns what of it nobody held before."""
         for entry in placed:
             self.board.sites.changed(entry.site)
+        return keep(placed, self.ledger)
 
 
 def keep(placed: Iterable[Placed], ledger: Ledger) -> list[Placed]:
@@ -152,6 +166,21 @@ def keep(placed: Iterable[Placed], ledger: Ledger) -> list[Placed]:
         ]
         kept.append(Placed(entry.unit, entry.site, picks))
     return kept
+
+
+def devices_of(placed: Iterable[Placed]) -> set[Device]:
+    """Those it holds, or draws shares of."""
+    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.ask.admin}
+
+
+def drop(kept: Iterable[Placed], ledger: Ledger) -> None:
+    """Undo `keep`."""
+    for entry in kept:
+        for needs in entry.unit.shape.needs:
+            ledger.load(entry.site.node, needs, -1)
+        for picks in entry.picks:
+            for pick in picks:
+                ledger.unhold(pick.device, pick.consumption)
 
 
 def _part(piece: Piece, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:

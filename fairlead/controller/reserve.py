@@ -21,7 +21,7 @@ from fairlead.controller.placement_model import Placed
 from fairlead.controller.placement_topology import parse
 from fairlead.controller.reasons import Bar
 from fairlead.controller.reclaim import over_share
-from fairlead.controller.reclaim_later import keep
+from fairlead.controller.reclaim_later import drop, keep
 from fairlead.controller.victims_rooms import Rooms
 
 if TYPE_CHECKING:
@@ -43,13 +43,15 @@ DOMAINS_MAX = 32  # topology domains looked at for one gang
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A reservation's hold on the ledger of now."""
+    """A reservation's hold on the ledger of now, and on that of later."""
 
+    wish: Wish
     placed: list[Placed]
     ready_by: float | None
     ledger: Ledger
     sites: Sites
     _kept: list[Placed] | None = None
+    _later: list[Placed] | None = None
 
     def take(self) -> None:
         """Hold it, but for what somebody else has taken meanwhile."""
@@ -57,13 +59,18 @@ class Held:
         self._changed()
 
     def let_go(self) -> None:
-        for entry in self._kept or ():
-            for needs in entry.unit.shape.needs:
-                self.ledger.load(entry.site.node, needs, -1)
-            for picks in entry.picks:
-                for pick in picks:
-                    self.ledger.unhold(pick.device, pick.consumption)
+        drop(self._kept or (), self.ledger)
         self._kept = None
+        self._changed()
+
+    def come_back(self, later: Later) -> None:
+        """Hold it later, too."""
+        self._later = later.mirror(self.placed)
+
+    def stand_aside(self, later: Later) -> None:
+        """Undo `come_back`."""
+        drop(self._later or (), later.ledger)
+        self._later = None
         self._changed()
 
     def _changed(self) -> None:
@@ -94,7 +101,7 @@ class Waits(Rooms):
     def _cost(self, wish: Wish, site: Site, chosen: Sequence[Piece]) -> Cost:
         ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
         known = [end for end in ends if end < inf]
-        devices = sum(len(claim.devices) for piece in chosen for claim in piece.claims.get(site.name, ()))
+        devices = sum(piece.here(site.name) for piece in chosen)
         until = max(known, default=0.0)
         return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
 
@@ -135,12 +142,18 @@ class Reserver:
                 best = found
         if best is None:
             return None
-        held = Held(best[1], best[2], ledger, self.later.board.sites)
+        held = Held(wish, best[1], best[2], ledger, self.later.board.sites)
         held.take()
-        self.later.mirror(best[1])
+        held.come_back(self.later)
         self.held.append(held)
         self._queues.add(wish.queue)
         return held
+
+    def cancel(self, held: Held) -> None:
+        """For another gang that stands aside already in the later ledger."""
+        held.let_go()
+        self.held.remove(held)
+        self._queues.discard(held.wish.queue)
 
     def usable(self, end: float) -> list[Held]:
         """Reservations that are ready no sooner than this; the caller lets them go and takes them again."""

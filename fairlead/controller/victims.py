@@ -7,6 +7,7 @@ Order: surplus before whole gangs, lower priority first, youngest first (started
 
 from __future__ import annotations
 
+from bisect import insort
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,10 @@ Rank = tuple[bool, int, float, float, str, str]
 
 class Piece:
     """What one eviction gives back. `members` are those that would go; leaving ones are gone already."""
+
+    runs = True  # else it was given something by this decision, see `victims_fresh`
+    starts = True  # else it has only been promised what comes free
+    turn = 0  # of what does not start: its gang's place in this decision's order
 
     __slots__ = ("charge", "claims", "devices", "gang", "id", "members", "queue", "rank", "started", "whole")
 
@@ -54,6 +59,10 @@ class Piece:
     def __repr__(self) -> str:
         return f"Piece({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
 
+    def here(self, node: str) -> int:
+        """Its devices on this node, those by admin access included."""
+        return sum(len(claim.devices) for claim in self.claims.get(node, ()))
+
     @property
     def nodes(self) -> Iterable[str]:
         if len(self.members) == 1 and self.claims.keys() == {(node := self.members[0].node)}:
@@ -71,7 +80,7 @@ class Crowd:
         self.pieces: list[Piece] = []
         self.by_queue: dict[Queue, list[Piece]] = {}
         self.protected: dict[Piece, float] = {}  # until when
-        self.unprotected: list[list[Piece]] = []  # the others, by queue
+        self.unprotected: dict[Queue, list[Piece]] = {}  # the others
         self._by_node: dict[str, list[Piece]] | None = None
         self._shortest_s: dict[Queue, float] = {}
         self._whole: dict[str, Piece] = {}
@@ -197,13 +206,38 @@ class Crowd:
         add(whole.charge, piece.charge, -1)
         whole.devices -= piece.devices
 
+    def join(self, pieces: Iterable[Piece]) -> None:
+        """More of them, that start now, when the others are sorted already."""
+        for piece in pieces:
+            insort(self.pieces, piece, key=_rank)
+            insort(self.by_queue.setdefault(piece.queue, []), piece, key=_rank)
+            until = self.now + minimum_runtime_s(piece.gang, piece.queue)
+            if piece.starts and until > self.now:
+                self.protected[piece] = until
+            else:
+                insort(self.unprotected.setdefault(piece.queue, []), piece, key=_rank)
+            if self._by_node is not None:
+                for node in piece.nodes:
+                    insort(self._by_node.setdefault(node, []), piece, key=_rank)
+
+    def leave(self, piece: Piece) -> None:
+        """One that joined, and is no more."""
+        self.pieces.remove(piece)
+        self.by_queue[piece.queue].remove(piece)
+        if self.protected.pop(piece, None) is None:
+            self.unprotected[piece.queue].remove(piece)
+        if self._by_node is not None:
+            for node in piece.nodes:
+                self._by_node[node].remove(piece)
+
     def sort(self) -> None:
         """Once, when all have entered."""
         self.pieces.sort(key=_rank)
-        by_queue = self.by_queue.values()
-        for pieces in by_queue:
+        for pieces in self.by_queue.values():
             pieces.sort(key=_rank)
-        self.unprotected = [[piece for piece in pieces if piece not in self.protected] for pieces in by_queue]
+        self.unprotected = {
+            queue: [piece for piece in pieces if piece not in self.protected] for queue, pieces in self.by_queue.items()
+        }
 
 
 def _rank(piece: Piece) -> Rank:

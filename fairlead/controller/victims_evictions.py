@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from fairlead.controller.order_tree import Queue
     from fairlead.controller.reclaim import Wish
     from fairlead.controller.victims import Piece
-    from fairlead.controller.victims_search import Choice
 
 
-def evictions(wish: Wish, choice: Choice) -> list[Eviction]:
+def evictions(wish: Wish, chosen: Sequence[Piece]) -> list[Eviction]:
     """One per gang, in the order in which they were chosen. Their pieces are out already, the wish is not yet in."""
     gangs: dict[str, list[Piece]] = {}
     lost: dict[Queue, Charge] = {}  # by who gives: all that goes for this wish
-    for piece in choice.pieces:
+    for piece in chosen:
         gangs.setdefault(piece.gang.id, []).append(piece)
         if piece.queue is not wish.queue:
             add(lost.setdefault(parting(wish.queue, piece.queue)[1], {}), piece.charge)

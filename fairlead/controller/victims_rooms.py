@@ -123,14 +123,14 @@ class Rooms:
             return None
         pieces = self._in_turn(wish, pieces)
         best = self._try(wish, unit, site, pieces, budget)
-        alone = _here(best[1][0], site) if best is not None and len(best[1]) == 1 else None
+        alone = best[1][0].here(site.name) if best is not None and len(best[1]) == 1 else None
         tries: list[Sequence[Piece]] = [
             (piece,)
             for piece in pieces
-            if (alone is None or _here(piece, site) < alone) and self._may_do(unit, site, piece)
+            if (alone is None or piece.here(site.name) < alone) and self._may_do(unit, site, piece)
         ]
-        if alone is None and len({_here(piece, site) for piece in pieces}) > 1:
-            tries.append(sorted(pieces, key=lambda piece: (-_here(piece, site), piece.rank)))
+        if alone is None and len({piece.here(site.name) for piece in pieces}) > 1:
+            tries.append(sorted(pieces, key=lambda piece: (-piece.here(site.name), piece.rank)))
         for order in tries:
             other = self._try(wish, unit, site, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
@@ -165,7 +165,7 @@ class Rooms:
         if not unit.shape.plain:
             return True
         ask = unit.shape.claims[0].alternatives[0][0]
-        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + _here(piece, site) >= ask.count
+        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
 
     def _try(
         self, wish: Wish, unit: Unit, site: Site, order: Sequence[Piece], budget: Budget
@@ -274,8 +274,3 @@ def _up_to(piece: Piece, last: Queue) -> Iterator[Queue]:
         yield queue
         if queue is last:
             return
-
-
-def _here(piece: Piece, site: Site) -> int:
-    """Devices of the piece on this node."""
-    return sum(len(claim.devices) for claim in piece.claims.get(site.name, ()))

@@ -131,21 +131,40 @@ class Victims:
     # ------------------------------------------------------------------------------------------ all that may go
 
     def _of_all(self, wish: Wish, budget: Budget) -> Choice | None:
-        """Everything that may go is out; then what was not needed comes back."""
-        pieces: list[Piece] = []
+        """Everything that may go is out; then what was not needed comes back.
+
+        Each that goes leaves its queue less to give, and whose surplus goes does not go whole. So where that is not enough the
+        same is tried with whole gangs only, and with the largest first.
+        """
+        pieces = self.rules.crowd.pieces[:PIECES_MAX]
+        orders = [pieces]
+        whole = [piece for piece in pieces if piece.whole]
+        if len(whole) < len(pieces):
+            orders.append(whole)
+        if len({piece.devices for piece in whole}) > 1:
+            orders.append(sorted(whole, key=lambda piece: (-piece.devices, piece.rank)))
+        for order in orders:
+            choice = self._settled(wish, self._all_out(wish, order, budget), budget)
+            if choice is not None:
+                return choice
+        return None
+
+    def _all_out(self, wish: Wish, pieces: Sequence[Piece], budget: Budget) -> list[Piece]:
+        """Those of them that may go, out."""
+        out: list[Piece] = []
         for _ in range(2):  # what is refused at first may be allowed once own gangs are out
-            before = len(pieces)
-            for piece in self.rules.crowd.pieces[:PIECES_MAX]:
+            before = len(out)
+            for piece in pieces:
                 budget.steps -= 1
                 if budget.steps < 0:
                     budget.ended = True
                     break
                 if self.rules.refusal(wish, piece) is None:
                     self._out(piece)
-                    pieces.append(piece)
-            if len(pieces) == before:
+                    out.append(piece)
+            if len(out) == before:
                 break
-        return self._settled(wish, pieces, budget)
+        return out
 
     # -------------------------------------------------------------------------------------- minimal, and legal
 
