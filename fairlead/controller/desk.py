@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 # comings and goings may cost no more than a fiftieth of a core, as far as that delays nobody by more than a second.
 PATIENCE = 50
 PATIENCE_MAX_S = 1.0
+# After any decision there is as much time for all else as it took: writes, renewals and watches get half of the core, however
+# long decisions get. Without it, decisions of seconds one after the other let every write run into its timeout.
+REST_MAX_S = 10.0
 
 Decide = Callable[[Snapshot, float], Plan]
 
@@ -47,7 +50,8 @@ class Desk:
         self.running: dict[GangId, RunningGang] = {}
         self.waiting: dict[GangId, Waiting] = {}
         self.reservations: dict[GangId, Reservation] = {}
-        self.not_before = 0.0  # unless somebody just asked
+        self._rested_at = 0.0  # of the clock: nothing is decided before
+        self._patient_at = 0.0  # nor before this, unless somebody just asked
         self.turn_at: float | None = None  # then time alone may change a decision
         self._state = state
         self._evictor = evictor
@@ -66,7 +70,12 @@ class Desk:
         if asked.whole and not (before and before.whole):
             self._learner.note(asked)
 
+    def waits_s(self, *, urgent: bool) -> float:
+        """For how long nothing is to be decided yet; `urgent` when somebody just asked."""
+        return max(0.0, (self._rested_at if urgent else self._patient_at) - self._clock())
+
     def decide(self, asking: Iterable[GangRequest], holding: Iterable[RunningGang], now: float) -> Plan:
+        entered = self._clock()
         read = self._state.settings()
         self._memory.restore(read.remembered)
         snapshot = Snapshot(
@@ -86,7 +95,10 @@ class Desk:
             decided = self._decide(snapshot, now)
         took_s = self._clock() - began
         self._metrics.decide_seconds.observe(took_s)
-        self.not_before = 0.0 if decided.admissions else now + min(PATIENCE_MAX_S, PATIENCE * took_s)
+        ended = began + took_s
+        self._rested_at = self._patient_at = ended + min(REST_MAX_S, ended - entered)
+        if not decided.admissions:
+            self._patient_at = max(self._rested_at, ended + min(PATIENCE_MAX_S, PATIENCE * took_s))
         turns = [*self._evictor.refills(now), *(() if decided.due is None else (decided.due,))]
         self.turn_at = min(turns, default=None)
         problems = {*read.problems, *decided.problems}

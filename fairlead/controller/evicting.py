@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 
 SPARE_S = 60.0  # how long a gang that could not be evicted is no victim
 EVENTS_MAX = 16  # pods of a gang that get an event each
+DOUBLINGS_MAX = 4  # what was refused is tried again after 5, 10, 20, … s
+# Gangs whose eviction is being written: half of what may be under way, so that admissions do not wait behind thousands of them.
+AT_ONCE = 32
 
 
 class Evictor:
@@ -45,10 +48,12 @@ class Evictor:
         self._spared: dict[GangId, float] = {}
         self._refused: dict[GangId, str] = {}
         self._again: dict[GangId, float] = {}  # tried: not before this again
+        self._tries: dict[GangId, int] = {}  # in vain
         self._victims: dict[GangId, set[GangId]] = {}  # by the gang they go for, as their marks say
         self._goes_for: dict[GangId, GangId] = {}
         self._began: dict[GangId, float] = {}  # when the first was evicted for this gang
         self._times: dict[str, tuple[str, ...]] = {}  # by queue: evictions that its status may not show yet
+        self._few = asyncio.Semaphore(AT_ONCE)
 
     # -- what decisions are told -----------------------------------------------------------------------------------
 
@@ -67,6 +72,7 @@ class Evictor:
         if not pairs:
             self._refused.pop(gang_id, None)
             self._again.pop(gang_id, None)
+            self._tries.pop(gang_id, None)
 
     def concerned(self, touched: Iterable[GangId]) -> set[GangId]:
         """The gangs that go for one of these: what happens to it may save them."""
@@ -135,6 +141,16 @@ class Evictor:
 
     async def begin(self, gang: Gang, eviction: Eviction, at: float) -> None:
         """Marks what is to go. Raises what the writes raise; then the gang is spared for a while."""
+        try:
+            async with self._few:
+                await self._mark(gang, eviction, max(at, self._wall() + eviction.checkpoint_grace_s))
+        finally:
+            self._decided.pop(gang.id, None)
+            self._promised[eviction.beneficiary] -= 1
+            if not self._promised[eviction.beneficiary]:
+                del self._promised[eviction.beneficiary]
+
+    async def _mark(self, gang: Gang, eviction: Eviction, at: float) -> None:
         mark = evictions.mark_for(eviction, at=at)
         going = {pod.uid for pod in eviction.pods}
         members = tuple(member for member in gang.released if member.uid in going and not member.leaving)
@@ -149,11 +165,6 @@ class Evictor:
             self._spared[gang.id] = self._wall() + SPARE_S
             self._metrics.evictions.labels(mark.kind, "failed").inc()
             raise
-        finally:
-            self._decided.pop(gang.id, None)
-            self._promised[eviction.beneficiary] -= 1
-            if not self._promised[eviction.beneficiary]:
-                del self._promised[eviction.beneficiary]
         if mark.for_gang is not None:
             self._began.setdefault(mark.for_gang, self._wall())
         if at > self._wall():  # else it is told in a moment that it was
@@ -195,12 +206,13 @@ class Evictor:
 
     async def carry_out(self, gang: Gang, step: Step, *, since: float) -> None:
         """One step; the gang's next change, or its deadline, brings the next."""
-        if isinstance(step, evictions.Spread):
-            await _all(self._writer.mark(member.pod, step.mark) for member in step.members)
-        elif isinstance(step, evictions.Cancel):
-            await self._cancel(gang, step)
-        elif isinstance(step, evictions.Evict):
-            await self._evict(gang, step, since=since)
+        async with self._few:
+            if isinstance(step, evictions.Spread):
+                await _all(self._writer.mark(member.pod, step.mark) for member in step.members)
+            elif isinstance(step, evictions.Cancel):
+                await self._cancel(gang, step)
+            elif isinstance(step, evictions.Evict):
+                await self._evict(gang, step, since=since)
 
     async def _cancel(self, gang: Gang, step: evictions.Cancel) -> None:
         log.info("gang %s/%s: not evicted after all: %s", *gang.id, step.why)
@@ -223,8 +235,9 @@ class Evictor:
         refused = [await self._writer.evict_now(member.pod, mark) for member in first]
         if not any(refused) or step.torn:  # the first says whether budgets let the others go
             refused += await _all(self._writer.evict_now(member.pod, mark) for member in rest)
-        self._again[gang.id] = self._wall() + evictions.RETRY_S
         problems = [why for why in refused if why]
+        self._tries[gang.id] = tries = self._tries.get(gang.id, 0) + 1 if problems else 0
+        self._again[gang.id] = self._wall() + evictions.RETRY_S * 2.0 ** min(max(0, tries - 1), DOUBLINGS_MAX)
         gone = step.members[: len(refused)]
         for member, why in list(zip(gone, refused, strict=True))[:EVENTS_MAX]:
             if not why:

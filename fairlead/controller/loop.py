@@ -112,7 +112,7 @@ class Controller:
             self._sweep_at = now + tidy.SWEEP_S
             self._tidy.sweep()
         told = set(touched)
-        if self._state.decide and (self._state.urgent or now >= self._desk.not_before):
+        if self._state.decide and not self._desk.waits_s(urgent=self._state.urgent):
             told |= self._decide_now(now)
         for gang_id in sorted(told):
             self._report(gang_id)
@@ -124,7 +124,7 @@ class Controller:
         """Until something changed or is due, and a moment longer."""
         due = [self._sweep_at, *self._deadlines.values()]
         if self._state.decide:
-            due.append(self._desk.not_before)
+            due.append(self._wall() + self._desk.waits_s(urgent=self._state.urgent))
         due += [at for at in (self._setbacks.due(), self._desk.turn_at) if at is not None]
         wait_s = max(0.0, min(due) - self._wall())
         waits = (asyncio.ensure_future(self._state.wake.wait()), asyncio.ensure_future(self._sleep(wait_s)))

@@ -2,7 +2,8 @@
 
 Exists apart from the decisions so that a slow or failing report never holds them up: what is to be said is noted, the
 newest wins, and workers write it a moment later. Not part of the protocol: nothing is decided from what is written here.
-A status whose phase and reason stay the same is written at most every `QUIET_S`.
+A status whose phase stays the same is written at most every `QUIET_S`, and where its reason does, too, so that all gangs
+together are `WORDS_PER_S`: one that goes back and forth between reasons floods nobody.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fairlead.kube.workqueue import WorkQueue
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
+WORDS_PER_S = 50.0  # of all gangs: while thousands wait, each decision changes the figures in every message
 SETTING_S = 1.0  # between two writes of one Queue's or Flavor's status
 SOON_S = 0.2  # a gang passes quickly through its first phases: write the last of them
 WORKERS = 8
@@ -57,30 +59,31 @@ class Reporter:
         self._clock = clock
         self._wall = wall
         self._gangs: dict[GangId, tuple[Gang, Standing]] = {}
+        self._seen: dict[GangId, tuple[object, str]] = {}  # what is written soon; the reason
         self._settings: dict[Key, tuple[Any, tuple[Problem, ...]]] = {}  # of Queues and Flavors
         self._written_at: dict[Key, float] = {}
 
     # -- noting ----------------------------------------------------------------------------------------------------
 
     def gang(self, gang: Gang, standing: Standing) -> None:
-        """Says where a gang stands; written soon, or later when only words changed."""
-        known = self._gangs.get(gang.id)
+        """Says where a gang stands; written soon, or later when only the reason or words changed."""
         self._gangs[gang.id] = (gang, standing)
         seen = status.verdict(gang, standing)
         self.phases[gang.id] = seen.phase
+        now = (seen.phase, _further(standing), gang.size), seen.reason
+        before, self._seen[gang.id] = self._seen.get(gang.id), now
         key: Key = ("gang", *gang.id)
-        if known is not None:
-            before = status.verdict(*known)
-            same = (before.phase, before.reason, _further(known[1])) == (seen.phase, seen.reason, _further(standing))
-            if same and known[0].size == gang.size:
-                wait_s = self._written_at.get(key, float("-inf")) + QUIET_S - self._clock()
-                self._queue.add_after(key, wait_s)
-                return
-        self._queue.add_after(key, SOON_S)
+        if before is None or before[0] != now[0]:
+            self._queue.add_after(key, SOON_S)
+            return
+        quiet_s = QUIET_S if before[1] != now[1] else max(QUIET_S, len(self._gangs) / WORDS_PER_S)
+        wait_s = self._written_at.get(key, float("-inf")) + quiet_s - self._clock()
+        self._queue.add_after(key, max(SOON_S, wait_s))
 
     def gone(self, gang: GangId) -> None:
         """The last member is gone: so is the Gang object."""
         self._gangs.pop(gang, None)
+        self._seen.pop(gang, None)
         self.phases.pop(gang, None)
         self._queue.add(("gang", *gang))
 

@@ -6,9 +6,10 @@ verdict on it and the status written before (for the times at which conditions c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from fairlead.api import names
@@ -55,9 +56,15 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
+    """`words` may be put together later: thousands of gangs are looked at for each one that is written."""
+
     phase: str
     reason: str
-    message: str
+    words: str | Callable[[], str]
+
+    @property
+    def message(self) -> str:
+        return self.words if isinstance(self.words, str) else self.words()
 
 
 def verdict(gang: Gang, standing: Standing) -> Verdict:
@@ -69,9 +76,9 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
             return Verdict(
                 phase="Failed",
                 reason=Progress.FAILED.value,
-                message=f"{len(failed)} of {len(gang.members)} pods failed",
+                words=f"{len(failed)} of {len(gang.members)} pods failed",
             )
-        return Verdict(phase="Finished", reason=Progress.SUCCEEDED.value, message="all pods have ended well")
+        return Verdict(phase="Finished", reason=Progress.SUCCEEDED.value, words="all pods have ended well")
     if not gated and all(member.leaving for member in released):
         count = len(released)
         what = "pod is" if count == 1 else "pods are"
@@ -80,28 +87,31 @@ def verdict(gang: Gang, standing: Standing) -> Verdict:
         return Verdict(
             phase="Running",
             reason=Progress.STOPPING.value,
-            message=f"{count} {what} on the way out, and devices still held{why}",
+            words=f"{count} {what} on the way out, and devices still held{why}",
         )
     if released and gang.placed >= gang.size:
         return _under_way(gang, gated, standing)
     if standing.admitting:
         return Verdict(
-            phase="Admitted", reason=Progress.ADMITTING.value, message="devices are chosen; claims are being written"
+            phase="Admitted", reason=Progress.ADMITTING.value, words="devices are chosen; claims are being written"
         )
     problem = blocked(gang)
     if problem is not None:
         phase = "Gathering" if problem.code == "Gathering" else "Waiting"
-        return Verdict(phase=phase, reason=problem.code.value, message=problem.message)
+        return Verdict(phase=phase, reason=problem.code.value, words=problem.message)
     if standing.waiting is not None:
-        message = str(standing.waiting.reason)
-        if standing.victims and standing.waiting.reason.code is not Code.MAKING_ROOM:
-            message = f"{message} Being evicted for it: {_listed(standing.victims)}."
-        if standing.setback:
-            message = f"{message} Before that: {standing.setback}."
-        return Verdict(phase="Waiting", reason=standing.waiting.reason.code.value, message=message)
+        words = partial(_waiting, standing.waiting, standing)
+        return Verdict(phase="Waiting", reason=standing.waiting.reason.code.value, words=words)
     if standing.setback:
-        return Verdict(phase="Waiting", reason=Progress.ROLLED_BACK.value, message=standing.setback)
-    return Verdict(phase="Waiting", reason=Progress.QUEUED.value, message="not considered yet")
+        return Verdict(phase="Waiting", reason=Progress.ROLLED_BACK.value, words=standing.setback)
+    return Verdict(phase="Waiting", reason=Progress.QUEUED.value, words="not considered yet")
+
+
+def _waiting(waiting: Waiting, standing: Standing) -> str:
+    message = str(waiting.reason)
+    if standing.victims and waiting.reason.code is not Code.MAKING_ROOM:
+        message = f"{message} Being evicted for it: {_listed(standing.victims)}."
+    return f"{message} Before that: {standing.setback}." if standing.setback else message
 
 
 def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Verdict:
@@ -113,11 +123,11 @@ def _under_way(gang: Gang, gated: tuple[Member, ...], standing: Standing) -> Ver
     if standing.course is not None:
         more = f"{more}; {standing.course}"
     if ready >= gang.size:
-        return Verdict(phase="Running", reason=Progress.RUN.value, message=f"{ready} of {gang.size} members run{more}")
+        return Verdict(phase="Running", reason=Progress.RUN.value, words=f"{ready} of {gang.size} members run{more}")
     return Verdict(
         phase="Admitted",
         reason=Progress.STARTING.value,
-        message=f"devices are given; {ready} of {gang.size} members run{more}",
+        words=f"devices are given; {ready} of {gang.size} members run{more}",
     )
 
 
@@ -150,6 +160,7 @@ def gang_status(
 ) -> dict[str, Any]:
     """The status to be written; equal to `before` when nothing changed but the time. `created`: when it got in line."""
     seen = verdict(gang, standing)
+    seen = replace(seen, words=seen.message)  # put together once
     admitted = seen.phase in {"Admitted", "Running", "Finished", "Failed"}
     running = seen.phase == "Running"
     status: dict[str, Any] = {
@@ -196,7 +207,7 @@ def evicted_status(past: Past, before: Mapping[str, Any], now: float) -> dict[st
     seen = Verdict(
         phase="Gathering",
         reason=Progress.EVICTED.value,
-        message=f"{past.story}; remembered until {timestamps.seconds(past.at + RETURN_S)}",
+        words=f"{past.story}; remembered until {timestamps.seconds(past.at + RETURN_S)}",
     )
     return {
         "phase": seen.phase,
@@ -222,20 +233,18 @@ def _further(
     told: dict[str, Verdict] = {}
     course, kept = standing.course, standing.reservation
     if course is not None:
-        told["Evicting"] = Verdict(phase="", reason=course.mark.kind, message=str(course))
+        told["Evicting"] = Verdict(phase="", reason=course.mark.kind, words=str(course))
     if standing.victims:
         told["Preempting"] = Verdict(
-            phase="", reason="Evicting", message=f"being evicted for it: {_listed(standing.victims)}"
+            phase="", reason="Evicting", words=f"being evicted for it: {_listed(standing.victims)}"
         )
     if kept is not None:
         ready = f", expected to be free by {timestamps.seconds(kept.ready_by)}" if kept.ready_by is not None else ""
-        told["Reserved"] = Verdict(
-            phase="", reason=kept.kind, message=f"kept free for it: {_listed(kept.nodes)}{ready}"
-        )
+        told["Reserved"] = Verdict(phase="", reason=kept.kind, words=f"kept free for it: {_listed(kept.nodes)}{ready}")
     if past is not None and not admitted:
-        told["Evicted"] = Verdict(phase="", reason=Progress.EVICTED.value, message=past.story)
+        told["Evicted"] = Verdict(phase="", reason=Progress.EVICTED.value, words=past.story)
     had = {condition.get("type") for condition in before.get("conditions", ())}
-    over = Verdict(phase="", reason="Over", message="no longer")
+    over = Verdict(phase="", reason="Over", words="no longer")
     return [
         _condition(kind, kind in told, told.get(kind, over), before, now)
         for kind in ("Evicting", "Evicted", "Preempting", "Reserved")

@@ -19,6 +19,7 @@ from fairlead.kube.limits import Clock
 log = logging.getLogger(__name__)
 
 Job = Coroutine[Any, Any, None]
+LOST_S = 1.0
 
 
 class Work:
@@ -46,7 +47,10 @@ class Work:
                 with logs.operation(log, what, level=level, clock=self._clock):
                     await job
             except LeaseLostError:
-                log.info("%s: left as it is: the lease is lost", what)
+                log.debug("%s: left as it is: the lease is lost", what)
+                await asyncio.sleep(
+                    LOST_S
+                )  # the end of this term is noticed in a moment: nothing is begun again until then
             except (errors.ApiError, GivenUpError) as error:
                 log.warning("%s: %s", what, error)
                 if failed:

@@ -305,3 +305,22 @@ async def test_a_controller_killed_at_any_write_of_an_eviction_is_followed_by_on
             assert step > 6
             return
     raise AssertionError("an eviction has more writes than expected")
+
+
+async def test_what_the_apiserver_refuses_is_tried_ever_more_rarely_and_given_up(bench: Bench, plot: Plot, monkeypatch):
+    """A 429 that no PodDisruptionBudget we know of explains: its own count lags, or the apiserver has too much to do."""
+    monkeypatch.setattr(evictions, "PATIENCE_S", 4.0)
+    monkeypatch.setattr(evictions, "RETRY_S", 0.25)
+    async with bench.controller():
+        old = await fill(bench)
+        fault = bench.cluster.server.faults.fail(
+            429, verb="create", resource="pods", count=None, subresource="eviction", message="not now"
+        )
+        plot.victims = {"new": ["old"]}
+        await bench.gang("new", 2, template="eight")
+        await bench.until(
+            lambda: (told := condition(bench, old[0])) is not None and told.reason == "Refused", "it is given up"
+        )
+        assert bench.running(old)
+        assert 3 <= fault.hits <= 6  # after 0.25, 0.5, 1, 2 s; of two pods the first alone is tried
+        await bench.told("old", "EvictionRefused: ")
