@@ -11,8 +11,8 @@ A scenario is a mapping:
     reserve_after         seconds; default 600
     steps                 each: `at` seconds; then what happens: `submit`, `withdraw`, `end`, `taint`, `lose`, `add`, `cordon`,
                           `queues`, `budgets`, `stay`; then what is wanted of one decision: `admitted`, `waiting` {gang: reason},
-                          `evicted` {gang: {for, kind, pods, whole, grace}}, `reserved` and `on` {gang: [nodes]}, `says` {gang:
-                          words}, `problems` [words]; and of queues: `held`, `asked`, `fair` {queue: {flavor: amount}}
+                          `evicted` {gang: {for, kind, pods, whole, grace}}, `reserved` and `lands` {gang: [nodes]}, `says`
+                          {gang: words}, `problems` [words]; and of queues: `held`, `asked`, `fair` {queue: {flavor: amount}}
 Gangs are {name: {queue, count, pods, size, gpus, priority, …}}; `count: 3` of `b` makes b0 b1 b2; `b0..b2` names them. Beside
 `gpus` of a `product` or slices of a `mig` profile, `also: [{…}]` are further requests of the same claim, `first: [{…}]` choices.
 Evicted pods are gone at the next step, unless that says `stay: true`. Gangs admitted, evicted or waiting must all be named.
@@ -33,6 +33,17 @@ from fairlead.controller.testing_cluster import GPU, MIG, World, ask, claim_spec
 Json = Mapping[str, Any]
 PRODUCTS = {"H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-80GB"}
 _MODEL = f'device.attributes["{names.DRIVER}"].productName'
+# All words of a scenario, of a step and of a gang: another one is a mistake, and would else be wanted of nobody.
+_SCENARIO = frozenset({"name", "shows", "nodes", "flavors", "queues", "budgets", "reserve_after", "steps"})
+_HAPPENS = frozenset({"at", "stay", "submit", "withdraw", "end", "taint", "lose", "add", "cordon", "queues", "budgets"})
+_WANTED = frozenset(
+    {"admitted", "evicted", "waiting", "reserved", "lands", "says", "problems", "held", "asked", "fair"}
+)
+_GANG = frozenset(
+    {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "created", "runs"}
+)
+_GANG |= {"cpu", "shared", "all", "admin", "first", "also", "tolerate", "guarded", "grace", "min_runtime"}
+_EVICTED = frozenset({"for", "kind", "pods", "whole", "grace"})
 _QUOTA = ("deserved", "limit", "weight", "borrowing_limit", "lending_limit")
 
 
@@ -102,6 +113,7 @@ class Scenario:
     # ------------------------------------------------------------------------------------------------------ the run
 
     def check(self) -> list[str]:
+        self.faults += [f"{fault} is no word of scenarios" for fault in _unknown(self.body)]
         for number, step in enumerate(self.body["steps"]):
             at = f"step {number} (at {step['at']} s)"
             self._happen(step)
@@ -177,6 +189,17 @@ class Scenario:
                     yield f"queue {queue} holds {found.get(flavor, 0)} of {flavor}, wanted {amount}"
 
 
+def _unknown(body: Json) -> Iterable[str]:
+    """Words that would be passed over. (`on`, unquoted, is no word but a truth value of YAML.)"""
+    yield from (f"{word!r}" for word in body.keys() - _SCENARIO)
+    for number, step in enumerate(body["steps"]):
+        yield from (f"step {number}: {word!r}" for word in step.keys() - _HAPPENS - _WANTED)
+        for name, spec in (step.get("submit") or {}).items():
+            yield from (f"step {number}: gang {name}: {word!r}" for word in spec.keys() - _GANG)
+        for name, spec in (step.get("evicted") or {}).items():
+            yield from (f"step {number}: eviction of {name}: {word!r}" for word in (spec or {}).keys() - _EVICTED)
+
+
 def _differences(step: Json, plan: Plan) -> Iterable[str]:
     admitted = sorted(entry.name for entry in plan.admissions)
     if admitted != sorted(_expand(step.get("admitted", ()))):
@@ -204,7 +227,7 @@ def _differences(step: Json, plan: Plan) -> Iterable[str]:
         if reserved.get(name) != nodes:
             yield f"reserved for {name}: {reserved.get(name)}, wanted {nodes}"
     on = {entry.name: sorted({a.node for a in entry.assignments}) for entry in plan.admissions}
-    for name, nodes in (step.get("on") or {}).items():
+    for name, nodes in (step.get("lands") or {}).items():
         if on.get(name) != nodes:
             yield f"{name} runs on {on.get(name)}, wanted {nodes}"
     said = {entry.name: str(entry.reason) for entry in plan.evictions}

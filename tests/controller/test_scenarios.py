@@ -40,3 +40,14 @@ def test_a_fault_names_the_step_and_what_was_wanted():
     }
     faults = Scenario(body).check()
     assert any("step 0 (at 0 s): admitted [], wanted ['a']" in fault for fault in faults)
+
+
+def test_a_word_that_nobody_reads_is_a_fault():
+    """`on`, unquoted, is True in YAML: what scenarios wanted under it was for long asked of nobody."""
+    body = yaml.safe_load("{name: wrong, steps: [{at: 0, on: {}, submit: {a: {gpu: 9}}, evicted: {b: {how: x}}}]}")
+    faults = [fault for fault in Scenario(body).check() if "no word" in fault]
+    assert [fault.partition(" is no word")[0] for fault in faults] == [
+        "step 0: True",
+        "step 0: gang a: 'gpu'",
+        "step 0: eviction of b: 'how'",
+    ]

@@ -1,0 +1,61 @@
+"""How long a feasible gang can be passed over: until those have ended that ran where it will run, whoever else arrives.
+
+Beside the one-queue case in `test_reclaim_properties`: here others bring small gangs all the time, and may not be evicted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fairlead.api import names
+from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_examples import examples
+
+FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
+ONE = claim_spec(ask())
+RELAXED = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@given(st.data())
+@RELAXED
+def test_a_gang_of_many_nodes_starts_when_as_many_have_ended_as_ran_there(data: st.DataObject):
+    sizes = data.draw(st.lists(st.integers(1, 4), min_size=2, max_size=4))
+    pods = data.draw(st.integers(1, len(sizes) - 1))
+    each = sorted(sizes, reverse=True)[pods - 1]
+    world = World()
+    for number, size in enumerate(sizes):
+        world.add_node(f"n{number}", [gpu(minor) for minor in range(size)])
+    world.flavors, world.reserve_after_s = (FLAVOR,), 5.0
+    owned = data.draw(st.booleans())
+    world.queues = (
+        QueueSpec(name="big", quotas=(FlavorQuota(flavor="gpu", deserved=pods * each if owned else 0, weight=1e6),)),
+        QueueSpec(name="small", quotas=(FlavorQuota(flavor="gpu"),), min_runtime_s=1e9),
+    )
+    small = [gang(f"s{number}", 1, ONE, queue="small") for number in range(sum(sizes))]
+    assert world.carry_out(world.decide(*small), small) == []
+    dice = Random(data.draw(st.integers(0, 10_000)))  # whose end comes next: of anybody
+    gangs: list[GangRequest] = [gang("large", pods, claim_spec(ask(each)), queue="big", created=world.now)]
+    blocking: list[int] = []
+    for number in range(10 * sum(sizes)):
+        world.now += 3.0
+        gangs.append(replace(gang(f"more{number}", 1, ONE, queue="small"), created=world.now))
+        plan = world.decide(*gangs)
+        assert not plan.evictions, "those who run are protected"
+        gangs = world.carry_out(plan, gangs)
+        if "ml/large" in world.running:
+            break
+        reserved = {entry.name: entry.nodes for entry in plan.reservations}
+        if number > 1:  # the reservation was due at 5 s
+            nodes = reserved["large"]
+            held = [entry for entry in world.running.values() if any(member.node in nodes for member in entry.members)]
+            blocking.append(len(held))
+        world.end(dice.choice(sorted(world.running)))
+    else:
+        raise AssertionError(f"it never starts: {blocking}")
+    assert all(later <= earlier for earlier, later in pairwise(blocking)), blocking
