@@ -6,7 +6,7 @@ Beside the one-queue case in `test_reclaim_properties`: here others bring small 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +20,12 @@ from fairlead.controller.testing_examples import examples
 FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 ONE = claim_spec(ask())
 RELAXED = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def missing(free: list[int], pods: int, each: int) -> int:
+    """How many gangs of one GPU have to end on these nodes before so many pods of `each` GPUs fit, one at least on each."""
+    spread = [chosen for chosen in product(range(1, pods + 1), repeat=len(free)) if sum(chosen) == pods]
+    return min(sum(max(0, count * each - left) for count, left in zip(chosen, free, strict=True)) for chosen in spread)
 
 
 @given(st.data())
@@ -52,9 +58,9 @@ def test_a_gang_of_many_nodes_starts_when_as_many_have_ended_as_ran_there(data: 
             break
         reserved = {entry.name: entry.nodes for entry in plan.reservations}
         if number > 1:  # the reservation was due at 5 s
-            nodes = reserved["large"]
-            held = [entry for entry in world.running.values() if any(member.node in nodes for member in entry.members)]
-            blocking.append(len(held))
+            held = [member.node for entry in world.running.values() for member in entry.members]
+            free = [len(world.inventory.on_node(name, {}).devices) - held.count(name) for name in reserved["large"]]
+            blocking.append(missing(free, pods, each))
         world.end(dice.choice(sorted(world.running)))
     else:
         raise AssertionError(f"it never starts: {blocking}")
