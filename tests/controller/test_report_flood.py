@@ -1,0 +1,172 @@
+"""A gang that waits for long, for ever other reasons, floods neither events nor its own status; both say the same."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.controller.gangs import Gang
+from fairlead.controller.members import Member, Stage
+from fairlead.controller.model import Waiting
+from fairlead.controller.reasons import Code, Reason
+from fairlead.controller.reporter import QUIET_S, WORDS_PER_S, Reporter
+from fairlead.controller.status import Standing
+from fairlead.controller.usage import Memory
+from fairlead.kube import core, timestamps
+from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S, EventRecorder
+from fairlead.kube.resources import Raw
+from fairlead.kube.testing import VirtualTime
+from fairlead.kube.workqueue import WorkQueue
+
+HOUR_S = 3600
+CODES = (Code.NO_DEVICES, Code.OVER_SHARE, Code.PROTECTED, Code.COMING_FREE)
+
+
+class Objects:
+    """Gang objects and events, as an apiserver would keep them, and how often each was written."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self._time = time
+        self.gangs: dict[str, Raw] = {}
+        self.events: dict[str, Raw] = {}
+        self.written: Counter[str] = Counter()
+
+    async def create(self, resource: Any, body: Raw, namespace: str | None = None) -> Raw:
+        self.written[resource.plural] += 1
+        made = {
+            **body,
+            "metadata": {"uid": "u", "creationTimestamp": timestamps.seconds(self._time.now), **body["metadata"]},
+        }
+        self._kept(resource)[self._key(made["metadata"]["name"], made["metadata"]["namespace"])] = made
+        return made
+
+    async def patch(
+        self, resource: Any, name: str, body: Raw, *, namespace: str, subresource: str = "", **more: Any
+    ) -> Raw:
+        self.written[f"{resource.plural}/{subresource}" if subresource else resource.plural] += 1
+        raw = self._kept(resource)[self._key(name, namespace)]
+        for field, value in body.items():
+            raw[field] = {**raw.get(field, {}), **value} if isinstance(value, dict) else value
+        return raw
+
+    def _kept(self, resource: Any) -> dict[str, Raw]:
+        return self.events if resource.plural == "events" else self.gangs
+
+    @staticmethod
+    def _key(name: str, namespace: str) -> str:
+        return f"{namespace}/{name}"
+
+
+class KnownGangs:
+    """What Reporter asks of State."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.gang_objects = self
+        self._objects = objects
+
+    def get(self, key: str) -> Raw | None:
+        return self._objects.gangs.get(key)
+
+    def note(self, raw: Raw) -> None:
+        pass
+
+    def past(self, gang: Gang) -> None:
+        return None
+
+
+class Desk:
+    def __init__(self, time: VirtualTime) -> None:
+        self.time = time
+        self.objects = Objects(time)
+        self.recorder = EventRecorder(self.objects, "test", clock=time.clock, wall=time.clock)  # type: ignore[arg-type]
+        self.reporter = Reporter(
+            self.objects,  # type: ignore[arg-type]
+            KnownGangs(self.objects),  # type: ignore[arg-type]
+            Memory(1.0),
+            self.recorder,
+            WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1)),
+            clock=time.clock,
+            wall=time.clock,
+        )
+
+    def events(self, kind: str) -> list[Raw]:
+        return [event for event in self.objects.events.values() if event["involvedObject"]["kind"] == kind]
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    made = Desk(VirtualTime())
+    tasks = [asyncio.create_task(each) for each in (made.reporter.run(), made.recorder.run())]
+    yield made
+    for task in tasks:
+        task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def waiting_gang(name: str = "g") -> Gang:
+    meta = {"name": f"{name}-0", "namespace": "ml", "uid": f"uid-{name}"}
+    pod = msgspec.convert({"metadata": meta, "spec": {"schedulingGates": [{"name": "g"}]}}, core.Pod)
+    return Gang(id=("ml", name), size=1, members=(Member(pod=pod, stage=Stage.GATED),))
+
+
+def waits(gang: Gang, code: Code, message: str) -> Standing:
+    reason = Reason(code=code, message=message, advice="wait")
+    said = Waiting(namespace=gang.namespace, name=gang.name, uid="", queue="q", position=1, reason=reason)
+    return Standing(waiting=said)
+
+
+async def test_an_hour_of_a_new_reason_each_second_is_a_bounded_number_of_writes(desk: Desk):
+    gang = waiting_gang()
+    codes = itertools.cycle(CODES)
+    for second in range(HOUR_S):
+        desk.reporter.gang(gang, waits(gang, next(codes), f"{second} devices are missing"))
+        await desk.time.advance(1.0)
+    assert desk.objects.written["gangs/status"] <= HOUR_S / QUIET_S + 1
+    bound = PER_OBJECT_BURST + HOUR_S / PER_OBJECT_EVERY_S + 1
+    assert len(desk.events("Gang")) <= bound
+    assert len(desk.events("Pod")) <= bound
+    assert desk.recorder.dropped > 0
+
+
+async def test_status_condition_and_event_carry_the_same_reason_and_words(desk: Desk):
+    gang = waiting_gang()
+    for code in CODES:
+        desk.reporter.gang(gang, waits(gang, code, f"because of {code}"))
+        await desk.time.advance(QUIET_S + 1)
+        status = desk.objects.gangs["ml/g"]["status"]
+        (admitted,) = (each for each in status["conditions"] if each["type"] == "Admitted")
+        last = max(desk.events("Gang"), key=lambda event: event["lastTimestamp"])
+        assert {status["reason"], admitted["reason"], last["reason"]} == {code.value}
+        assert {status["message"], admitted["message"], last["message"]} == {f"Because of {code}. Wait."}
+
+
+async def test_a_reason_that_changes_once_is_told_at_once(desk: Desk):
+    gang = waiting_gang()
+    desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
+    await desk.time.advance(60.0)
+    desk.reporter.gang(gang, waits(gang, Code.COMING_FREE, "soon"))
+    await desk.time.advance(1.0)
+    assert desk.objects.gangs["ml/g"]["status"]["reason"] == "DevicesComingFree"
+
+
+async def test_of_a_thousand_that_wait_only_so_many_words_are_written_a_second(desk: Desk):
+    gangs = [waiting_gang(f"g{number}") for number in range(1000)]
+    for gang in gangs:
+        desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "0"))
+    await desk.time.advance(60.0)
+    before = desk.objects.written["gangs/status"]
+    for second in range(60):
+        for gang in gangs:
+            desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, f"{second} devices are missing"))
+        await desk.time.advance(1.0)
+    written = desk.objects.written["gangs/status"] - before
+    assert 1000 <= written <= 1000 + 60 * WORDS_PER_S
