@@ -5,9 +5,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 EXAMPLES ?= 20
+export GPUS ?= 400
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scale properties soak lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test scale evictions properties soak lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -37,7 +38,10 @@ test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
 
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
-	@$(BIN)/python -m pytest -m scale --no-header tests/scale
+	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
+
+evictions: $(VENV)/.dev  ## give half of a full cluster back at once, and kill the controller meanwhile (GPUS=400)
+	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_many_evictions.py
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/controller/core
