@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.webhook.fields import Json
+from fairlead.webhook.fields import Json, MalformedError
 from fairlead.webhook.verdict import Operation
 
 Step = str | int
@@ -36,7 +36,7 @@ class Draft:
         self._note("replace" if exists else "add", path, value)
 
     def append(self, path: Sequence[Step], value: Any) -> None:
-        """Append to the list at path; a missing list is made."""
+        """Append to the list at path; a missing list is made. Raises MalformedError where there is something else."""
         *parents, last = path
         parent = self._grow(parents)
         if parent.get(last) is None:
@@ -44,6 +44,9 @@ class Draft:
             parent[last] = [_copy(value)]
             self._note("replace" if exists else "add", path, [value])
             return
+        if not isinstance(parent[last], list):
+            where = pointer(path).strip("/").replace("/", ".")
+            raise MalformedError(f"{where}: expected a list, not {type(parent[last]).__name__}")
         parent[last].append(_copy(value))
         self._note("add", [*path, "-"], value)
 

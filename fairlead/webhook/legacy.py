@@ -113,7 +113,8 @@ def find(spec: Json) -> Found:
 def translate(draft: Draft, asks: tuple[Ask, ...]) -> tuple[str, ...]:
     """Turn the requests of draft's pod into claims, with its node selectors on GPUs. Returns what could not be turned."""
     narrowing = selectors.narrowing(map_at(draft.object, "spec"), mig=any(a.resource != names.LEGACY_GPU for a in asks))
-    taken = {entry.get("name") for entry in list_at(map_at(draft.object, "spec"), "resourceClaims", "spec")}
+    entries = list_at(map_at(draft.object, "spec"), "resourceClaims", "spec")
+    taken = {text_at(entry, "name", f"spec.resourceClaims[{index}]") for index, entry in enumerate(entries)}
     claims: list[_Claim] = []
     for resource in sorted({ask.resource for ask in asks}):
         mine = [ask for ask in asks if ask.resource == resource]
@@ -132,7 +133,7 @@ def translate(draft: Draft, asks: tuple[Ask, ...]) -> tuple[str, ...]:
     return narrowing.left
 
 
-def _claims(resource: str, asks: list[Ask], taken: set[object]) -> list[_Claim]:
+def _claims(resource: str, asks: list[Ask], taken: set[str]) -> list[_Claim]:
     """Claims for one resource: the containers' own, then what init containers need beyond them."""
     claims: list[_Claim] = []
 
@@ -158,7 +159,7 @@ def _claims(resource: str, asks: list[Ask], taken: set[object]) -> list[_Claim]:
     return claims
 
 
-def _name(ask: Ask, resource: str, taken: set[object]) -> str:
+def _name(ask: Ask, resource: str, taken: set[str]) -> str:
     """A claim's name within the pod, a DNS label: what for, and for which container."""
     what = _NO_LABEL.sub("-", resource.removeprefix("nvidia.com/"))
     kind = "init-" if ask.list_name == "initContainers" else ""

@@ -42,7 +42,9 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     uses = pod_uses(review.namespace, map_at(draft.object, "spec"), facts)
     if not _ours(uses, spec):
         return _unmanaged(review, draft, found, facts)
-    left = (*left, *gangs.strip(draft), *instead.bind(draft))
+    left = (*left, *gangs.strip(draft))
+    if any(use.managed is Managed.YES for use in uses):  # a claim that is still missing may be another driver's
+        left = (*left, *instead.bind(draft))
     settled = gangs.settle(draft.object, namespace=review.namespace, name=review.name, facts=facts)
     faults = [*settled.faults, *_placed(spec)]
     if faults:

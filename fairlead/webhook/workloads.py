@@ -51,6 +51,11 @@ class _Template:
     def where(self) -> str:
         return self.part.where
 
+    @property
+    def sure(self) -> bool:
+        """Whether its pods surely ask for managed devices: a claim or class that is still missing may be another's."""
+        return self.translated or any(use.managed is Managed.YES for use in self.uses)
+
     def devices(self, facts: Facts) -> int:
         """How many one pod holds."""
         claimed = sum(devices_of(use.spec, facts) for use in self.uses if use.spec is not None)
@@ -97,7 +102,8 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
         warnings += (*gangs.warnings_of(pod), *gangs.queue_warnings(intent, facts))
-        warnings += instead.bind(draft, template.part.path)
+        if template.sure:
+            warnings += instead.bind(draft, template.part.path)
         settled.append(replace(template, intent=intent, whole=inherit.whole(draft, template.part)))
     if faults:
         return deny(cause, *_about(review, faults), code=422)
@@ -106,7 +112,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if faults:
         return deny("gang", *_about(review, faults), code=422)
     warnings += gangs_of.warnings
-    if review.operation == "CREATE":
+    if review.operation == "CREATE" and any(template.sure for template in settled):
         warnings += instead.start(draft, review.of, facts)
     findings += _findings(review, facts, draft, settled, gangs_of)
     if stored:

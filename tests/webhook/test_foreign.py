@@ -223,6 +223,15 @@ class TestScheduler:
         assert stored["spec"]["schedulerName"] == "default-scheduler"
         assert verdict.warnings[0].startswith(f"spec.schedulerName: '{name}' became default-scheduler: ")
 
+    def test_what_may_not_be_ours_is_left_alone(self) -> None:
+        unknown = [{"name": "gpu", "resourceClaimTemplateName": "comes-later"}]
+        stored, _ = admitted(pod(schedulerName="volcano", resourceClaims=unknown), facts())
+        assert stored["spec"]["schedulerName"] == "volcano"
+        body = job(suspend=True, pods={"schedulerName": "volcano", "resourceClaims": unknown})
+        stored, _ = admitted(body, facts())
+        assert stored["spec"]["suspend"] is True
+        assert stored["spec"]["template"]["spec"]["schedulerName"] == "volcano"
+
     def test_any_other_is_left_alone(self) -> None:
         stored, _ = admitted(pod(schedulerName="mine"), facts())
         assert stored["spec"]["schedulerName"] == "mine"

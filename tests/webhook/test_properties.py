@@ -5,10 +5,11 @@ import json
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
+from fairlead.api.foreign import WORDS
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Member, needs
 from fairlead.webhook.fields import MalformedError
@@ -19,7 +20,11 @@ Json = dict[str, Any]
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))  # other work may hold the machine
 
 junk = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 40) | st.floats(allow_nan=False) | st.text(max_size=6),
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 40)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=6),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
     max_leaves=6,
 )
@@ -48,12 +53,20 @@ use = some(
     resourceClaimName=mostly(st.sampled_from(["shared", "gone"])),
 )
 gate = some(name=mostly(st.sampled_from([names.ADMISSION_GATE, "example.com/other"])))
-annotations = mostly(
-    st.dictionaries(
-        st.sampled_from([names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b"]),
-        mostly(st.sampled_from(["llm", "8", "4", "required:rack", "30m", "", "L L"])),
-        max_size=4,
-    )
+OURS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b")
+THEIRS = (*dict.fromkeys(word.key for word in WORDS), names.KUEUE_LEAST, names.KUEUE_PRIORITY)
+
+
+def notes(*keys: str) -> st.SearchStrategy[Any]:
+    said = mostly(st.sampled_from(["llm", "8", "4", "required:rack", "30m", "", "L L"]))
+    return mostly(st.dictionaries(st.sampled_from(keys), said, max_size=4))
+
+
+metadata = some(
+    name=st.just("p"),
+    namespace=st.just("ml"),
+    annotations=notes(*OURS) | notes(*OURS, *THEIRS),
+    labels=notes(*THEIRS, names.QUEUE),
 )
 spec = some(
     containers=mostly(st.lists(mostly(container), max_size=3)),
@@ -61,10 +74,10 @@ spec = some(
     resourceClaims=mostly(st.lists(mostly(use), max_size=3)),
     schedulingGates=mostly(st.lists(mostly(gate), max_size=2)),
     nodeName=mostly(st.sampled_from(["", "n1"])),
+    schedulerName=mostly(st.sampled_from(["volcano", "mine"])),
+    schedulingGroup=mostly(some(podGroupName=mostly(st.sampled_from(["llm", ""])))),
 )
-pods = some(
-    metadata=mostly(some(name=st.just("p"), namespace=st.just("ml"), annotations=annotations)), spec=mostly(spec)
-)
+pods = some(metadata=mostly(metadata), spec=mostly(spec))
 
 
 def known() -> Facts:
@@ -80,8 +93,12 @@ def of(kind: str, object_: Json, **who: Any) -> Any:
     return msgspec.structs.replace(named, object=object_ or {"x": 1})
 
 
+CLAIMS_NO_LIST: Json = {"resources": {"limits": {names.LEGACY_GPU: 1}, "claims": {"a": "b"}}}
+
+
 @settings(RELAXED, max_examples=300)
 @given(pods)
+@example({"spec": {"containers": [CLAIMS_NO_LIST]}})
 def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
     before = copy.deepcopy(pod)
     first = handlers.mutate(of("Pod", pod), known())
@@ -120,10 +137,19 @@ def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
 
 @settings(RELAXED, max_examples=200)
 @given(
-    mostly(some(parallelism=mostly(st.integers(-1, 9)), completions=mostly(st.integers(-1, 9)), template=mostly(pods)))
+    mostly(metadata | some(generateName=st.just("p-"), labels=notes(*THEIRS))),
+    mostly(
+        some(
+            parallelism=mostly(st.integers(-1, 9)),
+            completions=mostly(st.integers(-1, 9)),
+            suspend=mostly(st.booleans()),
+            template=mostly(pods),
+        )
+    ),
 )
-def test_any_job_shaped_json_gets_an_answer(job_spec: Any) -> None:
-    for kind, body in (("Job", {"spec": job_spec}), ("CronJob", {"spec": {"jobTemplate": {"spec": job_spec}}})):
+def test_any_job_shaped_json_gets_an_answer(head: Any, job_spec: Any) -> None:
+    job, run = {"metadata": head, "spec": job_spec}, {"metadata": head, "spec": job_spec}
+    for kind, body in (("Job", job), ("CronJob", {"metadata": head, "spec": {"jobTemplate": run}})):
         first = handlers.mutate(of(kind, body), known())
         if first.allowed:
             stored = patched(body, first)
