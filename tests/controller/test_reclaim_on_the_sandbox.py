@@ -6,6 +6,7 @@ The maths is tested elsewhere; here it meets watches, writes, budgets and time.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 from fairlead.api import names
 from fairlead.controller import app
@@ -156,35 +157,64 @@ async def test_a_node_that_is_lost_while_its_gang_is_evicted_holds_nobody_up(ben
         bench.check()
 
 
+async def break_a_gpu_of(bench: Bench, pod: str) -> tuple[str, str]:
+    """Pool and name of a device of the pod's, from now on broken."""
+    hurt = next(claim for claim in bench.allocated() if any(ref.name == pod for ref in claim.status.reserved_for))
+    assert hurt.status.allocation is not None
+    broken = hurt.status.allocation.devices.results[0]
+    node = bench.cluster.nodes[broken.pool]
+    faultfile.inject(node.plugins_dir / names.DRIVER / faultfile.NAME, int(broken.device.removeprefix("gpu-")), xid=79)
+    return broken.pool, broken.device
+
+
+def held(bench: Bench) -> set[tuple[str, str]]:
+    allocations = [claim.status.allocation for claim in bench.allocated()]
+    return {(r.pool, r.device) for found in allocations if found is not None for r in found.devices.results}
+
+
+@contextlib.asynccontextmanager
+async def made_anew(bench: Bench, pods: list[str], **gang: Any) -> AsyncIterator[None]:
+    """What a Job does: a pod that is gone is made again."""
+
+    async def remake() -> None:
+        while True:
+            for name in pods:
+                if bench.get(name) is None:
+                    await bench.pod(name, **gang)
+            await asyncio.sleep(0.05)
+
+    job = asyncio.create_task(remake())
+    yield
+    job.cancel()
+
+
 async def test_a_gang_on_a_broken_gpu_goes_and_its_pods_made_anew_avoid_it(bench: Bench):
     """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
     await bench.template("four", 4)
     async with bench.controller():
         pods = await bench.gang("train", 2, template="four")
         await bench.until(lambda: bench.running(pods), "the gang runs")
-        hurt = next(
-            claim for claim in bench.allocated() if any(ref.name == "train-0" for ref in claim.status.reserved_for)
-        )
-        assert hurt.status.allocation is not None
-        broken = hurt.status.allocation.devices.results[0]
-        node = bench.cluster.nodes[broken.pool]
-        faultfile.inject(
-            node.plugins_dir / names.DRIVER / faultfile.NAME, int(broken.device.removeprefix("gpu-")), xid=79
-        )
+        broken = await break_a_gpu_of(bench, "train-0")
         await bench.until(lambda: bench.get("train-0") is None, "the pod on the broken GPU is gone", 60)
+        async with made_anew(bench, pods, template="four", gang="train", size=2):
+            await bench.until(lambda: bench.running(pods), "whole again", 60)
+        assert broken not in held(bench)
 
-        async def remake() -> None:
-            while True:
-                for name in pods:
-                    if bench.get(name) is None:
-                        await bench.pod(name, template="four", gang="train", size=2)
-                await asyncio.sleep(0.05)
 
-        job = asyncio.create_task(remake())
-        await bench.until(lambda: bench.running(pods), "whole again", 60)
-        job.cancel()
-        for claim in bench.allocated():
-            assert claim.status.allocation is not None
-            assert broken.device not in [
-                r.device for r in claim.status.allocation.devices.results if r.pool == broken.pool
-            ]
+async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back_elsewhere(bench: Bench):
+    await bench.template("four", 4)
+    async with bench.controller():
+        pods = await bench.gang("serve", 2, template="four", members=3)
+        await bench.until(lambda: bench.running(pods), "three run where two are enough")
+        uids = {name: pod.metadata.uid for name in pods if (pod := bench.get(name)) is not None}
+        broken = await break_a_gpu_of(bench, "serve-1")
+
+        def again() -> bool:
+            pod = bench.get("serve-1")
+            return pod is not None and pod.metadata.uid != uids["serve-1"] and bench.running(pods)
+
+        async with made_anew(bench, pods, template="four", gang="serve", size=2):
+            await bench.until(again, "the one member was made anew and runs", 60)
+        left = {name: pod.metadata.uid for name in ("serve-0", "serve-2") if (pod := bench.get(name)) is not None}
+        assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "nobody else was disturbed"
+        assert broken not in held(bench)
