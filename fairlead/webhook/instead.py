@@ -22,13 +22,16 @@ from fairlead.webhook.templates import SHAPES, Path, descend, dotted, suspended
 def start(draft: Draft, of: str, facts: Facts) -> Iterator[str]:
     """Takes the suspension off a new object that waits for a Kueue that is not there. Yields a warning. Raises MalformedError."""
     metadata, field = map_at(draft.object, "metadata"), SHAPES[of].suspend
-    if field is None or not suspended(of, draft.object) or names.KUEUE_API in facts.serves:
+    if field is None or not suspended(of, draft.object):
         return
     if not any(names.KUEUE_QUEUE in strings_at(metadata, kind, "metadata") for kind in ("labels", "annotations")):
         return
     owners = list_at(metadata, "ownerReferences", "metadata")
     if any(owner.get("controller") and owner.get("kind") != "CronJob" for owner in owners):
         return  # its owner decides
+    if names.KUEUE_API in facts.serves:
+        yield f"{dotted(field)}: true is Kueue's to lift, whose API is served; if Kueue no longer runs here, set it to false"
+        return
     draft.set(field, False)
     yield (
         f"{dotted(field)}: true waits for Kueue, which this cluster does not have: set to false, the pods wait at "

@@ -185,7 +185,11 @@ class TestSuspended:
 
     def test_it_is_started_where_there_is_no_kueue(self) -> None:
         assert not self.suspended(job(suspend=True))
-        assert self.suspended(job(suspend=True), serves=frozenset({names.KUEUE_API}))
+        kueue = facts(serves=frozenset({names.KUEUE_API}))
+        stored, verdict = admitted(job(suspend=True), kueue)
+        assert stored["spec"]["suspend"] is True
+        assert "spec.suspend: true is Kueue's to lift, whose API is served" in verdict.warnings[0]
+        assert admitted(job(), kueue)[1].warnings == ()
 
     def test_so_are_other_kinds(self) -> None:
         jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
