@@ -114,7 +114,7 @@ async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
 
 def _show(results: list[Result], documents: int, console: Console) -> None:
     for result in results:
-        line = Text(f"{result.outcome:<9}", style=_COLORS[result.outcome])
+        line = Text(f"{result.outcome:<10}", style=_COLORS[result.outcome])
         line.append(result.review.subject, style="default")
         if result.source:
             line.append(f" (of {result.source})", style="dim")

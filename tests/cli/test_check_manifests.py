@@ -37,7 +37,7 @@ def run(*arguments: object) -> tuple[int, str, str]:
 def test_what_is_admitted_says_what_becomes_of_it(pod: Path) -> None:
     status, out, _ = run(pod)
     assert status == 0
-    assert "patched  Pod dev/train" in out
+    assert "patched   Pod dev/train" in out
     assert "2 objects, 1 judged, 0 verdicts refused" in out
 
 
@@ -75,13 +75,19 @@ apiVersion: batch/v1
 kind: Job
 metadata: {name: sample, labels: {kueue.x-k8s.io/queue-name: team}}
 spec: {template: {spec: {containers: [{name: a, image: b, resources: {limits: {nvidia.com/gpu: 1}}}]}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {kueue.x-k8s.io/queue-name: team}}
+spec: {containers: [{name: a, image: b}]}
 """
     )
     status, out, err = run(tmp_path)
     assert (status, err) == (0, "")
-    assert "patched  Job default/sample" in out
+    assert "patched   Job default/sample" in out
     assert "Job default/train" not in out
-    assert "3 objects, 1 judged, 0 verdicts refused" in out
+    assert "untouched Pod default/web" in out
+    assert "4 objects, 2 judged, 0 verdicts refused" in out
 
 
 def test_a_jobs_pods_are_judged_too() -> None:
