@@ -1,0 +1,35 @@
+"""What status says of a gang. Pure."""
+
+from fairlead.controller import status
+from fairlead.controller.members import Stage
+
+from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, view
+
+
+def phase(gang, **standing):
+    return status.verdict(gang, status.Standing(**standing)).phase
+
+
+def test_phases_follow_the_members():
+    assert phase(view(pod("a", gang="g", size=2))) == "Gathering"
+    assert phase(gated_with()) == "Waiting"
+    assert phase(gated_with(0), admitting=True) == "Admitted"
+    assert phase(released_with(1, 2, size=3, age_s=0)) == "Admitted"
+    running = [pod(f"p{n}", gang="g", size=2, gated=False, node="n1", phase="Running", claim=f"c{n}") for n in range(2)]
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(2)]
+    assert phase(view(*running, objects=Objects(held))) == "Running"
+    ended = [pod(f"p{n}", gang="g", size=2, gated=False, phase="Succeeded") for n in range(2)]
+    assert phase(view(*ended)) == "Finished"
+    assert phase(view(ended[0], pod("p1", gang="g", size=2, gated=False, phase="Failed"))) == "Failed"
+    assert view(*ended).at(Stage.SUCCEEDED) == view(*ended).members
+
+
+def test_a_status_that_says_the_same_is_the_same():
+    gang = gated_with()
+    first = status.gang_status(gang, status.Standing(), before={}, created=NOW - 60, now=NOW)
+    second = status.gang_status(gang, status.Standing(), before=first, created=NOW - 60, now=NOW + 30)
+    assert second == first
+    given = status.gang_status(released_with(3, 0, size=3, age_s=0), status.Standing(), before=first, created=NOW - 60, now=NOW)  # fmt: skip
+    assert (given["phase"], given["waitSeconds"], given["nodes"]) == ("Admitted", 60.0, ["n1"])
+    by_type = {condition["type"]: condition["status"] for condition in given["conditions"]}
+    assert by_type == {"Admitted": "True", "Running": "False"}

@@ -1,0 +1,74 @@
+"""What recovery makes of a gang that somebody left half admitted. Pure."""
+
+from fairlead.api import names
+from fairlead.controller import recovery
+
+from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
+
+
+def test_nothing_written_is_nothing_to_do():
+    assert step(gated_with()) is None
+
+
+def test_a_gang_written_in_part_is_undone():
+    found = step(gated_with(0, 2))
+    assert isinstance(found, recovery.Undo)
+    assert [member.pod.metadata.name for member in found.members] == ["p0", "p2"]
+
+
+def test_a_gang_written_whole_is_completed():
+    found = step(gated_with(0, 1, 2))
+    assert isinstance(found, recovery.Complete)
+    assert {node for _, node in found.members} == {"n1"}
+
+
+def test_a_gang_written_whole_on_a_node_that_is_gone_is_undone():
+    assert isinstance(step(gated_with(0, 1, 2, node="n9")), recovery.Undo)
+
+
+def test_a_gang_released_in_part_is_completed():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"]) for n in range(3)]
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0) for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.Complete)
+    assert [member.pod.metadata.name for member, _ in found.members] == ["p1", "p2"]
+
+
+def test_a_gang_released_in_part_whose_rest_cannot_be_released_goes_back_after_the_timeout():
+    held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"], age_s=100) for n in range(3)]
+    pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0, node="" if n else "n1") for n in range(3)]
+    found = step(view(*pods, objects=Objects(held)))
+    assert isinstance(found, recovery.RollBack)
+    assert [member.pod.metadata.name for member in found.members] == ["p0"]
+
+
+def test_members_that_do_not_bind_in_time_take_the_gang_with_them():
+    assert step(released_with(2, 1, size=3, age_s=59)) is None
+    found = step(released_with(2, 1, size=3, age_s=61))
+    assert isinstance(found, recovery.RollBack)
+    assert len(found.members) == 3
+    assert "1 of its pods (p2) did not bind" in found.why
+    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60) == NOW + 50
+
+
+def test_a_surplus_member_that_does_not_bind_goes_alone():
+    found = step(released_with(3, 1, size=3, age_s=61))
+    assert isinstance(found, recovery.RollBack)
+    assert [member.pod.metadata.name for member in found.members] == ["p3"]
+
+
+def test_a_bound_gang_needs_nothing():
+    gang = released_with(3, 0, size=3, age_s=10_000)
+    assert step(gang) is None
+    assert recovery.next_deadline(gang, 60) is None
+
+
+def test_only_allocations_that_nobody_holds_or_uses_are_abandoned():
+    free = claim("free", None, node="n1")
+    held = claim("held", None, node="n1", reserved=["x"])
+    used = claim("used", None, node="n1")
+    found = recovery.abandoned(
+        [free, held, used, claim("empty", None)], drivers=(names.DRIVER,), used=lambda c: c.metadata.name == "used"
+    )
+    assert found == [free]
+    assert recovery.abandoned([free], drivers=("other",), used=lambda _: False) == []
