@@ -118,7 +118,7 @@ class Controller:
             self._report(gang_id)
         for queue in self._memory.tick(now):
             self._reporter.past(queue)
-        self._count()
+        self._metrics.note_phases(self._reporter.phases.values())
 
     async def _rest(self) -> None:
         """Until something changed or is due, and a moment longer."""
@@ -344,10 +344,3 @@ class Controller:
                 reservation=self._desk.reservations.get(gang_id),
             ),
         )
-
-    def _count(self) -> None:
-        counts: dict[str, int] = {}
-        for phase in self._reporter.phases.values():
-            counts[phase] = counts.get(phase, 0) + 1
-        for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
-            self._metrics.gangs.labels(phase).set(counts.get(phase, 0))

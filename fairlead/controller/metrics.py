@@ -5,6 +5,7 @@ Exists so that every metric has its name and help in one table. Labels are bound
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterable
 from fractions import Fraction
 
@@ -75,6 +76,11 @@ class Metrics:
         self.errors = Counter(
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )
+
+    def note_phases(self, phases: Iterable[str]) -> None:
+        counts = Counts(phases)
+        for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
+            self.gangs.labels(phase).set(counts[phase])
 
     def note_queues(self, uses: Iterable[QueueUse]) -> None:
         self.queue_gangs.clear()
