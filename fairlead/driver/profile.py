@@ -9,6 +9,7 @@ or holds them itself. UUIDs that a profile leaves out are made from the node's n
 
 import difflib
 import re
+import threading
 import uuid
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -25,6 +26,8 @@ _MIB = 1024 * 1024
 _PROFILES = resources.files("fairlead.driver") / "profiles"
 _UUID_SPACE = uuid.UUID("8f0f1f0e-6d1c-5c0a-9a57-2f1a0c1d7e11")
 _MIG_AT = re.compile(r"([^@]+)@(\d+)")
+_CONVERTING = threading.Lock()
+"""msgspec learns a type when it first converts to it; two threads that make it learn the same one at once crash the interpreter."""
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Minor = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -233,7 +236,8 @@ def _placed(text: str, table: tuple[MigProfile, ...], field: str) -> tuple[MigPr
 def _decode(path: Traversable, kind: type[T]) -> T:
     try:
         raw = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return msgspec.convert(raw if raw is not None else {}, kind)
+        with _CONVERTING:
+            return msgspec.convert(raw if raw is not None else {}, kind)
     except yaml.YAMLError as error:
         raise ProfileError(f"{path}: not YAML: {error}") from error
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
