@@ -5,7 +5,8 @@ Exists so that status, order and reclaim read one number. Chooses no victims, kn
     first     share(q) = min(deserved, ask), even where that is more than the pool; what q keeps unlent is no surplus
     then      band by band, highest priority first, over queues that ask for more:
               W = weight / sum of weights; P = max(0, W + k (W - U)), U = past use of the cluster, 0..1 and above
-              each gets min(what it asks, floor(surplus * P / sum P)); again while one was satisfied with less
+              each gets min(what it asks, floor(surplus * P / sum P)), in its units: whole devices, or the slices
+              that it asks for; again while one was satisfied with less
     last      the units left over, one each, by largest fraction lost to the floor, then by the order given
 Keeps: share <= ask; sum of shares <= pool unless deserved alone exceeds it; exact fractions, so the same input gives the
 same output. Weight 0 never gets surplus. O(queues^2) at most per band.
@@ -27,7 +28,10 @@ class QuotaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A queue as far as division cares. `deserved` and `limit` None: without bound. `kept`: not lent even while unused."""
+    """A queue as far as division cares. `deserved` and `limit` None: without bound. `kept`: not lent even while unused.
+
+    `unit` is the least of which it can make use: a whole device, or a part of one.
+    """
 
     name: str
     demand: Number
@@ -37,6 +41,7 @@ class Claimant:
     priority: int = 0
     usage: Number = 0
     kept: Number = 0
+    unit: Number = 1
 
     @property
     def ask(self) -> Fraction:
@@ -85,13 +90,14 @@ def _pour(
                 gift, again = missing, again or missing < offer
                 lost.pop(number, None)
             else:
-                gift = Fraction(int(offer))
+                unit = _exact(queues[number].unit)
+                gift = int(offer / unit) * unit
                 lost[number] = offer - gift
             shares[number] += gift
             given += gift
         surplus -= given
     for number in sorted(lost, key=lambda number: (-lost[number], number)):
-        gift = min(Fraction(1), queues[number].ask - shares[number], surplus)
+        gift = min(_exact(queues[number].unit), queues[number].ask - shares[number], surplus)
         if gift <= 0:
             continue
         shares[number] += gift

@@ -29,14 +29,17 @@ def divide_tree(tree: Tree, totals: Mapping[str, Amount], *, k: float = 0.0) -> 
 def _divide(tree: Tree, parent: Queue | None, siblings: Sequence[Queue], pool: Amount, flavor: str, k: float) -> None:
     asking = [queue for queue in siblings if queue.demand.get(flavor) or queue.kept(flavor)]
     # What was worked out for the same queues is right as long as they ask for the same.
-    key = (pool, k, tuple([(queue.name, queue.demand.get(flavor, 0)) for queue in asking]))
+    asks = [
+        (queue.name, queue.demand.get(flavor, 0), queue.wanted(flavor), queue.grains.get(flavor, 1)) for queue in asking
+    ]
+    key = (pool, k, tuple(asks))
     known = tree.divided.get((parent, flavor))
     if known is None or known[0] != key:
         known = tree.divided[parent, flavor] = (key, *_among(asking, pool, flavor, k, tree.totals.get(flavor, pool)))
     _, shares, weights = known
     for queue, share, weight in zip(asking, shares, weights, strict=True):
         queue.weights[flavor] = weight
-        queue.fair[flavor] = share
+        queue.fair[flavor] = min(share, queue.demand.get(flavor, 0)) if queue.tree.lending_limited else share
         if queue.children and share:
             _divide(tree, queue, queue.children, share, flavor, k)
 
@@ -54,20 +57,21 @@ def _among(
     weights = [max(0.0, weight + k * (weight - mine * whole)) for weight, mine in zip(plain, used, strict=True)]
     if len(asking) == 1:  # as most often below a queue: it may have all that it asks for
         queue = asking[0]
-        ask = min((queue.demand.get(flavor, 0), *queue.bounds(flavor)))
+        ask = min((queue.wanted(flavor), *queue.bounds(flavor)))
         first = min(ask, queue.deserved(flavor))
         more = weights[0] > 0
         return [max(first, min(ask, pool)) if more else first], weights
     claimants = [
         Claimant(
             name=queue.name,
-            demand=queue.demand.get(flavor, 0),
+            demand=queue.wanted(flavor),
             deserved=queue.deserved(flavor),
             limit=min(queue.bounds(flavor), default=None),
             weight=weight,
             priority=queue.spec.priority,
             usage=mine,
             kept=queue.kept(flavor),
+            unit=Fraction(1, queue.grains.get(flavor, 1)),
         )
         for queue, weight, mine in zip(asking, plain, used, strict=True)
     ]

@@ -6,6 +6,7 @@ Knows quotas and use, not devices. Without any Queue object there is one implici
 
 from __future__ import annotations
 
+from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from fairlead.controller.charges import Charge
@@ -30,6 +31,7 @@ class Queue:
         "demand",
         "devices",
         "fair",
+        "grains",
         "parent",
         "quotas",
         "spec",
@@ -54,6 +56,7 @@ class Queue:
         self.used: Charge = {}
         self.demand: Charge = {}  # used, and what waiting gangs ask for at least
         self.fair: Charge = {}  # what it may hold now, see fairshare_tree
+        self.grains: dict[str, int] = {}  # into how many parts a unit of the flavor is cut, where it is
         self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see fairshare_tree
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
         self.admitted = 0  # gangs of this queue itself
@@ -101,6 +104,20 @@ class Queue:
                 used[flavor] = used.get(flavor, 0) + sign * value
             queue.devices += sign * devices
             queue = queue.parent
+
+    def note_parts(self, charge: Mapping[str, Amount]) -> None:
+        """A gang of this queue has or wants this much: where that is a part of a unit, shares are counted in such parts."""
+        for flavor, value in charge.items():
+            if value.denominator != 1:
+                for step in self.path():
+                    step.grains[flavor] = lcm(step.grains.get(flavor, 1), value.denominator)
+
+    def wanted(self, flavor: str) -> Amount:
+        """What it needs of its parent's pool: what is asked for below it, and what queues below it keep unlent."""
+        demand = self.demand.get(flavor, 0)
+        if not self.children or not self.tree.lending_limited:
+            return demand
+        return max(demand, sum(max(child.wanted(flavor), child.kept(flavor)) for child in self.children))
 
     def kept(self, flavor: str) -> Amount:
         """What of its deserved, or of that of those below it, others may not use even while it is idle."""
@@ -291,12 +308,19 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
 
 def _unlent_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     others = sum(root.needed(flavor) for root in queue.tree.roots) - queue.used.get(flavor, 0)
-    left = max(queue.tree.totals.get(flavor, 0) - others, 0)
+    total = queue.tree.totals.get(flavor, 0)
+    left = max(total - others, 0)
+    beside = [
+        other
+        for step in queue.path()
+        for other in (queue.tree.roots if step.parent is None else step.parent.children)
+        if other is not step
+    ]
     return Reason(
         code=Code.OVER_LIMIT,
         message=f"other queues keep what they deserve of flavor {flavor} for themselves",
         limit=_block(queue, flavor, asked, left),
-        could_ever_fit=asked <= left,
+        could_ever_fit=asked <= total - sum(other.kept(flavor) for other in beside),
         advice="wait until gangs of other queues end, raise deserved of this queue, or raise lendingLimit of the others",
     )
 

@@ -55,6 +55,7 @@ class Running:
             if isinstance(queue, Queue):
                 if total or devices:
                     queue.charge(total, devices)
+                    queue.note_parts(total)
                 queue.admitted += 1
                 self.gangs.append((gang, queue))
 
@@ -110,5 +111,6 @@ class Asking:
         """Add to the demand of their queues what so many like each of these ask for at least."""
         for entry, count in self._alike.values():
             if count and wanted(entry):
+                entry.queue.note_parts(entry.charge)
                 for step in entry.queue.path():
                     add(step.demand, entry.charge, count)

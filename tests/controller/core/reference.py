@@ -21,6 +21,7 @@ def exact(value: object) -> Fraction:
 
 def reference(total: Fraction, queues: Sequence[Claimant], k: Fraction) -> dict[str, Fraction]:
     """Step by step. Queues come oldest first; names are unique."""
+    units = {queue.name: exact(queue.unit) for queue in queues}
     ask: dict[str, Fraction] = {}
     fair: dict[str, Fraction] = {}
     for queue in queues:
@@ -54,13 +55,13 @@ def reference(total: Fraction, queues: Sequence[Claimant], k: Fraction) -> dict[
                     somebody_took_less = somebody_took_less or left_to_ask < share
                     remembered.pop(name, None)
                 else:
-                    give = Fraction(math.floor(share))
+                    give = math.floor(share / exact(queue.unit)) * exact(queue.unit)
                     remembered[name] = share - give
                 fair[name] += give
                 pool -= give
         by_remembered = sorted(remembered, key=lambda name: remembered[name], reverse=True)  # stable: oldest first
         for name in by_remembered:
-            give = max(Fraction(0), min(Fraction(1), ask[name] - fair[name], pool))
+            give = max(Fraction(0), min(units[name], ask[name] - fair[name], pool))
             fair[name] += give
             pool -= give
     return fair
@@ -120,6 +121,10 @@ def shares_of(
             return inside
         return max(inside, exact(quota.deserved) - exact(quota.lending_limit), Fraction(0))
 
+    def wanted(spec: QueueSpec) -> Fraction:
+        inside = sum((max(wanted(child), kept(child)) for child in below.get(spec.name, [])), Fraction(0))
+        return max(exact(demand(spec)), inside)
+
     def most(spec: QueueSpec) -> Fraction | None:
         quota = quota_of(spec, flavor)
         bounds = [] if quota is None or quota.limit is None else [exact(quota.limit)]
@@ -140,7 +145,7 @@ def shares_of(
             claimants.append(
                 Claimant(
                     name=spec.name,
-                    demand=demand(spec),
+                    demand=wanted(spec),
                     deserved=deserved(spec),
                     limit=most(spec),
                     weight=1.0 if quota is None else quota.weight,
@@ -149,9 +154,10 @@ def shares_of(
                     kept=kept(spec),
                 )
             )
-        for name, share in reference(pool, claimants, exact(k)).items():
-            found[name] = share
-            pour(name, share)
+        shares = reference(pool, claimants, exact(k))
+        for spec in here:
+            found[spec.name] = min(shares[spec.name], exact(demand(spec)))  # what is kept idle is nobody's share
+            pour(spec.name, shares[spec.name])
 
     pour(None, Fraction(total))
     return found

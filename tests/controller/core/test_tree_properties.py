@@ -11,7 +11,8 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairlead.controller.model import FlavorQuota, QueueSpec
+from fairlead.controller.model import Amount, FlavorQuota, QueueSpec
+from fairlead.controller.order_tree import Queue
 from fairlead.controller.testing_examples import examples
 
 from .forests import Forest, forests
@@ -43,6 +44,13 @@ def test_nobody_gets_more_than_asked_or_allowed_and_all_together_no_more_than_th
                 assert all(shares[q] >= guaranteed[q] for q in siblings)
 
 
+def spoken_for_in(queue: Queue, flavor: str) -> Amount:
+    """What is not for others: its share, and what it or queues below it keep unlent beside theirs."""
+    share = queue.fair.get(flavor, 0)
+    idle = sum(spoken_for_in(child, flavor) - child.fair.get(flavor, 0) for child in queue.children)
+    return max(share + idle, queue.kept(flavor))
+
+
 @given(forest=forests())
 @MANY
 def test_what_is_left_is_wanted_by_nobody_who_may_have_it(forest: Forest):
@@ -51,7 +59,7 @@ def test_what_is_left_is_wanted_by_nobody_who_may_have_it(forest: Forest):
         for parent in (None, *(queue for queue in tree.queues.values() if queue.children)):
             siblings = tree.roots if parent is None else parent.children
             pool = total if parent is None else parent.fair.get(flavor, 0)
-            spoken_for = sum(max(q.fair.get(flavor, 0), q.kept(flavor)) for q in siblings)
+            spoken_for = sum(spoken_for_in(q, flavor) for q in siblings)
             if spoken_for < pool:
                 for q in siblings:
                     if q.weight(flavor) > 0:
@@ -127,7 +135,7 @@ def test_more_past_use_is_never_more_share_but_for_whole_units(forest: Forest, d
     assert other.shares()[name, flavor] <= replace(forest, k=1.0).shares()[name, flavor] + 1
 
 
-@given(forest=forests(k=(0.0,), lending=False), data=st.data())
+@given(forest=forests(k=(0.0,)), data=st.data())
 @MANY
 def test_who_asks_for_more_takes_it_from_others_and_gives_them_nothing(forest: Forest, data: st.DataObject):
     name = data.draw(st.sampled_from(forest.leaves))
