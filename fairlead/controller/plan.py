@@ -326,10 +326,11 @@ class _Decision:
         add(allocated, self.running.allocated)
 
         reservations = self.blocked.promises.reservations
+        standing = {id(each) for each in reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, stuck: Stuck) -> Reason:
             units = self.asking.by_id[gang.id].units
-            reserved = stuck.reserved if stuck.reserved in reservations else None
+            reserved = stuck.reserved if id(stuck.reserved) in standing else None
             return explainer.explain(
                 gang, units, stuck.outcome, self.places.ever(gang, units), stuck.barriers, reserved
             )

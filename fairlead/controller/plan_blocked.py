@@ -130,10 +130,11 @@ class Blocked:
         """Limits that would break while those that leave still hold what they have."""
         if not self.gone:
             return queue.over_limit(charge)
-        for step in queue.path():
+        steps = list(self.gone if queue.tree.lending_limited else queue.path())  # what is lent counts what all hold
+        for step in steps:
             add(step.used, self.gone.get(step, {}))
         broken = queue.over_limit(charge)
-        for step in queue.path():
+        for step in steps:
             add(step.used, self.gone.get(step, {}), -1)
         return broken
 
@@ -203,7 +204,18 @@ class Blocked:
         return Stuck(why, barriers, reserved_)
 
     def _choose(self, wish: Wish) -> Choice | Bar:
-        """Victims; weak reservations stand aside where they are in the way."""
+        """Victims; weak reservations stand aside where they are in the way.
+
+        Nobody is evicted because his queue has been promised what comes free: that promise would be taken back first.
+        """
+        if not self.back.fresh:
+            self.promises.count_coming(wish.queue, -1)
+        choice = self._choose_past_weak(wish)
+        if not self.back.fresh:
+            self.promises.count_coming(wish.queue)
+        return choice
+
+    def _choose_past_weak(self, wish: Wish) -> Choice | Bar:
         choice = self.victims.choose(wish)
         weak = self.promises.weak(wish) if isinstance(choice, Bar) else []
         tried = (wish.kind, wish.signature, self.commits)

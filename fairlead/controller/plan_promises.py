@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fairlead.controller.charges import Charge, add
 from fairlead.controller.model import Reservation
 from fairlead.controller.plan_given import Landed
 from fairlead.controller.reclaim import beyond_share
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from fairlead.controller.inventory_device import Device
     from fairlead.controller.order import Entry
+    from fairlead.controller.order_tree import Queue
     from fairlead.controller.placement_board import Board
     from fairlead.controller.placement_model import Placed
     from fairlead.controller.reclaim import Wish
@@ -44,6 +46,7 @@ class Promises:
         self.promised: dict[str, Promise] = {}  # by gang id
         self.kept: dict[str, tuple[Held, Reservation]] = {}  # gang id: its place
         self.last = ""  # id of the gang that was promised something last
+        self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, those below it included
 
     def promise(self, entry: Entry, placed: Sequence[Placed], *, evicted: bool) -> Reservation:
         """The gang lands there when those are gone who hold it; `placed` is taken in the later ledger. `evicted`: for it."""
@@ -54,6 +57,8 @@ class Promises:
         entry.queue.charge(landed.charge, devices)
         reservation = _reservation(entry, placed, None, evicted=evicted)
         self.promised[entry.id] = Promise(landed, kept, reservation)
+        if not evicted:
+            self._count(entry.queue, landed.charge, 1)
         self.reservations.append(reservation)
         self.last = entry.id
         return reservation
@@ -62,9 +67,21 @@ class Promises:
         """For whom nobody was evicted: they only wait for what comes free anyway."""
         return [each.landed for each in self.promised.values() if each.reservation.kind == "Blocked"]
 
+    def count_coming(self, taker: Queue, sign: int = 1) -> None:
+        """Count what comes free on the queues for which it does, or (-1) take it off; not on those above the taker."""
+        above = set(taker.path()) if self._coming else ()
+        for queue, charge in self._coming.items():
+            if queue not in above:
+                add(queue.used, charge, sign)
+
+    def _count(self, queue: Queue, charge: Charge, sign: int) -> None:
+        for step in queue.path():
+            add(self._coming.setdefault(step, {}), charge, sign)
+
     def withdraw(self, gang_id: str) -> None:
         """As if it had not been promised anything. Its queue's use is off already, see `Later.take_out`."""
         promise = self.promised.pop(gang_id)
+        self._count(promise.landed.entry.queue, promise.landed.charge, -1)
         drop(promise.kept, self._board.placer.ledger)
         self._forget(promise.landed.placed, gang_id, promise.reservation)
 
