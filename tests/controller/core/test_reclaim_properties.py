@@ -137,22 +137,14 @@ def told(plan: Plan, gangs: list[GangRequest]) -> None:
         assert str(reason).endswith(".")
 
 
-def run(world: World, gangs: list[GangRequest], *, still: bool = False) -> list[GangRequest]:
-    """Decide and carry out until nothing changes; returns who waits at the end. `still`: decide on each outcome, too."""
+def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
+    """Decide and carry out until nothing changes, and decide on each outcome, too; returns who waits at the end."""
     for _ in range(ROUNDS_MAX):
         plan = unchanged(world, gangs)
         told(plan, gangs)
         nobody_below_deserved(world, plan, gangs)
         gangs = world.carry_out(plan, gangs)
-        again = unchanged(world, gangs) if still else Plan()
-        # A gang that its share allows may find no place beside those that this decision put first. It takes back what others
-        # then borrowed, and nothing else: nobody who ran before loses by deciding again.
-        new = {entry.id for entry in plan.admissions}
-        for beneficiary in {entry.beneficiary for entry in again.evictions}:
-            assert new & {entry.id for entry in again.evictions if entry.beneficiary == beneficiary}, again.evictions
-        # Who was promised devices may find that others of them are free already.
-        promised = {entry.id for entry in gangs if entry.preemptor}
-        assert {entry.id for entry in again.admissions} <= promised, again.admissions
+        at_rest(plan, unchanged(world, gangs), gangs)
         assert not world.faults()
         back = world.gone()
         if not plan.evictions and not back:
@@ -160,6 +152,21 @@ def run(world: World, gangs: list[GangRequest], *, still: bool = False) -> list[
         gangs += back
         world.now += 1.0
     raise AssertionError("it never comes to rest")
+
+
+def at_rest(plan: Plan, again: Plan, waiting: list[GangRequest]) -> None:
+    """Deciding on the outcome evicts nobody; only what was promised to gangs that wait may be found, or moved.
+
+    One thing is taken back: of an elastic gang that has just started, members beyond its size. It is taken here as a whole;
+    the controller asks for such members one by one, when the gang runs.
+    """
+    started = {entry.id for entry in plan.admissions}
+    for beneficiary in {entry.beneficiary for entry in again.evictions}:
+        victims = [entry for entry in again.evictions if entry.beneficiary == beneficiary]
+        assert any(not entry.whole and entry.id in started for entry in victims), again.evictions
+    promised = {entry.id for entry in waiting if entry.preemptor}
+    coming = any(entry.kind == "Blocked" for entry in plan.reservations)
+    assert coming or {entry.id for entry in again.admissions} <= promised, again.admissions
 
 
 def used(world: World, without: frozenset[str] = frozenset()) -> dict[str, int]:
@@ -226,9 +233,16 @@ def test_any_arrivals_come_to_rest_and_stay_there(data: st.DataObject):
 
 @given(st.data())
 @RELAXED
-def test_deciding_again_takes_back_nothing_but_what_was_lent_the_moment_before(data: st.DataObject):
+def test_deciding_on_the_outcome_changes_nothing(data: st.DataObject):
+    """Gangs of no more members than they need: no exception for elastic ones."""
     world = data.draw(worlds())
-    run(world, data.draw(arrivals(world, "x")), still=True)
+    gangs: list[GangRequest] = []
+    for prefix in ("x", "y"):
+        new = [replace(entry, size=len(entry.members)) for entry in data.draw(arrivals(world, prefix))]
+        gangs = run(world, gangs + new)
+        for name in sorted(world.running)[: data.draw(st.integers(0, 1))]:
+            world.end(name)
+        world.now += 10.0
 
 
 @given(st.data())
@@ -243,27 +257,25 @@ def test_nothing_idles_that_a_waiting_gang_could_use(data: st.DataObject):
 @given(st.data())
 @RELAXED
 def test_no_victim_could_have_been_spared(data: st.DataObject):
-    """Without any one of the evictions, the gang does not land; or its queue gives first what it takes from another."""
+    """With any one of those that are evicted protected, it takes another, or nothing helps: never just the others."""
     world = data.draw(worlds())
     run(world, data.draw(arrivals(world, "x")))
     world.now += 20.0
     late = data.draw(arrivals(world, "y"))[:1]
     plan = unchanged(world, late)
     assume(plan.evictions)
-    gone = {(eviction.id, pod.uid) for eviction in plan.evictions for pod in eviction.pods}
-    pieces = [
-        {(eviction.id, pod.uid) for pod in eviction.pods} if eviction.whole else {(eviction.id, pod.uid)}
-        for eviction in plan.evictions
-        for pod in (eviction.pods[:1] if eviction.whole else eviction.pods)
-    ]
-    assert set().union(*pieces) == gone
+    gone = pods_of(plan)
     assert admitted_without(world, gone, late), "the gang does not land on what its victims give back"
-    for piece in pieces:
-        if admitted_without(world, gone - piece, late):
-            kinds = {eviction.id: eviction.kind for eviction in plan.evictions}
-            ((gang_id, _), *_) = piece
-            assert kinds[gang_id] == "Preempt", f"{piece} could have been spared"
-            assert "Reclaim" in kinds.values(), f"{piece} could have been spared"
+    for victim in {eviction.id for eviction in plan.evictions}:
+        other = world.afresh()
+        other.running[victim] = replace(other.running[victim], min_runtime_s=1e9)
+        fewer = pods_of(other.decide(*late))
+        assert not (fewer and fewer < gone), f"{victim} could have been spared"
+
+
+def pods_of(plan: Plan) -> set[tuple[str, str]]:
+    """Those that are evicted, with their gangs."""
+    return {(eviction.id, pod.uid) for eviction in plan.evictions for pod in eviction.pods}
 
 
 def admitted_without(world: World, gone: set[tuple[str, str]], gangs: list[GangRequest]) -> bool:
