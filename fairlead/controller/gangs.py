@@ -60,11 +60,17 @@ class Gang:
     @property
     def placed(self) -> int:
         """Members that were released before and count towards the size: living ones that stay, and those that succeeded
-        as part of the same owner's work.
+        as part of the same work: of the same owner, or, without owners, when those that are left existed already.
         """
         living = [member for member in self.released if not member.leaving]
-        owners = {member.owner for member in (*living, *self.gated)}
-        done = [m for m in self.at(Stage.SUCCEEDED) if m.owner and m.owner in owners]
+        staying = (*living, *self.gated)
+        owners = {member.owner for member in staying}
+        began = max((created_s(member.pod) for member in staying), default=float("inf"))
+        done = [
+            member
+            for member in self.at(Stage.SUCCEEDED)
+            if member.owner in owners and (member.owner or ended_s(member.pod) >= began)
+        ]
         return len(living) + len(done)
 
     @property
@@ -84,6 +90,16 @@ class Gang:
 def created_s(pod: core.Pod) -> float:
     stamp = pod.metadata.creation_timestamp
     return timestamps.parse(stamp) if stamp else 0.0
+
+
+def ended_s(pod: core.Pod) -> float:
+    """Unix seconds of the last container's end; 0 where none is told."""
+    ends = [
+        timestamps.parse(status.state.terminated.finished_at)
+        for status in pod.status.container_statuses
+        if status.state.terminated is not None and status.state.terminated.finished_at
+    ]
+    return max(ends, default=0.0)
 
 
 def gang_id(pod: core.Pod) -> GangId:

@@ -48,9 +48,7 @@ class Work:
                     await job
             except LeaseLostError:
                 log.debug("%s: left as it is: the lease is lost", what)
-                await asyncio.sleep(
-                    LOST_S
-                )  # the end of this term is noticed in a moment: nothing is begun again until then
+                await asyncio.sleep(LOST_S)  # until the end of this term is noticed, nothing is begun again and again
             except (errors.ApiError, GivenUpError) as error:
                 log.warning("%s: %s", what, error)
                 if failed:

@@ -193,6 +193,7 @@ class ContainerStateTerminated(Struct, frozen=True, kw_only=True):
     exit_code: int = 0
     reason: str = ""
     message: str = ""
+    finished_at: str | None = None
 
 
 class ContainerStateWaiting(Struct, frozen=True, kw_only=True):

@@ -70,6 +70,24 @@ def test_a_gang_gathers_until_all_members_exist_and_finished_ones_of_its_job_cou
     assert problem.message == "2 of 3 members exist; 1 member is still to be created"
 
 
+def test_of_pods_without_an_owner_those_count_that_ended_when_the_others_existed():
+    """The first may end before a new leader has released the rest; those of an earlier run under this name are gone."""
+
+    def ended(at):
+        state = {"terminated": {"exitCode": 0, "finishedAt": at}}
+        made = pod("a", gang="g", size=3, gated=False, phase="Succeeded")
+        status = core.PodStatus(
+            phase="Succeeded",
+            container_statuses=(msgspec.convert({"name": "main", "state": state}, core.ContainerStatus),),
+        )
+        return msgspec.structs.replace(made, status=status)
+
+    created = "2026-01-01T00:01:00Z"
+    waiting = [pod(name, gang="g", size=3, creationTimestamp=created) for name in ("b", "c")]
+    assert requests.blocked(view(ended("2026-01-01T00:01:02Z"), *waiting)) is None
+    assert requests.blocked(view(ended("2026-01-01T00:00:59Z"), *waiting)) is not None
+
+
 def test_claims_of_other_drivers_are_not_ours_and_unknown_classes_are_named():
     objects = Objects(templates={"t": template(device_class="nic")})
     gang = view(pod("solo"), objects=objects)
