@@ -22,7 +22,8 @@ from fairlead.api import names
 from fairlead.controller.collecting import THRESHOLDS
 from fairlead.controller.model import GangRequest, Plan
 from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import GPU, MIG, World, ask, claim_spec, gang
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import GPU, MIG, ask, claim_spec, gang
 from fairlead.driver import profile, slices
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.kube import core, resource

@@ -18,7 +18,8 @@ from fairlead.api import names
 from fairlead.controller.collecting import THRESHOLDS
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
 from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import ask, claim_spec, gang
 
 ONE = claim_spec(ask())
 EIGHT = claim_spec(ask(8))

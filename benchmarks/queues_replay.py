@@ -32,7 +32,8 @@ from fairlead.controller.model import (
 )
 from fairlead.controller.nodes import PodNeeds
 from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import World, gpu
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import gpu
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 

@@ -28,7 +28,8 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.model import DisruptionBudget, FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
-from fairlead.controller.testing_cluster import GPU, MIG, World, ask, claim_spec, gang, gpu, mig_gpu, slice_of
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import GPU, MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
 
 Json = Mapping[str, Any]
 PRODUCTS = {"H100": "NVIDIA H100 80GB HBM3", "A100": "NVIDIA A100-SXM4-80GB"}

@@ -23,7 +23,8 @@ from fairlead.controller.fairshare_usage import decayed, weighed
 from fairlead.controller.legality import may_reclaim
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
 from fairlead.controller.order_tree import Tree
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 
 Case = dict[str, Any]
 

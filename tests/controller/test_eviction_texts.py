@@ -14,7 +14,8 @@ from fairlead.controller.gangs import Gang
 from fairlead.controller.members import Member, Stage
 from fairlead.controller.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.controller.reasons import Bar, Barrier
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import ask, claim_spec, gang
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0

@@ -18,7 +18,8 @@ from fairlead.api.queue import Queue
 from fairlead.controller import settings
 from fairlead.controller.model import QueueUse
 from fairlead.controller.status_settings import flavor_status, queue_status
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu, mig_gpu
 from fairlead.kube import resource
 from fairlead.webhook import devices, handlers
 from fairlead.webhook.testing import facts, review

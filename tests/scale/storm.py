@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.testing_cluster import gpu
+from fairlead.controller.testing_objects import gpu
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer

@@ -11,7 +11,8 @@ from fairlead.api import names
 from fairlead.controller.model import Allocation, Plan
 from fairlead.controller.plan import decide
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu
+from fairlead.controller.testing_cluster import World, devices_of
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 from fairlead.kube import resource
 
 DRIVER = names.DRIVER

@@ -9,7 +9,8 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
-from fairlead.controller.testing_cluster import MIG, World, ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from fairlead.kube import resource
 
 EVERY = f'device.driver == "{names.DRIVER}"'

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.model import GangRequest
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_cluster import World
 from fairlead.controller.testing_examples import examples
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 
 MODEL = f'device.attributes["{names.DRIVER}"].productName'
 Wish = tuple[int, str, bool]  # devices, model ("" any), all of one island

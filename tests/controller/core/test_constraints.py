@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.constraints import Constraint, add_all
-from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu, mig_gpu
+from fairlead.controller.testing_cluster import World, devices_of
 from fairlead.controller.testing_examples import examples
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu, mig_gpu
 
 ATTRIBUTES = ("example.com/a", "example.com/b")
 

@@ -9,7 +9,7 @@ import pytest
 
 from fairlead.controller.inventory import Inventory
 from fairlead.controller.model import DeviceRef
-from fairlead.controller.testing_cluster import gpu, mig_gpu, slice_of
+from fairlead.controller.testing_objects import gpu, mig_gpu, slice_of
 from fairlead.kube import resource
 
 NODE = "node"

@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.controller.model import GangRequest, Plan, QueueSpec
 from fairlead.controller.placement_prices import WHOLE, leftover_prices
-from fairlead.controller.testing_cluster import World, ask, claim_spec, devices_of, gang, gpu
+from fairlead.controller.testing_cluster import World, devices_of
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 from fairlead.controller.workload import FIRST, REMEMBERED, Learner, Workload
 
 MEMORY = "80Gi"

@@ -10,18 +10,8 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.model import GangRequest, Plan, QueueSpec
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import (
-    MIG,
-    World,
-    ask,
-    claim_spec,
-    devices_of,
-    gang,
-    gpu,
-    h100_world,
-    mig_gpu,
-    nodes_of,
-)
+from fairlead.controller.testing_cluster import World, devices_of, h100_world, nodes_of
+from fairlead.controller.testing_objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from fairlead.kube import resource
 
 ONE = claim_spec(ask())

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, PodRef, QueueSpec
-from fairlead.controller.testing_cluster import MIG, World, ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.controller.testing_cluster import World
 from fairlead.controller.testing_examples import examples
+from fairlead.controller.testing_objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 
 DRIVER = names.DRIVER
 ISLAND = f"{DRIVER}/nvlinkDomain"

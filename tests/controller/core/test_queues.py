@@ -9,7 +9,8 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, Plan, QueueSpec
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import MIG, World, ask, claim_spec, gang, gpu, h100_world, mig_gpu
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from fairlead.kube.objects import LabelSelector
 
 ONE = claim_spec(ask())

@@ -8,7 +8,8 @@ from fairlead.api import names
 from fairlead.controller.model import Plan
 from fairlead.controller.plan import decide
 from fairlead.controller.reasons import Code, Filter, Reason
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu, h100_world, slice_of
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu, slice_of
 
 ONE = claim_spec(ask())
 MODEL = f'device.attributes["{names.DRIVER}"].productName'

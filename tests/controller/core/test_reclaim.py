@@ -7,7 +7,8 @@ from dataclasses import replace
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, h100_world
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import ask, claim_spec, gang
 
 ONE = claim_spec(ask())
 H100 = FlavorSpec(name="h100", device_selector=f'device.driver == "{names.DRIVER}"')

@@ -22,8 +22,9 @@ from fairlead.controller.model import (
     RunningGang,
 )
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_cluster import World
 from fairlead.controller.testing_examples import examples
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 
 RELAXED = settings(
     max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck), report_multiple_bugs=False

@@ -10,7 +10,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.model import Plan, QueueSpec
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu, slice_of
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu, slice_of
 from fairlead.kube import resource, timestamps
 
 ONE = claim_spec(ask())

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_cluster import World
 from fairlead.controller.testing_examples import examples
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 
 FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 ONE = claim_spec(ask())

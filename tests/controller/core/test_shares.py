@@ -13,7 +13,8 @@ from fairlead.controller.legality import Rule, may_reclaim
 from fairlead.controller.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.controller.order_tree import Tree
 from fairlead.controller.reasons import Code
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu, h100_world
+from fairlead.controller.testing_cluster import World, h100_world
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 
 ONE = claim_spec(ask())
 GPU = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')

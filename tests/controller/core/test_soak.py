@@ -14,7 +14,8 @@ from random import Random
 from fairlead.api import names
 from fairlead.controller.fairshare_usage import decayed
 from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
-from fairlead.controller.testing_cluster import World, ask, claim_spec, gang, gpu
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
 from fairlead.controller.usage import Memory, Remembered
 
 HOUR = 3600.0

@@ -10,7 +10,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.model import FlavorSpec, QueueSpec
-from fairlead.controller.testing_cluster import MIG, World, ask, claim_spec, gang, gpu, mig_gpu, slice_of
+from fairlead.controller.testing_cluster import World
+from fairlead.controller.testing_objects import MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
 from fairlead.kube import core, resource
 
 ONE = claim_spec(ask())
