@@ -129,11 +129,11 @@ class _Decision:
                 beyond += order.block(queue) if strict else ()
                 continue
             stays = self._decide(head)
-            for entry in order.settle(head, self.stuck.get(head.queue, ())):
+            for entry in order.settle(head, self.stuck.get(queue, ())):
                 self.position += 1
                 self._wait(entry.gang, entry.queue, self._like(entry))
             if stays and strict:
-                for entry in order.block(head.queue):
+                for entry in order.block(queue):
                     self.position += 1
                     self._wait(entry.gang, entry.queue, behind(head, entry.queue))
         return beyond
