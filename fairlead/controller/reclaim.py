@@ -77,8 +77,8 @@ class Rules:
         gang = piece.gang
         if piece.id == wish.id or piece in self._taken or piece.id in self._whole:
             return Bar.PLACE
-        if not piece.starts and wish.turn < piece.turn:
-            return None  # what comes free is for who comes first
+        if _comes_first(wish, piece):
+            return None
         if piece in self.crowd.protected:
             return Bar.MIN_RUNTIME if piece.members else Bar.UNKNOWN
         if piece.queue is wish.queue:
@@ -202,7 +202,7 @@ class Rules:
         A large gang may straddle what its queue deserves and be taken; a small one beside it is no part of that.
         """
         for piece in pieces:
-            if piece.queue is wish.queue:
+            if piece.queue is wish.queue or _comes_first(wish, piece):
                 continue
             giver = parting(wish.queue, piece.queue)[1]
             for step in piece.queue.path():
@@ -290,6 +290,11 @@ def takes(
     if verdict or _BARS[verdict.rule] not in _OF_THE_QUEUE:
         return True
     return _BARS[verdict.rule] is Bar.SHARE and fits_share(queue, charge)  # once others beside it have gone
+
+
+def _comes_first(wish: Wish, piece: Piece) -> bool:
+    """Whether the piece has only been promised what comes free, by a decision in which the gang comes before it."""
+    return not piece.starts and wish.turn < piece.turn
 
 
 def _borrows(wish: Wish) -> bool:
