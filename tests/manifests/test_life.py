@@ -267,7 +267,7 @@ async def test_kubectl_applies_and_deletes_the_same_overlay(kubectl, tmp_path):
         for verb, extra in (
             ("apply", ("--server-side",)),
             ("apply", ("--server-side",)),
-            ("delete", ("--wait=false",)),
+            ("delete", ("--wait=false", "--ignore-not-found")),  # what went with its namespace is gone already
         ):
             command = (kubectl, verb, *extra, "-k", str(files.find(SIMULATED)))
             done = await asyncio.create_subprocess_exec(
