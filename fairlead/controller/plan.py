@@ -277,7 +277,7 @@ class _Decision:
         known = self.waiting.get(entry.id)
         why = None if known is None else known[3]
         if isinstance(why, Stuck):
-            return why.outcome if why.reserved is None else None
+            return why.outcome
         return why if why is not None and why.code is Code.OVER_LIMIT else None
 
     def _take_back(self, owed: Entry, entries: list[Entry]) -> None:

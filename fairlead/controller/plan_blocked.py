@@ -198,7 +198,11 @@ class Blocked:
             if not isinstance(choice, Bar):
                 return self._make_room(entry, wish, choice)
             barriers = () if limited else self._barriers_of(wish, choice)
-        reserved_ = None if again or limited else self._reserve(entry, wish)
+        if again:
+            kept = self.promises.kept.get(entry.id)
+            reserved_ = None if kept is None else kept[1]
+        else:
+            reserved_ = None if limited else self._reserve(entry, wish)
         if isinstance(why, Reason):
             return why
         return Stuck(why, barriers, reserved_)
@@ -218,7 +222,7 @@ class Blocked:
     def _choose_past_weak(self, wish: Wish) -> Choice | Bar:
         choice = self.victims.choose(wish)
         weak = self.promises.weak(wish) if isinstance(choice, Bar) else []
-        tried = (wish.kind, wish.signature, self.commits)
+        tried = (wish.kind, wish.signature, self.commits, len(self.back.fresh))
         if not weak or tried in self._tried:
             return choice
         self._tried.add(tried)
@@ -229,7 +233,7 @@ class Blocked:
         choice = self.victims.choose(wish)
         taken = set() if isinstance(choice, Bar) else devices_of(choice.placed)
         for held in weak:
-            if taken & devices_of(held.placed):
+            if taken and (held.wish.id == wish.id or taken & devices_of(held.placed)):
                 self.promises.cancel(held, self.reserver)
             else:
                 held.come_back(self.later)

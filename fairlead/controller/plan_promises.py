@@ -102,11 +102,13 @@ class Promises:
         return True
 
     def weak(self, wish: Wish) -> list[Held]:
-        """Places kept for gangs that are beyond their share until others of theirs end: no bar to who may evict those."""
+        """Places that are no bar to a gang: its own, and those kept for gangs that are beyond their share until others of
+        theirs end, for who may evict those.
+        """
         return [
             held
             for held, _ in self.kept.values()
-            if held.wish.id != wish.id and beyond_share(held.wish.queue, held.wish.charge) is not None
+            if held.wish.id == wish.id or beyond_share(held.wish.queue, held.wish.charge) is not None
         ]
 
     def cancel(self, held: Held, reserver: Reserver) -> None:

@@ -293,8 +293,8 @@ def takes(
 
 
 def _comes_first(wish: Wish, piece: Piece) -> bool:
-    """Whether the piece has only been promised what comes free, by a decision in which the gang comes before it."""
-    return not piece.starts and wish.turn < piece.turn
+    """Whether the piece has only been promised what comes free, and the gang came before it and stays within its share."""
+    return not piece.starts and wish.turn < piece.turn and beyond_share(wish.queue, wish.charge) is None
 
 
 def _borrows(wish: Wish) -> bool:
