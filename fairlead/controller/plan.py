@@ -87,7 +87,7 @@ class _Decision:
         self.broken = Broken(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
         leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
-        self.blocked = Blocked(self.board, snapshot, self.places, now, self.running.gangs, leaving)
+        self.blocked = Blocked(self.board, snapshot, self.places, now, self.running.gangs, leaving, self.given)
 
     def run(self) -> Plan:
         entries = self.asking.entries

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fairlead.controller.placement_board import Board
     from fairlead.controller.placement_model import Placed
     from fairlead.controller.plan_gang import Places
-    from fairlead.controller.plan_given import Landed
+    from fairlead.controller.plan_given import Given, Landed
     from fairlead.controller.victims_search import Choice
 
 
@@ -58,9 +58,9 @@ class Blocked:
     now: float
     running: Sequence[tuple[RunningGang, Queue]]
     leaving: set[str]
+    given: Given
     gone: dict[Queue, Charge] = field(default_factory=dict)  # held now by pods that leave
     evictions: list[Eviction] = field(default_factory=list)
-    admitted: dict[str, Landed] = field(default_factory=dict)
     due: list[float] = field(default_factory=list)  # times at which an answer may change
     commits: int = 0
     line: dict[str, int] = field(default_factory=dict)  # gang id: when it was its turn first
@@ -92,7 +92,7 @@ class Blocked:
     def later(self) -> Later:
         if self._later is None:
             self._later = Later(self.board, self.snapshot, self.gone)
-            for landed in self.admitted.values():
+            for landed in self.given.landed.values():
                 self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
         return self._later
 
@@ -139,7 +139,6 @@ class Blocked:
         return broken
 
     def note_admitted(self, landed: Landed) -> None:
-        self.admitted[landed.entry.id] = landed
         if self._later is not None:
             self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
 
@@ -251,7 +250,6 @@ class Blocked:
         void = self.back.take(choice.pieces, self.crowd, self.rules)
         if void:
             for gang_id in void:
-                self.admitted.pop(gang_id, None)
                 self._mirrored.pop(gang_id, None)
             self.later.placer.undo(choice.placed)
             return None
@@ -260,7 +258,7 @@ class Blocked:
 
     def again(self, stuck: Collection[Entry]) -> bool:
         """Before gangs are looked at that were blocked: who has landed since may have to give back. False: nobody gives."""
-        new = self.back.new(self.admitted.values(), self.promises.coming(), stuck, self.line)
+        new = self.back.new(self.given.landed.values(), self.promises.coming(), stuck, self.line)
         if new:
             assert self.later
             self.back.join(self.crowd, new, self._mirrored, self.line)

@@ -33,6 +33,11 @@ class Landed:
     devices: int
 
 
+def devices_in(placed: Sequence[Placed]) -> int:
+    """How many are held there, admin access aside."""
+    return sum(not pick.ask.admin for unit in placed for picks in unit.picks for pick in picks)
+
+
 class Given:
     """One per decision."""
 
@@ -48,14 +53,16 @@ class Given:
     def admit(self, entry: Entry, placed: Sequence[Placed], charge: Charge) -> Landed:
         """The gang starts there; `placed` is taken already."""
         gang, queue = entry.gang, entry.queue
-        given = [pick.device for unit in placed for picks in unit.picks for pick in picks if not pick.ask.admin]
-        for device in given:
-            self.taken_by[device] = (gang.id, queue.name)
+        landed = self.landed[gang.id] = Landed(entry, placed, charge, devices_in(placed))
+        for unit in placed:
+            for picks in unit.picks:
+                for pick in picks:
+                    if not pick.ask.admin:
+                        self.taken_by[pick.device] = (gang.id, queue.name)
         self.keep_claims(entry)
-        queue.charge(charge, len(given))
+        queue.charge(charge, landed.devices)
         queue.admitted += 1
         self.times += 1
-        landed = self.landed[gang.id] = Landed(entry, placed, charge, len(given))
         return landed
 
     def withdraw(self, gang_id: str) -> Landed | None:

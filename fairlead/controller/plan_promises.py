@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.controller.charges import Charge, add
 from fairlead.controller.model import Reservation
-from fairlead.controller.plan_given import Landed
+from fairlead.controller.plan_given import Landed, devices_in
 from fairlead.controller.reclaim import beyond_share
 from fairlead.controller.reclaim_later import drop, keep
 
@@ -52,9 +52,8 @@ class Promises:
         """The gang lands there when those are gone who hold it; `placed` is taken in the later ledger. `evicted`: for it."""
         kept = keep(placed, self._board.placer.ledger)
         self._name(entry.id, entry.queue.name, placed)
-        devices = sum(not pick.ask.admin for unit in placed for picks in unit.picks for pick in picks)
-        landed = Landed(entry, placed, self._board.charges.of_placed(placed), devices)
-        entry.queue.charge(landed.charge, devices)
+        landed = Landed(entry, placed, self._board.charges.of_placed(placed), devices_in(placed))
+        entry.queue.charge(landed.charge, landed.devices)
         reservation = _reservation(entry, placed, None, evicted=evicted)
         self.promised[entry.id] = Promise(landed, kept, reservation)
         if not evicted:
