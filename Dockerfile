@@ -13,10 +13,14 @@ RUN python -m venv /opt/fairlead
 WORKDIR /src
 COPY lock/runtime.txt lock/
 RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/runtime.txt
-COPY pyproject.toml README.md LICENSE ./
-COPY manifests manifests
-COPY examples examples
-COPY fairlead fairlead
+# Only what runs in a cluster: no sandbox, hence no `fairlead demo`, and nothing that only tests use.
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY lib lib
+COPY engine engine
+COPY driver driver
+COPY webhook webhook
+COPY controller controller
+COPY cli cli
 RUN /opt/fairlead/bin/pip install --no-deps --no-build-isolation .
 # Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any; not that of the official
 # client, half of the image, which programs in a pod never import (only a kubeconfig file needs its loaders).

@@ -44,15 +44,15 @@ evictions: $(VENV)/.dev  ## give half of a full cluster back at once, and kill t
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_many_evictions.py
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
-	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/controller/core
+	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
 
 soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes that break and controllers that restart
-	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/controller/core/test_soak.py
+	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/engine/test_soak.py
 
 e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
 
-manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and fairlead/api
+manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python tools/render.py
 
 image:  ## build the image (IMAGE=name:tag)

@@ -20,13 +20,13 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.controller.collecting import THRESHOLDS
-from fairlead.controller.model import GangRequest, Plan
-from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import World
-from fairlead.controller.testing_objects import GPU, MIG, ask, claim_spec, gang
 from fairlead.driver import profile, slices
 from fairlead.driver.simulated import SimulatedBackend
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.types.model import GangRequest, Plan
 from fairlead.kube import core, resource
+from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang
+from tests.support.engine.world import World
 
 PROFILE = "hgx-h100"
 NODE = "node-placeholder"

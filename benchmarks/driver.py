@@ -28,10 +28,10 @@ from fairlead.driver.mps import Daemons
 from fairlead.driver.prepare import Preparer
 from fairlead.driver.service import Plugin, RegistrationService
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Kubelet, claim
 from fairlead.driver.threads import Threads
 from fairlead.driver.turns import Turns
 from fairlead.kube.resource import ResourceClaim
+from tests.support.driver.node import Kubelet, claim
 
 ROUNDS = 300
 BURSTS = 10

@@ -16,10 +16,10 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.collecting import THRESHOLDS
-from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
-from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import World, h100_world
-from fairlead.controller.testing_objects import ask, claim_spec, gang
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from tests.support.engine.objects import ask, claim_spec, gang
+from tests.support.engine.world import World, h100_world
 
 ONE = claim_spec(ask())
 EIGHT = claim_spec(ask(8))

@@ -17,7 +17,9 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.collecting import settled
-from fairlead.controller.model import (
+from fairlead.engine.plan.decide import decide
+from fairlead.engine.queues.snapshot import Snapshot
+from fairlead.engine.types.model import (
     Admission,
     ClaimRequest,
     FlavorQuota,
@@ -28,14 +30,12 @@ from fairlead.controller.model import (
     QueueSpec,
     RunningGang,
     RunningMember,
-    Snapshot,
 )
-from fairlead.controller.nodes import PodNeeds
-from fairlead.controller.plan import decide
-from fairlead.controller.testing_cluster import World
-from fairlead.controller.testing_objects import gpu
+from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
+from tests.support.engine.objects import gpu
+from tests.support.engine.world import World
 
 NODE_GPUS = 8
 MIN_RUNTIME_S = 1.0  # no run lasts longer: to evict one would only lose what it has done

@@ -2,7 +2,7 @@
 
 Exists so that `helm install` and `kubectl apply -k` cannot drift apart. Takes the chart as `helm template` renders it with
 default values, drops the labels that only Helm's own objects bear, and puts each template into a file of its name; comments
-in templates are kept. CRDs come from fairlead/api; the chart reads manifests/crds through a link. An overlay is a file of
+in templates are kept. CRDs come from lib/fairlead/api; the chart reads manifests/crds through a link. An overlay is a file of
 chart values: what they change against the base becomes resources and patches of a kustomization.
 
     python tools/render.py            write

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.cel import DeviceView
-from fairlead.cel.testing import make_device
+from tests.support.cel import make_device
 
 MakeDevice = Callable[..., DeviceView]
 

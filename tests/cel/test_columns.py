@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlead.cel import DeviceTable, DeviceView, Outcome, compile_selector
 from fairlead.cel.columns import FAILED, GROUPINGS_MAX, MASKS_MAX, YES
 from fairlead.cel.device import FREE
-from fairlead.cel.testing import make_device
+from tests.support.cel import make_device
 
 MakeDevice = Callable[..., DeviceView]
 SELECTORS = [

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fairlead.cel import BudgetError, compile_selector
-from fairlead.cel.testing import make_device
+from tests.support.cel import make_device
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]"
 D = "dra.example.com"

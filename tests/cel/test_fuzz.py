@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from fairlead.cel import ADMISSION, CompileError, DeviceView, EvaluationError, Selector, compile_selector
 from fairlead.cel import compile as compile_cel
 from fairlead.cel.kubernetes import DEVICE
-from fairlead.cel.testing import make_device
+from tests.support.cel import make_device
 
 WORDS = [
     *["(", ")", "[", "]", "{", "}", ".", ",", ":", "?", "!", "-", "+", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "&&", "||", "in", "true", "false", "null", "0", "1", "-1", "9223372036854775807", "1u", "1.5", "1e3", "'a'", '"b"', "r'c'", "b'd'", "''", "x", "y"],

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from fairlead.api import names
 from fairlead.cli import gangs, queues, stories
 from fairlead.cli.main import app
-from fairlead.controller.explanation import PARTS_MAX, explanation
-from fairlead.controller.reasons import Code, Holder, NearMiss, NodeShortage, Reason
+from fairlead.engine.explain.explanation import PARTS_MAX, explanation
+from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 

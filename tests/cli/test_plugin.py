@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.controller.explanation import explanation
-from fairlead.controller.reasons import Code, Holder, Reason
+from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.types.reasons import Code, Holder, Reason
 from fairlead.kube import resources
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 

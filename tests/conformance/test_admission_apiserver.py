@@ -21,8 +21,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fairlead.sandbox.apiserver.admission.testing import TestWebhook
 from fairlead.sandbox.apiserver.server import ApiServer
+from tests.support.apiserver.webhooks import TestWebhook
 
 _GENERATED = re.compile(r"(?<=-)[bcdfghjklmnpqrstvwxz2456789]{5}\b")  # what generateName appends
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|<uid>")

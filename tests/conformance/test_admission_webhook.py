@@ -17,7 +17,7 @@ from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Key, needs
 from fairlead.webhook.review import Review, answer, decode, encode
-from fairlead.webhook.testing import device_class, patched
+from tests.support.webhook import device_class, patched
 
 Json = dict[str, Any]
 FOREIGN = device_class("foreign", "device.driver == 'gpu.example.com'")

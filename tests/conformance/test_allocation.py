@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.controller.plan import decide
-from fairlead.controller.testing import faults
-from fairlead.controller.testing_case import snapshot_of
+from fairlead.engine.plan.decide import decide
+from tests.support.engine.case import snapshot_of
+from tests.support.engine.judge import faults
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

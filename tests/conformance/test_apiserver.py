@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.recording import Exchange, Outcome, load
-from fairlead.sandbox.apiserver.replaying import Replay
 from fairlead.sandbox.apiserver.server import ApiServer
+from tests.support.apiserver.recording import Exchange, Outcome, load
+from tests.support.apiserver.replaying import Replay
 
 _VOLATILE = {"<uid>", "<rv>", "<time>"}
 _AGE = re.compile(r"(\d+[smhdy])+|<unknown>")

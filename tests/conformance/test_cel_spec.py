@@ -1,4 +1,4 @@
-"""The public CEL conformance cases, one test each: the figure in fairlead/cel/README.md.
+"""The public CEL conformance cases, one test each: the figure in lib/fairlead/cel/README.md.
 
 The packed file holds those cases of google/cel-spec
 (Apache License 2.0) that need no protobuf messages; it was made from the npm package `@bufbuild/cel-spec`, which holds

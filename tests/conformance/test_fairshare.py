@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.fairshare import Claimant, divide
-from fairlead.controller.fairshare_dominant import dominant_share
-from fairlead.controller.fairshare_usage import decayed, weighed
-from fairlead.controller.legality import may_reclaim
-from fairlead.controller.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
-from fairlead.controller.order_tree import Tree
-from fairlead.controller.testing_cluster import World
-from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu
+from fairlead.engine.queues.dominant_share import dominant_share
+from fairlead.engine.queues.fair_share import Claimant, divide
+from fairlead.engine.queues.past_usage import decayed, weighed
+from fairlead.engine.queues.tree import Tree
+from fairlead.engine.reclaim.policy import may_reclaim
+from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.world import World
 
 Case = dict[str, Any]
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller import gangs, recovery
-from fairlead.controller.members import GroupTerms
+from fairlead.controller.gangs import gangs, recovery
+from fairlead.controller.gangs.members import GroupTerms
 from fairlead.kube import core, resource, timestamps
 
 NOW = 1_800_000_000.0

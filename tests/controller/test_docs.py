@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import get_args
 
 from fairlead.api.gang import Phase
-from fairlead.controller.reasons import Code
-from fairlead.controller.reporter import PROBLEM_REASONS
-from fairlead.controller.status import Progress
+from fairlead.controller.report.gang_status import Progress
+from fairlead.controller.report.reporter import PROBLEM_REASONS
+from fairlead.engine.types.reasons import Code
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"
 

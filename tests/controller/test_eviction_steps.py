@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import disruption, evictions
-from fairlead.controller.evictions import Cancel, Evict, Mark, Spread, Wait
-from fairlead.controller.gangs import Gang
-from fairlead.controller.members import Member, Stage
+from fairlead.controller.gangs import disruption, evictions
+from fairlead.controller.gangs.evictions import Cancel, Evict, Mark, Spread, Wait
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, Stage
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0

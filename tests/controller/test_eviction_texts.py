@@ -8,15 +8,16 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import evictions, status
-from fairlead.controller.evictions import Course, Mark, Past
-from fairlead.controller.gangs import Gang
-from fairlead.controller.members import Member, Stage
-from fairlead.controller.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.controller.reasons import Bar, Barrier
-from fairlead.controller.testing_cluster import World, h100_world
-from fairlead.controller.testing_objects import ask, claim_spec, gang
+from fairlead.controller.gangs import evictions
+from fairlead.controller.gangs.evictions import Course, Mark, Past
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.report import gang_status as status
+from fairlead.engine.types.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.reasons import Bar, Barrier
 from fairlead.kube import core, timestamps
+from tests.support.engine.objects import ask, claim_spec, gang
+from tests.support.engine.world import World, h100_world
 
 NOW = 1_800_000_000.0
 ONE = claim_spec(ask())

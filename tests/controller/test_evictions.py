@@ -12,10 +12,13 @@ from dataclasses import replace
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app, evictions, plan
+from fairlead.controller import app
+from fairlead.controller.gangs import evictions
 from fairlead.controller.loop import Controller
-from fairlead.controller.model import Eviction, Plan, Snapshot
-from fairlead.controller.reasons import Code, Reason
+from fairlead.engine.plan import decide as plan
+from fairlead.engine.queues.snapshot import Snapshot
+from fairlead.engine.types.model import Eviction, Plan
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 
 from .conftest import NAMESPACE, Bench, Life

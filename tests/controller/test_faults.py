@@ -8,8 +8,9 @@ import asyncio
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app, writes
-from fairlead.controller.desk import PATIENCE_MAX_S
+from fairlead.controller import app
+from fairlead.controller.commit import steps as writes
+from fairlead.controller.cycle import PATIENCE_MAX_S
 from fairlead.controller.metrics import Metrics
 from fairlead.kube import resources
 from fairlead.kube.client import Client

@@ -3,8 +3,8 @@
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller import requests
-from fairlead.controller.members import GroupTerms
+from fairlead.controller.gangs import requests
+from fairlead.controller.gangs.members import GroupTerms
 from fairlead.kube import core
 
 from .gang_views import (

@@ -1,7 +1,7 @@
 """What status says of a gang. Pure."""
 
-from fairlead.controller import status
-from fairlead.controller.members import Stage
+from fairlead.controller.gangs.members import Stage
+from fairlead.controller.report import gang_status as status
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, view
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import served
-from fairlead.controller.members import GroupTerms
-from fairlead.controller.podgroups import terms
+from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.watch import served
+from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
 

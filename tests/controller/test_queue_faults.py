@@ -15,14 +15,14 @@ import pytest
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.controller import settings
-from fairlead.controller.model import QueueUse
-from fairlead.controller.status_settings import flavor_status, queue_status
-from fairlead.controller.testing_cluster import World
-from fairlead.controller.testing_objects import ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.controller.report.settings_status import flavor_status, queue_status
+from fairlead.controller.watch import settings
+from fairlead.engine.types.model import QueueUse
 from fairlead.kube import resource
 from fairlead.webhook import devices, handlers
-from fairlead.webhook.testing import facts, review
+from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.world import World
+from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
 HERE = "NVIDIA H100 80GB HBM3"

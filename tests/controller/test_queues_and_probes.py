@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from fairlead.controller.app import STUCK_S, Standing
-from fairlead.controller.state import State
+from fairlead.controller.watch.caches import State
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource

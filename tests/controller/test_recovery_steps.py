@@ -1,7 +1,7 @@
 """What recovery makes of a gang that somebody left half admitted. Pure."""
 
 from fairlead.api import names
-from fairlead.controller import recovery
+from fairlead.controller.gangs import recovery
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import release
+from fairlead.controller.gangs import release
 from fairlead.kube.core import Pod
 from fairlead.sandbox.apiserver import jsonpatch
 

@@ -13,18 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.controller.gangs import Gang
-from fairlead.controller.members import Member, Stage
-from fairlead.controller.model import Waiting
-from fairlead.controller.reasons import Code, Reason
-from fairlead.controller.reporter import QUIET_S, WORDS_PER_S, Reporter
-from fairlead.controller.status import Standing
-from fairlead.controller.usage import Memory
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.report.gang_status import Standing
+from fairlead.controller.report.reporter import QUIET_S, WORDS_PER_S, Reporter
+from fairlead.engine.queues.usage_history import Memory
+from fairlead.engine.types.model import Waiting
+from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core, timestamps
 from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S, EventRecorder
 from fairlead.kube.resources import Raw
-from fairlead.kube.testing import VirtualTime
 from fairlead.kube.workqueue import WorkQueue
+from tests.support.kube import VirtualTime
 
 HOUR_S = 3600
 CODES = (Code.NO_DEVICES, Code.OVER_SHARE, Code.PROTECTED, Code.COMING_FREE)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import claims, gangs, requests
+from fairlead.controller.gangs import claims, gangs, requests
 from fairlead.kube import core
 
 from .gang_views import (

@@ -14,8 +14,8 @@ import pytest
 
 from fairlead.driver import profile
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node
-from fairlead.sandbox.testing_driver import DriverCluster
+from tests.support.driver.cluster import DriverCluster
+from tests.support.driver.node import Node
 
 
 @pytest.fixture

@@ -17,12 +17,12 @@ import pytest
 
 from fairlead.driver import devicenames, profile, recording, slices
 from fairlead.driver.backend import Backend, BackendError, DeviceGone
-from fairlead.driver.fakenvml import FakeNvml
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.driver.sysfs import Kernel
-from fairlead.driver.testing import Node, claim
-from fairlead.driver.testing_slices import check_limits
+from tests.support.driver.fakenvml import FakeNvml
+from tests.support.driver.node import Node, claim
+from tests.support.driver.slices import check_limits
 
 NAMES = ("hgx-h100", "dgx-a100", "l40s")
 KINDS = (*(f"simulated:{name}" for name in NAMES), *(f"stand-in:{name}" for name in NAMES), "nvml")

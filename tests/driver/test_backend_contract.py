@@ -10,11 +10,11 @@ import pytest
 
 from fairlead.driver import profile
 from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
-from fairlead.driver.fakenvml import FakeNvml
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.driver.sysfs import Kernel
-from fairlead.driver.testing import Node, claim
+from tests.support.driver.fakenvml import FakeNvml
+from tests.support.driver.node import Node, claim
 
 
 @dataclasses.dataclass

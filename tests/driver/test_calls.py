@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.driver import protocol
-from fairlead.driver.testing import Kubelet, claim
 from fairlead.kube.resources import RESOURCE_CLAIMS
-from fairlead.sandbox.testing_driver import CLAIMS, DriverCluster, share_id
+from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
+from tests.support.driver.node import Kubelet, claim
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])

@@ -15,8 +15,8 @@ from fairlead.driver import cdi, libraries
 from fairlead.driver.backend import DeviceNode
 from fairlead.driver.libraries import Mount
 from fairlead.driver.records import ClaimRecord, DeviceRecord
-from fairlead.driver.testing import Node, claim, mps, time_slicing
 from fairlead.sandbox.kubelet.cdi import resolve
+from tests.support.driver.node import Node, claim, mps, time_slicing
 
 Valid = Callable[[dict[str, Any]], None]
 

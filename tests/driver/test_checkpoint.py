@@ -15,7 +15,7 @@ from fairlead.driver import files
 from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.prepare import PrepareError
 from fairlead.driver.records import ClaimRecord, DeviceRecord
-from fairlead.driver.testing import Node, claim
+from tests.support.driver.node import Node, claim
 
 RECORD = ClaimRecord(
     uid="u1",

@@ -12,8 +12,8 @@ import pytest
 
 from fairlead.driver import profile
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim, mps, time_slicing
 from fairlead.kube.resource import ResourceClaim
+from tests.support.driver.node import Node, claim, mps, time_slicing
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = ("gpu-0", "gpu-3")

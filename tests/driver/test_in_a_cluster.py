@@ -9,7 +9,7 @@ from fairlead.cli.devices import fault
 from fairlead.kube.resources import PODS, RESOURCE_SLICES
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import node_name_of, phase_of, results_of
-from fairlead.sandbox.testing import FOREVER, View, cluster, job, pod, template, until
+from tests.support.sandbox import FOREVER, View, cluster, job, pod, template, until
 
 NODES = (NodeSpec("a", "l40s"), NodeSpec("b", "l40s"))
 MPS: dict[str, Any] = {

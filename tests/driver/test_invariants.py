@@ -15,7 +15,7 @@ from fairlead.driver.claims import ClaimError
 from fairlead.driver.mps import Daemons, Limits
 from fairlead.driver.prepare import PrepareError, Preparer
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Killed, Node, claim, mps, time_slicing
+from tests.support.driver.node import Killed, Node, claim, mps, time_slicing
 
 PROFILE = profile.load("hgx-h100")
 DEVICES = [

@@ -15,9 +15,9 @@ from fairlead.api import names
 from fairlead.driver import files, slices
 from fairlead.driver.metadata import Metadata
 from fairlead.driver.prepare import PrepareError
-from fairlead.driver.testing import Node, claim
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
+from tests.support.driver.node import Node, claim
 
 WHERE = "/var/run/kubernetes.io/dra-device-attributes"
 # DeviceMetadata of metadata.resource.k8s.io, both versions, as a schema.

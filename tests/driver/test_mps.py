@@ -21,9 +21,9 @@ from fairlead.driver.mps import Daemons, Limits
 from fairlead.driver.mps_watch import MpsWatch
 from fairlead.driver.prepare import PrepareError
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim, mps
 from fairlead.driver.threads import Threads
 from fairlead.driver.turns import Turns
+from tests.support.driver.node import Node, claim, mps
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 PERCENTAGE = "get_default_active_thread_percentage"

@@ -11,12 +11,12 @@ from fairlead.driver import profile, slices, smi
 from fairlead.driver.backend import Backend, BackendError, Gpu
 from fairlead.driver.backends import open_backend
 from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.fakenvml import FakeNvml
 from fairlead.driver.hardware import Hardware
 from fairlead.driver.nvml import NvmlBackend
 from fairlead.driver.sysfs import Kernel
-from fairlead.driver.testing import Node, claim
 from fairlead.driver.threads import Threads
+from tests.support.driver.fakenvml import FakeNvml
+from tests.support.driver.node import Node, claim
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 

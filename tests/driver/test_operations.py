@@ -7,9 +7,9 @@ import signal
 
 import aiohttp
 
-from fairlead.driver.testing import Kubelet, claim, mps
 from fairlead.kube.resources import EVENTS
-from fairlead.sandbox.testing_driver import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.node import Kubelet, claim, mps
 
 
 class TestMetrics:

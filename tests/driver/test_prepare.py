@@ -13,7 +13,7 @@ from fairlead.driver.backend import BackendError
 from fairlead.driver.claims import ClaimError
 from fairlead.driver.prepare import PrepareError
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing import Node, claim, gpu_config, time_slicing
+from tests.support.driver.node import Node, claim, gpu_config, time_slicing
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 

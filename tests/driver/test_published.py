@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from fairlead.driver import faultfile
-from fairlead.driver.testing import Kubelet
-from fairlead.sandbox.testing_driver import SLICES, DriverCluster
+from tests.support.driver.cluster import SLICES, DriverCluster
+from tests.support.driver.node import Kubelet
 
 
 class TestSlices:

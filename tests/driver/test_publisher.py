@@ -18,8 +18,8 @@ from fairlead.kube.core import Node
 from fairlead.kube.listing import Listing
 from fairlead.kube.objects import ObjectMeta
 from fairlead.kube.resource import Device, DeviceTaint
-from fairlead.kube.testing import VirtualTime, settle
 from fairlead.kube.watching import WatchEvent
+from tests.support.kube import VirtualTime, settle
 
 TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
 

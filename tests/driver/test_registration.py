@@ -15,8 +15,8 @@ from fairlead.driver.backends import BackendSpecError
 from fairlead.driver.profile import ProfileError
 from fairlead.driver.selfcheck import SelfCheck
 from fairlead.driver.sockets import SocketError
-from fairlead.driver.testing import Kubelet
-from fairlead.sandbox.testing_driver import DriverCluster, free_port
+from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.node import Kubelet
 
 
 class TestRegistration:

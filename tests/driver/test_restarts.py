@@ -10,9 +10,9 @@ import pytest
 from fairlead.driver import app
 from fairlead.driver.app import run
 from fairlead.driver.sockets import SocketError
-from fairlead.driver.testing import Kubelet
 from fairlead.kube.resource import ResourceClaim
-from fairlead.sandbox.testing_driver import CLAIMS, DriverCluster
+from tests.support.driver.cluster import CLAIMS, DriverCluster
+from tests.support.driver.node import Kubelet
 
 
 async def _ask(kubelet: Kubelet, wanted: ResourceClaim, answers: list[str]) -> None:

@@ -17,11 +17,11 @@ from fairlead.driver.records import ClaimRecord
 from fairlead.driver.service import ClaimRef, Plugin
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.driver.sweep import Sweeper
-from fairlead.driver.testing import Node, claim
 from fairlead.driver.threads import Threads
 from fairlead.driver.turns import TurnError, Turns
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
+from tests.support.driver.node import Node, claim
 
 
 class Claims:

@@ -13,9 +13,9 @@ from fairlead.driver import devicenames, geometry, profile, slices
 from fairlead.driver.backend import Gpu, Inventory, MigProfile, NvLink
 from fairlead.driver.islands import islands
 from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.testing_slices import check_limits
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
+from tests.support.driver.slices import check_limits
 
 
 def inventory(name: str, node: str = "n1") -> Inventory:

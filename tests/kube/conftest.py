@@ -9,7 +9,7 @@ from aiohttp import web
 
 from fairlead.kube import credentials
 from fairlead.kube.client import Client
-from fairlead.kube.testing import VirtualTime
+from tests.support.kube import VirtualTime
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

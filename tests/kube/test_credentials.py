@@ -16,8 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from fairlead.kube import credentials, errors
 from fairlead.kube.client import Client
-from fairlead.kube.testing import VirtualTime
 from fairlead.sandbox.apiserver.tls import make_authority, server_context
+from tests.support.kube import VirtualTime
 
 
 def certificate(name: str = "x") -> tuple[bytes, bytes]:

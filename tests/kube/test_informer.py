@@ -14,8 +14,8 @@ from fairlead.kube.core import Pod
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import PODS, Resource
-from fairlead.kube.testing import VirtualTime, settle
 from fairlead.kube.watching import WatchEvent
+from tests.support.kube import VirtualTime, settle
 
 
 def pod(name: str, version: int, *, uid: str = "", node: str = "") -> Pod:

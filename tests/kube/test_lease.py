@@ -10,7 +10,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.coordination import Lease
 from fairlead.kube.lease import LeaderLease
-from fairlead.kube.testing import VirtualTime, settle
+from tests.support.kube import VirtualTime, settle
 
 
 class FakeLeases:

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from fairlead.kube.limits import Backoff, TokenBucket
-from fairlead.kube.testing import VirtualTime, settle
 from fairlead.kube.workqueue import WorkQueue
+from tests.support.kube import VirtualTime, settle
 
 
 @pytest.fixture

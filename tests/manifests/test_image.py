@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-import fairlead
+from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installed import PROFILE
 
@@ -45,10 +45,11 @@ def test_everything_that_is_copied_exists_and_reaches_the_builder():
         assert any(fnmatch.fnmatch(source, pattern) for pattern in allowed), f"{source} is kept out by .dockerignore"
 
 
-def test_what_the_wheel_is_built_from_is_copied():
-    packages = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    wanted = {*packages["packages"], *packages["force-include"], PROJECT["project"]["readme"], "pyproject.toml"}
-    assert wanted <= set(copied())
+def test_what_runs_in_a_cluster_is_copied_and_the_sandbox_is_not():
+    wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+    roots = {package.split("/")[0] for package in wheel["packages"]}
+    wanted = {*roots, wheel["hooks"]["custom"]["path"], PROJECT["project"]["readme"], "pyproject.toml"}
+    assert wanted - set(copied()) == {"sandbox"}
 
 
 def test_every_package_is_pinned_by_hash():
@@ -76,8 +77,8 @@ def test_the_entry_point_is_the_command_and_runs_as_nobody():
 def test_versions_agree():
     chart = yaml.safe_load((ROOT / "manifests" / "chart" / "Chart.yaml").read_text())
     makefile = (ROOT / "Makefile").read_text()
-    assert PROJECT["project"]["version"] == fairlead.__version__ == chart["version"] == chart["appVersion"]
-    assert f"fairlead:{fairlead.__version__}" in makefile
+    assert PROJECT["project"]["version"] == VERSION == chart["version"] == chart["appVersion"]
+    assert f"fairlead:{VERSION}" in makefile
     python = re.search(r"^ARG PYTHON=(\d+\.\d+)", DOCKERFILE, re.MULTILINE)
     assert python is not None
     assert f"Programming Language :: Python :: {python[1]}" in PROJECT["project"]["classifiers"]

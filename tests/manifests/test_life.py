@@ -41,8 +41,8 @@ from fairlead.sandbox.apply import Applier
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
-from fairlead.sandbox.testing import FAST, FAST_MANAGER, until
 from fairlead.webhook import certificates
+from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 Objects = list[dict[str, Any]]
 ROOT = Path(__file__).parents[2]

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.kube.resources import VALIDATING_POLICY_BINDINGS
 from fairlead.sandbox.cluster import Cluster, NodeSpec
-from fairlead.sandbox.testing import View, cluster
+from tests.support.sandbox import View, cluster
 
 
 @pytest.fixture

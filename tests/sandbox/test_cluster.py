@@ -27,7 +27,7 @@ from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
 from fairlead.sandbox.programs import ProgramError
-from fairlead.sandbox.testing import View, cluster, job, pod, template, until
+from tests.support.sandbox import View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]
 ISLAND: dict[str, Any] = {"constraints": [{"matchAttribute": "gpu.fairlead.dev/nvlinkDomain"}]}

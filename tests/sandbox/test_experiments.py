@@ -27,7 +27,7 @@ from fairlead.sandbox.objects import (
     results_of,
     uid_of,
 )
-from fairlead.sandbox.testing import FOREVER, View, cluster, pod, template, until
+from tests.support.sandbox import FOREVER, View, cluster, pod, template, until
 
 Obj = dict[str, Any]
 Stock = tuple[Cluster, View]

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.testing_objects import gpu
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import PODS, Raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.controller_manager import ManagerOptions
+from tests.support.engine.objects import gpu
 
 GPUS = 8
 AT_ONCE = 32

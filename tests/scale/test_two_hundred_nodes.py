@@ -18,7 +18,7 @@ from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, Raw, raw
 from fairlead.sandbox.cluster import NodeSpec, NodeTimes
 from fairlead.sandbox.controller_manager import ManagerOptions
 from fairlead.sandbox.objects import phase_of, results_of
-from fairlead.sandbox.testing import FOREVER, View, cluster, ledger, pod, template
+from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template
 
 NODES, GPUS = 200, 8
 AT_ONCE = 32

@@ -31,7 +31,7 @@ from fairlead.webhook.facts import Facts
 from fairlead.webhook.metrics import Metrics
 from fairlead.webhook.review import Review, answer
 from fairlead.webhook.server import Limits, Server, tls_context
-from fairlead.webhook.testing import admitted, claim_spec, facts, review
+from tests.support.webhook import admitted, claim_spec, facts, review
 
 Json = dict[str, Any]
 HOSTS = ("127.0.0.1", "localhost")

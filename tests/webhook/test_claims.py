@@ -10,8 +10,8 @@ from fairlead.api.legacy import template_manifest
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass
 from fairlead.webhook import handlers
-from fairlead.webhook.testing import facts, review
 from fairlead.webhook.verdict import Verdict
+from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
 

@@ -11,7 +11,7 @@ from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.facts import Facts
-from fairlead.webhook.testing import admitted, facts
+from tests.support.webhook import admitted, facts
 
 Json = dict[str, Any]
 FILES = sorted((Path(__file__).parents[2] / "examples").glob("*/*.yaml"))

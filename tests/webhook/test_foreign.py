@@ -14,7 +14,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Member, needs
-from fairlead.webhook.testing import admitted, facts, review
+from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
 KUEUE_QUEUE = {names.KUEUE_QUEUE: "user-queue"}

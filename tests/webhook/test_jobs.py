@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook import handlers
-from fairlead.webhook.testing import admitted, facts, review
+from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
 

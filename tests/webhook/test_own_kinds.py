@@ -6,8 +6,8 @@ from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
 from fairlead.webhook import handlers
-from fairlead.webhook.testing import facts, review
 from fairlead.webhook.verdict import Verdict
+from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ import pytest
 from fairlead.api import names
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Member
-from fairlead.webhook.testing import admitted, claim_spec, facts, patched, review
+from tests.support.webhook import admitted, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
 GATE = {"name": names.ADMISSION_GATE}

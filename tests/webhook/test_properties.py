@@ -14,7 +14,7 @@ from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Member, needs
 from fairlead.webhook.fields import MalformedError
 from fairlead.webhook.review import BadReviewError, decode, encode
-from fairlead.webhook.testing import CLASSES, claim_spec, facts, patched, review
+from tests.support.webhook import CLASSES, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
 RELAXED = settings(deadline=None, suppress_health_check=list(HealthCheck))  # other work may hold the machine

@@ -21,7 +21,7 @@ from fairlead.webhook.facts import Facts
 from fairlead.webhook.metrics import Metrics
 from fairlead.webhook.review import Review, answer
 from fairlead.webhook.server import Limits, Server, load, tls_context
-from fairlead.webhook.testing import facts
+from tests.support.webhook import facts
 
 Json = dict[str, Any]
 HOSTS = ("127.0.0.1",)

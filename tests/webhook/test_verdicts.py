@@ -13,7 +13,7 @@ from fairlead.sandbox.apiserver.kinds.podspec import default_pod
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.webhook import handlers
 from fairlead.webhook.offline import Result, review_of
-from fairlead.webhook.testing import patched
+from tests.support.webhook import patched
 
 Json = dict[str, Any]
 

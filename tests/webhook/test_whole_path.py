@@ -7,7 +7,7 @@ import pytest
 from fairlead.api import names
 from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIM_TEMPLATES
 from fairlead.sandbox.cluster import NodeSpec
-from fairlead.sandbox.testing import View, cluster, until
+from tests.support.sandbox import View, cluster, until
 
 Json = dict[str, Any]
 QUEUES: tuple[tuple[str, Json], ...] = (("user-queue", {}), ("research", {}), ("everyone", {"namespaceSelector": {}}))

@@ -10,7 +10,7 @@ import pytest_asyncio
 from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from fairlead.sandbox.cluster import Cluster, NodeSpec
-from fairlead.sandbox.testing import View, cluster, ledger, until
+from tests.support.sandbox import View, cluster, ledger, until
 
 NODES = (NodeSpec("left", "hgx-h100"), NodeSpec("right", "hgx-h100"), NodeSpec("third", "l40s"))
 OPTIONS: dict[str, Any] = {"controller": {"lease_s": 2.0, "gang_timeout_s": 10.0}}

@@ -10,7 +10,7 @@ from fairlead.kube import errors
 from fairlead.kube.resources import GANGS, JOBS, PODS
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.objects import is_true, spec_of
-from fairlead.sandbox.testing import FOREVER, View, gang_of, job, pod, template, until
+from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
 pytestmark = pytest.mark.asyncio(loop_scope="module")

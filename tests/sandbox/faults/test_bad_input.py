@@ -9,7 +9,7 @@ from fairlead.kube.resources import EVENTS, GANGS, JOBS, PODS, RESOURCE_CLAIMS
 from fairlead.sandbox import apply
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.objects import allocation_of, spec_of
-from fairlead.sandbox.testing import FOREVER, View, gang_of, job, pod, template, until
+from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, Raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import is_true, phase_of
-from fairlead.sandbox.testing import View, cluster, gang_of, job, ledger, pod, template, until
+from tests.support.sandbox import View, cluster, gang_of, job, ledger, pod, template, until
 
 SEEDS = [int(os.environ["CHAOS_SEED"])] if "CHAOS_SEED" in os.environ else [1]
 ROUNDS = 14

@@ -32,7 +32,7 @@ from fairlead.sandbox.objects import (
     results_of,
     spec_of,
 )
-from fairlead.sandbox.testing import FOREVER, View, cluster, job, pod, template, until
+from tests.support.sandbox import FOREVER, View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]
 

@@ -11,7 +11,7 @@ from fairlead.kube.resources import EVENTS, JOBS, PODS
 from fairlead.sandbox.apiserver.faults import Fault
 from fairlead.sandbox.cluster import Cluster
 from fairlead.sandbox.objects import allocation_of, is_deleting, is_true, node_name_of, phase_of, spec_of
-from fairlead.sandbox.testing import FOREVER, View, gang_of, job, pod, template, until
+from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 
 Fairlead = tuple[Cluster, View]
 H100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'

@@ -12,7 +12,7 @@ from fairlead.driver import protocol
 from fairlead.sandbox.kubelet import checkpoint
 from fairlead.sandbox.kubelet.dra import CHECKPOINT, DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError, PluginManager
-from fairlead.sandbox.kubelet.testing import FakeDriver
+from tests.support.kubelet import FakeDriver
 
 Obj = dict[str, Any]
 

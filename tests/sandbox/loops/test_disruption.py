@@ -8,8 +8,8 @@ from fairlead.kube import errors, timestamps
 from fairlead.kube.resources import POD_DISRUPTION_BUDGETS
 from fairlead.sandbox import disruption_controller
 from fairlead.sandbox.cluster import Cluster
-from fairlead.sandbox.testing import FOREVER, View, until
-from fairlead.sandbox.testing import pod as runnable
+from tests.support.sandbox import FOREVER, View, until
+from tests.support.sandbox import pod as runnable
 
 Obj = dict[str, Any]
 NOW_S = 1_800_000_000.0

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Any
 
-from fairlead.kube.testing import VirtualTime
 from fairlead.sandbox.scheduler.cache import Cache
 from fairlead.sandbox.scheduler.queue import PodQueue
+from tests.support.kube import VirtualTime
 
 Obj = dict[str, Any]
 

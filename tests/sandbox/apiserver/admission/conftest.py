@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from fairlead.sandbox.apiserver.admission.testing import TestWebhook
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
+from tests.support.apiserver.webhooks import TestWebhook
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 

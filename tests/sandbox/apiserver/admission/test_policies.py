@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
 
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/ml/configmaps"

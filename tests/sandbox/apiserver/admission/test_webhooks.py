@@ -11,10 +11,10 @@ import pytest
 
 from fairlead.sandbox.apiserver import tls
 from fairlead.sandbox.apiserver.admission.calling import CallError
-from fairlead.sandbox.apiserver.admission.testing import TestWebhook, deny, patch
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Context, UserInfo
-from fairlead.sandbox.apiserver.kinds.testing import Served
 from fairlead.sandbox.apiserver.server import utc_now
+from tests.support.apiserver.served import Served
+from tests.support.apiserver.webhooks import TestWebhook, deny, patch
 
 MAPS = "/api/v1/namespaces/ml/configmaps"
 GROUP = "/apis/admissionregistration.k8s.io/v1"

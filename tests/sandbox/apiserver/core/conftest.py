@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fairlead.sandbox.apiserver.testing import Inside
+from tests.support.apiserver.inside import Inside
 
 
 @pytest.fixture

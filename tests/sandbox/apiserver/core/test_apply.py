@@ -7,7 +7,7 @@ import pytest
 from fairlead.sandbox.apiserver import managed, typed
 from fairlead.sandbox.apiserver.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.testing import Inside, WithGeneration, open_kinds
+from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
 APPS = "/apis/test.io/v1/namespaces/ml/apps"
 STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}

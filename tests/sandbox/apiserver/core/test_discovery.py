@@ -5,7 +5,7 @@ import pytest
 from fairlead.sandbox.apiserver.exchange import Request
 from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.routing import target_of
-from fairlead.sandbox.apiserver.testing import Custom
+from tests.support.apiserver.inside import Custom
 
 AGGREGATED = {"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fairlead.sandbox.apiserver import typed
 from fairlead.sandbox.apiserver.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.kinds.base import Kind
-from fairlead.sandbox.apiserver.testing import Inside, WithGeneration, open_kinds
+from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
 CM = "/api/v1/namespaces/ml/configmaps"
 STEP = st.tuples(st.sampled_from("abc"), st.sampled_from(["on", "off", "delete", "read"]), st.integers(0, 2))

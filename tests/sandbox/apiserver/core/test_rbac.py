@@ -5,7 +5,7 @@ import pytest
 from fairlead.sandbox.apiserver import bootstrap_roles
 from fairlead.sandbox.apiserver.kinds.base import Access, Json, Kind
 from fairlead.sandbox.apiserver.rbac import GROUP, Rbac, covers
-from fairlead.sandbox.apiserver.testing import Inside, OpenStrategy, open_kinds
+from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 ROLES = f"/apis/{GROUP}/v1"
 REVIEWS = "authorization.k8s.io"

@@ -3,10 +3,10 @@
 import gzip
 import json
 
-from fairlead.sandbox.apiserver.implied import implied_by, namespaces_made_by
-from fairlead.sandbox.apiserver.recording import Exchange, load
-from fairlead.sandbox.apiserver.replaying import Replay
 from fairlead.sandbox.apiserver.server import ApiServer
+from tests.support.apiserver.implied import implied_by, namespaces_made_by
+from tests.support.apiserver.recording import Exchange, load
+from tests.support.apiserver.replaying import Replay
 
 CM = "/api/v1/namespaces/n/configmaps"
 

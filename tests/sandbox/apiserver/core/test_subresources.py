@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.sandbox.apiserver.kinds.base import Kind, Subresource
-from fairlead.sandbox.apiserver.testing import Inside, OpenStrategy, open_kinds
+from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 PODS = "/api/v1/namespaces/ml/pods"
 BUDGETS = "/apis/policy/v1/namespaces/ml/poddisruptionbudgets"

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from fairlead.sandbox.apiserver.exchange import Stream
-from fairlead.sandbox.apiserver.testing import Inside
+from tests.support.apiserver.inside import Inside
 
 CM = "/api/v1/namespaces/ml/configmaps"
 

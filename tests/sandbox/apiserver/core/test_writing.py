@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from fairlead.sandbox.apiserver.kinds.base import Kind, NoAdmission
-from fairlead.sandbox.apiserver.testing import Inside, OpenStrategy, open_kinds
+from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 CM = "/api/v1/namespaces/ml/configmaps"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/ml/resourceclaims"

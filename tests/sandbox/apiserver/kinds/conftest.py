@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
 
 NOON = datetime(2026, 11, 20, 12, 0, 0, tzinfo=UTC)
 

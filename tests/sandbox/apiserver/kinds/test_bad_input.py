@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
 
 REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
 RESOURCE = "/apis/resource.k8s.io/v1"

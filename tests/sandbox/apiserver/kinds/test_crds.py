@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
 
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 THINGS = "/apis/example.com/v1/namespaces/ml/things"

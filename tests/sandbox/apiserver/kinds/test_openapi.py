@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds import catalogue
-from fairlead.sandbox.apiserver.kinds.testing import Served
 from fairlead.sandbox.apiserver.openapi import document
+from tests.support.apiserver.served import Served
 
 CRD = {
     "metadata": {"name": "things.example.com"},

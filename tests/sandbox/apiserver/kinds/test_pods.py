@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.testing import Served
+from tests.support.apiserver.served import Served
 
 PODS = "/api/v1/namespaces/ml/pods"
 PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}

@@ -1,0 +1,47 @@
+"""The `fairlead` command: which subcommands there are, in which groups help shows them, and how it is called.
+
+Each subcommand's module is imported when it is called, so that `fairlead --help` and the small commands
+do not pay for grpc, the Kubernetes client or NVML.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.api.version import VERSION
+from fairlead.cli import cluster_commands, local_commands, node_commands, program_commands
+from fairlead.cli.check_commands import check_app
+
+app = typer.Typer(
+    name="fairlead",
+    help="GPUs of a shared Kubernetes cluster, given to whole jobs, fairly.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for commands in (cluster_commands, program_commands, node_commands, local_commands):
+    commands.register(app)
+app.add_typer(check_app, name="check", rich_help_panel=local_commands.PANEL)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"fairlead {VERSION}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Also what `kubectl fairlead` calls: kubectl runs the program kubectl-fairlead."""
+    called = Path(sys.argv[0]).name
+    app(prog_name="kubectl fairlead" if called.startswith("kubectl-") else "fairlead")

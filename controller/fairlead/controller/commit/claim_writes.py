@@ -1,0 +1,221 @@
+"""Writes to claims: making them, allocating them, taking back.
+
+Exists to keep two orders: the finalizer is in before the allocation (else a named claim's allocation would leak), and
+taking back ends with dropping it, which changes the resourceVersion, so a late write of ours can no longer succeed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, Steps
+from fairlead.controller.gangs import claims
+from fairlead.engine.types.model import PodRef
+from fairlead.kube import core, errors, resource, resources
+
+log = logging.getLogger(__name__)
+
+RAW_TEMPLATES_MAX = 4096
+
+
+class ClaimWrites(Steps):
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._raw_templates: dict[tuple[str, str], Mapping[str, Any]] = {}
+
+    async def make_claim(
+        self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate
+    ) -> resource.ResourceClaim:
+        """A claim of ours for one template entry of one pod."""
+        spec = await self._raw_spec(template)
+        name = claims.claim_name(pod.metadata.name, entry, self._random.choice)
+        body = claims.manifest(pod, entry, template, name=name, raw_spec=spec)
+
+        async def attempt() -> resource.ResourceClaim:
+            try:
+                return await self._client.create(resources.RESOURCE_CLAIMS, body)
+            except errors.AlreadyExists:  # an answer that was lost, or somebody else's by chance
+                found = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
+                if claims.owned_by(found, pod, entry):
+                    return found
+                raise GivenUpError(f"ResourceClaim {found.metadata.key} exists and is not ours") from None
+
+        made = await self._persist(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
+        self._state.claims.note(made)
+        return made
+
+    async def _raw_spec(self, template: resource.ResourceClaimTemplate) -> Mapping[str, Any]:
+        """The template's spec with every field, also those our structs do not know. Specs are immutable."""
+        key = (template.metadata.uid, template.metadata.name)
+        if key not in self._raw_templates:
+            raw = await self._persist(
+                lambda: self._client.get(
+                    resources.raw(resources.RESOURCE_CLAIM_TEMPLATES),
+                    template.metadata.name,
+                    template.metadata.namespace,
+                ),
+                f"ResourceClaimTemplate {template.metadata.key}",
+            )
+            if len(self._raw_templates) > RAW_TEMPLATES_MAX:
+                self._raw_templates.clear()
+            self._raw_templates[key] = raw["spec"]["spec"]
+        return self._raw_templates[key]
+
+    async def drop_stray(self, claim: resource.ResourceClaim) -> None:
+        """Deletes a claim that was made twice, if it is still as it was seen."""
+        meta = claim.metadata
+        try:
+            async with self._slots:
+                if names.CLAIM_FINALIZER in meta.finalizers:
+                    claim = await self._patch_finalizers(claim, present=False)
+                await self._client.delete(
+                    resources.RESOURCE_CLAIMS,
+                    meta.name,
+                    meta.namespace,
+                    uid=meta.uid,
+                    resource_version=claim.metadata.resource_version,
+                )
+        except errors.ApiError as error:  # seen again when it changes
+            log.info("stray ResourceClaim %s not deleted: %s", meta.key, error)
+
+    async def allocate(
+        self, claim: resource.ResourceClaim, allocation: Mapping[str, Any] | None, pods: Sequence[PodRef]
+    ) -> resource.ResourceClaim:
+        """Writes finalizer, then allocation and reservations in one. `allocation` None keeps the one there is.
+
+        Raises GivenUpError when the claim is gone, is being deleted, or was allocated by somebody else.
+        """
+        expected = claim
+
+        async def attempt() -> resource.ResourceClaim:
+            nonlocal expected
+            if names.CLAIM_FINALIZER not in expected.metadata.finalizers:
+                expected = await self._patch_finalizers(expected, present=True)
+            status: dict[str, Any] = {"reservedFor": _reservations(expected, pods)}
+            if allocation is not None:
+                status["allocation"] = dict(allocation)
+            return await self._patch_claim(expected, {"status": status}, subresource="status")
+
+        for _ in range(CONFLICTS_MAX):
+            problem = _unfit(expected, claim, fresh=allocation is not None)
+            if problem:
+                raise GivenUpError(problem)
+            try:
+                written = await self._persist(attempt, f"status of ResourceClaim {claim.metadata.key}")
+            except errors.Conflict:
+                seen = await self._read_claim(claim)
+                if seen is not None and allocation is not None and _has(seen, allocation, pods):
+                    written = seen  # our own write, whose answer was lost
+                elif seen is None:
+                    raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
+                else:
+                    expected = seen
+                    continue
+            except errors.NotFound:
+                raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
+            self._state.claims.note(written)
+            return written
+        raise GivenUpError(f"ResourceClaim {claim.metadata.key} changed {CONFLICTS_MAX} times while it was written")
+
+    async def take_back(self, claim: resource.ResourceClaim, pods: Sequence[str], *, keep_allocation: bool) -> None:
+        """Removes the reservations of these pods (UIDs), and the allocation unless it is to stay or others hold it.
+
+        Returns only when that is certain. Tries without end while we lead.
+        """
+        held = frozenset(pods)
+        await self._insist(
+            lambda: self._take_back_once(claim, held, keep_allocation=keep_allocation),
+            f"ResourceClaim {claim.metadata.key}",
+        )
+
+    async def _take_back_once(
+        self, claim: resource.ResourceClaim, pods: frozenset[str], *, keep_allocation: bool
+    ) -> bool:
+        seen = await self._read_claim(claim)
+        if seen is None:
+            return True
+        try:
+            others = [r for r in seen.status.reserved_for if r.uid not in pods]
+            mine = len(others) != len(seen.status.reserved_for)
+            clear = seen.status.allocation is not None and not others and not keep_allocation
+            if clear:
+                status: dict[str, Any] = {"allocation": None, "reservedFor": None, "devices": None}
+                seen = await self._patch_claim(seen, {"status": status}, subresource="status")
+            elif mine:
+                status = {"reservedFor": [_consumer(r) for r in others] or None}
+                seen = await self._patch_claim(seen, {"status": status}, subresource="status")
+            if seen.status.allocation is None and names.CLAIM_FINALIZER in seen.metadata.finalizers:
+                seen = await self._patch_finalizers(seen, present=False)
+        except errors.Conflict:
+            return False
+        except errors.NotFound:
+            return True
+        if not seen.metadata.deletion_timestamp:
+            self._state.claims.note(seen)
+        return True
+
+    async def _read_claim(self, claim: resource.ResourceClaim) -> resource.ResourceClaim | None:
+        try:
+            seen = await self._client.get(resources.RESOURCE_CLAIMS, claim.metadata.name, claim.metadata.namespace)
+        except errors.NotFound:
+            return None
+        return seen if seen.metadata.uid == claim.metadata.uid else None
+
+    async def _patch_finalizers(self, claim: resource.ResourceClaim, *, present: bool) -> resource.ResourceClaim:
+        others = [name for name in claim.metadata.finalizers if name != names.CLAIM_FINALIZER]
+        finalizers = [*others, names.CLAIM_FINALIZER] if present else others
+        return await self._patch_claim(claim, {"metadata": {"finalizers": finalizers or None}})
+
+    async def _patch_claim(
+        self, claim: resource.ResourceClaim, body: Mapping[str, Any], *, subresource: str | None = None
+    ) -> resource.ResourceClaim:
+        meta = claim.metadata
+        guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        return await self._client.patch(
+            resources.RESOURCE_CLAIMS,
+            meta.name,
+            {**body, "metadata": {**body.get("metadata", {}), **guarded}},
+            namespace=meta.namespace,
+            subresource=subresource,
+            field_manager=names.FIELD_MANAGER,
+        )
+
+
+def _reservations(claim: resource.ResourceClaim, pods: Sequence[PodRef]) -> list[dict[str, str]]:
+    """Who holds the claim already, and these pods."""
+    held = [_consumer(reference) for reference in claim.status.reserved_for]
+    known = {reference["uid"] for reference in held}
+    return held + [
+        {"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in sorted(pods) if pod.uid not in known
+    ]
+
+
+def _consumer(reference: resource.ResourceClaimConsumerReference) -> dict[str, str]:
+    plain = {"resource": reference.resource, "name": reference.name, "uid": reference.uid}
+    return {"apiGroup": reference.api_group, **plain} if reference.api_group else plain
+
+
+def _unfit(claim: resource.ResourceClaim, planned: resource.ResourceClaim, *, fresh: bool) -> str:
+    """Why the claim can no longer take the allocation that was planned for it."""
+    key = claim.metadata.key
+    if claim.metadata.deletion_timestamp:
+        return f"ResourceClaim {key} is being deleted"
+    if fresh and claim.status.allocation is not None:
+        return f"ResourceClaim {key} was allocated meanwhile"
+    if not fresh and claim.status.allocation != planned.status.allocation:
+        return f"ResourceClaim {key} lost or changed its allocation meanwhile"
+    return ""
+
+
+def _has(claim: resource.ResourceClaim, allocation: Mapping[str, Any], pods: Sequence[PodRef]) -> bool:
+    """Whether the claim has just this allocation and these reservations."""
+    if claim.status.allocation is None:
+        return False
+    given = {(r.request, r.driver, r.pool, r.device, r.share_id) for r in claim.status.allocation.devices.results}
+    results = allocation["devices"]["results"]
+    asked = {(r["request"], r["driver"], r["pool"], r["device"], r.get("shareID")) for r in results}
+    reserved = {reference.uid for reference in claim.status.reserved_for}
+    return given == asked and {pod.uid for pod in pods} <= reserved

@@ -1,0 +1,146 @@
+"""Queue and Flavor objects as the core wants them.
+
+Exists so that one object that cannot be read does not stop the others: it is left out, and said so. Pure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fairlead.api.base import LabelSelector as ApiSelector
+from fairlead.api.base import ManifestError
+from fairlead.api.flavor import Flavor
+from fairlead.api.gang import duration_s
+from fairlead.api.queue import Queue
+from fairlead.api.queues import disagreements
+from fairlead.engine.queues.usage_history import Remembered
+from fairlead.engine.types.amounts import amount
+from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
+from fairlead.kube import labels, timestamps
+from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
+from fairlead.kube.quantity import QuantityError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    queues: tuple[QueueSpec, ...] = ()
+    flavors: tuple[FlavorSpec, ...] = ()
+    remembered: Mapping[str, Remembered] = field(default_factory=dict)  # by the queue's UID: past use, from its status
+    problems: tuple[Problem, ...] = ()
+    takers: tuple[labels.Selector, ...] = ()  # of the leaves: the namespaces whose pods they take unnamed
+
+    def borrowed(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
+        """The queue of a gang that names one in another system's words: none is named where there is no such Queue, but one
+        that takes the namespace; where there is neither, it waits for the one that it names.
+        """
+        if any(queue.name == name for queue in self.queues):
+            return name
+        taken = not self.queues or any(selector.matches(namespace_labels) for selector in self.takers)
+        return None if taken else name
+
+
+def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any]]) -> Settings:
+    """In name order."""
+    problems: list[Problem] = []
+    objects: dict[str, Queue] = {}
+    read_queues: list[QueueSpec] = []
+    read_flavors: list[FlavorSpec] = []
+    remembered: dict[str, Remembered] = {}
+    for raw in queues:
+        try:
+            queue = Queue.stored(raw)
+            read_queues.append(_queue(queue))
+        except (ManifestError, QuantityError) as error:
+            problems.append(_unreadable("Queue", raw, error))
+            continue
+        objects[queue.name] = queue
+        remembered[read_queues[-1].uid] = _remembered(queue)
+    for raw in flavors:
+        try:
+            read_flavors.append(_flavor(Flavor.stored(raw)))
+        except ManifestError as error:
+            problems.append(_unreadable("Flavor", raw, error))
+    names = {flavor.name for flavor in read_flavors}
+    problems += [
+        Problem(kind="Queue", name=found.queue, reason=found.reason, message=found.message)
+        for found in disagreements(objects, names)
+    ]
+    return Settings(
+        queues=tuple(sorted(read_queues, key=lambda queue: queue.name)),
+        flavors=tuple(sorted(read_flavors, key=lambda flavor: flavor.name)),
+        remembered=remembered,
+        problems=tuple(sorted(problems)),
+        takers=tuple(_takers(read_queues)),
+    )
+
+
+def _takers(queues: list[QueueSpec]) -> Iterator[labels.Selector]:
+    parents = {queue.parent for queue in queues}
+    for queue in queues:
+        if queue.namespace_selector is not None and queue.name not in parents:
+            with contextlib.suppress(labels.SelectorError):  # said where the tree is built
+                yield labels.from_label_selector(queue.namespace_selector)
+
+
+def _unreadable(kind: Literal["Queue", "Flavor"], raw: Mapping[str, Any], error: Exception) -> Problem:
+    name = str(raw.get("metadata", {}).get("name", ""))
+    return Problem(kind=kind, name=name, reason="Unreadable", message=f"{error}; it is left out")
+
+
+def _remembered(queue: Queue) -> Remembered:
+    status = queue.status
+    if status is None or status.usage_time is None:
+        return Remembered(parts={}, at=0.0)
+    parts = {usage.flavor: usage.past_usage for usage in status.usage if usage.past_usage}
+    try:
+        return Remembered(parts=parts, at=timestamps.parse(status.usage_time))
+    except ValueError:
+        return Remembered(parts={}, at=0.0)
+
+
+def _queue(queue: Queue) -> QueueSpec:
+    spec = queue.spec
+    return QueueSpec(
+        name=queue.name,
+        uid=str(queue.metadata.get("uid", "")),
+        parent=spec.parent,
+        quotas=tuple(
+            FlavorQuota(
+                flavor=quota.flavor,
+                deserved=amount(quota.deserved),
+                limit=None if quota.limit is None else amount(quota.limit),
+                weight=quota.weight,
+                borrowing_limit=None if quota.borrowing_limit is None else amount(quota.borrowing_limit),
+                lending_limit=None if quota.lending_limit is None else amount(quota.lending_limit),
+            )
+            for quota in sorted(spec.flavors, key=lambda quota: quota.flavor)
+        ),
+        priority=spec.priority,
+        strategy=spec.strategy,
+        ordering=spec.ordering,
+        preemption=spec.preemption,
+        min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
+        namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
+    )
+
+
+def _selector(selector: ApiSelector) -> LabelSelector:
+    return LabelSelector(
+        match_labels=dict(selector.match_labels),
+        match_expressions=tuple(
+            LabelSelectorRequirement(key=rule.key, operator=rule.operator, values=tuple(rule.values))
+            for rule in selector.match_expressions
+        ),
+    )
+
+
+def _flavor(flavor: Flavor) -> FlavorSpec:
+    return FlavorSpec(
+        name=flavor.name,
+        device_selector=flavor.spec.device_selector,
+        measure=flavor.spec.measure,
+        capacity_name=flavor.spec.capacity_name,
+    )

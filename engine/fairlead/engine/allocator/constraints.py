@@ -1,0 +1,73 @@
+"""matchAttribute and distinctAttribute over the devices of one claim, with exact undo.
+
+Exists apart from the search because both are state that grows and shrinks with it. Knows no requests beyond their names.
+Keeps: `add` then `remove` of the same device leaves no trace (upstream leaked here, k/k#140436, and forgot values of
+distinctAttribute within one request).
+An attribute's value is compared with its type: the version "1.0.0" is not the string "1.0.0". List attributes match
+when some value is common to all devices, and are distinct when no value is common to any two.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairlead.engine.inventory.device import Device, Value
+
+
+class Constraint:
+    """One constraint of one claim, while its claim is being allocated."""
+
+    __slots__ = ("_common", "_seen", "attribute", "distinct", "requests")
+
+    def __init__(self, attribute: str, *, distinct: bool, requests: frozenset[str]) -> None:
+        self.attribute = attribute
+        self.distinct = distinct
+        self.requests = requests  # "req" or "req/sub"; empty: all
+        self._common: list[frozenset[Value]] = []  # match: what all devices so far share, one entry per device
+        self._seen: set[Value] = set()  # distinct: the values taken
+
+    def covers(self, request: str, sub: str) -> bool:
+        """Whether it speaks about devices of this request; `sub` is "req/sub", or the request's name again."""
+        return not self.requests or request in self.requests or sub in self.requests
+
+    def add(self, device: Device) -> bool:
+        """Take the device in, unless it breaks the constraint."""
+        values = device.values(self.attribute)
+        if not values:
+            return False
+        if self.distinct:
+            if not self._seen.isdisjoint(values):
+                return False
+            self._seen |= values
+            return True
+        common = values & self._common[-1] if self._common else values
+        if not common:
+            return False
+        self._common.append(common)
+        return True
+
+    def remove(self, device: Device) -> None:
+        """Undo the latest `add` of this device."""
+        if self.distinct:
+            self._seen -= device.values(self.attribute)
+        else:
+            self._common.pop()
+
+    def required(self) -> frozenset[Value] | None:
+        """What the next device must share with those so far; None when anything goes."""
+        return self._common[-1] if self._common and not self.distinct else None
+
+
+def add_all(constraints: Iterable[Constraint], device: Device) -> bool:
+    """Add the device to every constraint, or to none."""
+    done: list[Constraint] = []
+    for constraint in constraints:
+        if not constraint.add(device):
+            for earlier in reversed(done):
+                earlier.remove(device)
+            return False
+        done.append(constraint)
+    return True

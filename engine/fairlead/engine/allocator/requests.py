@@ -1,0 +1,223 @@
+"""A claim's spec, understood once: requests, alternatives, filters and constraints as interned values.
+
+Exists so that the search compares small tuples, and so that four thousand claims of one template are compiled once.
+Evaluates nothing. Raises InvalidClaimError, with claim, field, value and next step, for what can never be allocated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from fairlead.cel import CompileError, compile_selector
+from fairlead.engine.types.amounts import amount
+from fairlead.kube.quantity import QuantityError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairlead.engine.types.model import Amount, ClaimRequest
+    from fairlead.kube import resource
+
+RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize
+
+
+class InvalidClaimError(ValueError):
+    """The claim can't be allocated on any cluster as it is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What decides, besides who has it, whether a device serves a request. Equal by value, hashed once."""
+
+    class_selectors: tuple[str, ...]
+    selectors: tuple[str, ...]
+    tolerations: tuple[resource.DeviceToleration, ...]
+    capacity: tuple[tuple[str, Amount], ...]
+    banned: tuple[str, ...] = ()  # selectors of flavors that the queue may take no more of
+    hash: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        content = (self.class_selectors, self.selectors, self.tolerations, self.capacity, self.banned)
+        object.__setattr__(self, "hash", hash(content))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """One alternative of one request: so many devices that pass the filter. Compared by identity."""
+
+    name: str  # "request" or "request/sub", as results spell it
+    request: str
+    class_name: str
+    filter: Filter
+    count: int  # 0 with `all`
+    all: bool
+    admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ConstraintSpec:
+    attribute: str
+    distinct: bool
+    requests: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimAsk:
+    """A claim to allocate. `alternatives` has one entry per request, best first inside it. Compared by identity."""
+
+    alternatives: tuple[tuple[Ask, ...], ...]
+    constraints: tuple[ConstraintSpec, ...]
+    spec: resource.ResourceClaimSpec
+    # One request of an exact count without constraints: the fast path's case.
+    plain: bool
+
+    @property
+    def least(self) -> int:
+        """The fewest devices that can satisfy the claim."""
+        return sum(min(max(ask.count, 1) for ask in asks) for asks in self.alternatives)
+
+
+class Compiler:
+    """Claims of one snapshot compiled against its classes; equal specs give the same ClaimAsk."""
+
+    def __init__(
+        self, classes: Mapping[str, resource.DeviceClass], filters: dict[Filter, Filter] | None = None
+    ) -> None:
+        """`filters` keeps the filters of earlier decisions, so that equal ones are the same object."""
+        self._classes = classes
+        self._known: dict[bytes, ClaimAsk | InvalidClaimError] = {}
+        self._filters: dict[Filter, Filter] = {}
+        self._bans: dict[tuple[ClaimAsk, tuple[str, ...], int], ClaimAsk] = {}
+
+    @property
+    def known(self) -> int:
+        return len(self._known)
+
+    def compile(self, claim: ClaimRequest) -> ClaimAsk:
+        """Raises InvalidClaimError."""
+        try:
+            return self.compile_spec(claim.spec)
+        except InvalidClaimError as error:
+            raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {error}") from None
+
+    def compile_spec(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
+        """Whoever's claim it is. Raises InvalidClaimError."""
+        key = msgspec.json.encode(spec)
+        found = self._known.get(key)
+        if found is None:
+            try:
+                found = self._compile(spec)
+            except InvalidClaimError as error:
+                found = error
+            self._known[key] = found
+        if isinstance(found, InvalidClaimError):
+            raise found
+        return found
+
+    def without(self, claim: ClaimAsk, banned: tuple[str, ...], skip: int) -> ClaimAsk:
+        """The same claim, kept off devices that one of these selectors takes, and off its first `skip` alternatives."""
+        if not banned and not skip:
+            return claim
+        key = (claim, banned, skip)
+        found = self._bans.get(key)
+        if found is None:
+            alternatives = tuple(
+                tuple(
+                    replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks[min(skip, len(asks) - 1) :]
+                )
+                for asks in claim.alternatives
+            )
+            found = self._bans[key] = replace(claim, alternatives=alternatives)
+        return found
+
+    def _compile(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
+        alternatives: list[tuple[Ask, ...]] = []
+        for index, request in enumerate(spec.devices.requests):
+            path = f"spec.devices.requests[{index}]"
+            if request.exactly is not None and not request.first_available:
+                asks: tuple[Ask, ...] = (self._ask(request.exactly, request.name, None, f"{path}.exactly"),)
+            elif request.first_available and request.exactly is None:
+                asks = tuple(
+                    self._ask(sub, request.name, sub.name, f"{path}.firstAvailable[{place}]")
+                    for place, sub in enumerate(request.first_available)
+                )
+            else:
+                raise InvalidClaimError(f"{path}: write exactly one of `exactly` and `firstAvailable`")
+            alternatives.append(asks)
+        constraints = tuple(
+            part
+            for index, constraint in enumerate(spec.devices.constraints)
+            for part in _constraint(constraint, f"spec.devices.constraints[{index}]")
+        )
+        first = alternatives[0][0] if len(alternatives) == 1 and len(alternatives[0]) == 1 else None
+        plain = first is not None and not first.all and not first.admin and not constraints
+        return ClaimAsk(tuple(alternatives), constraints, spec, plain)
+
+    def _ask(self, ask: Any, request: str, sub: str | None, path: str) -> Ask:
+        device_class = self._classes.get(ask.device_class_name)
+        if device_class is None:
+            known = ", ".join(sorted(self._classes)[:8]) or "none"
+            raise InvalidClaimError(
+                f"{path}.deviceClassName: there is no DeviceClass {ask.device_class_name!r}; "
+                f"create it or use one of: {known}"
+            )
+        if ask.allocation_mode not in {"ExactCount", "All", ""}:
+            raise InvalidClaimError(f"{path}.allocationMode: {ask.allocation_mode!r} is unknown; use ExactCount or All")
+        every = ask.allocation_mode == "All"
+        if not every and ask.count < 1:
+            raise InvalidClaimError(f"{path}.count: {ask.count} is not positive; ask for at least 1")
+        if not every and ask.count > RESULTS_MAX:
+            raise InvalidClaimError(
+                f"{path}.count: {ask.count} is more than a claim can hold; ask for at most {RESULTS_MAX}"
+            )
+        try:
+            requests = ask.capacity.requests if ask.capacity is not None else {}
+            capacity = tuple(sorted((name, amount(value)) for name, value in requests.items()))
+        except QuantityError as error:
+            raise InvalidClaimError(f"{path}.capacity.requests: {error}") from None
+        wanted = Filter(
+            class_selectors=_texts(device_class.spec.selectors, f"DeviceClass {ask.device_class_name}: spec"),
+            selectors=_texts(ask.selectors, path),
+            tolerations=ask.tolerations,
+            capacity=capacity,
+        )
+        return Ask(
+            name=request if sub is None else f"{request}/{sub}",
+            request=request,
+            class_name=ask.device_class_name,
+            filter=self._filters.setdefault(wanted, wanted),
+            count=0 if every else ask.count,
+            all=every,
+            admin=sub is None and bool(ask.admin_access),
+        )
+
+
+def _texts(selectors: tuple[resource.DeviceSelector, ...], path: str) -> tuple[str, ...]:
+    texts = []
+    for index, selector in enumerate(selectors):
+        if selector.cel is None:
+            raise InvalidClaimError(f"{path}.selectors[{index}]: has no `cel`; other selectors are not known here")
+        try:
+            compile_selector(selector.cel.expression)
+        except CompileError as error:
+            raise InvalidClaimError(f"{path}.selectors[{index}].cel.expression: {error}") from None
+        texts.append(selector.cel.expression)
+    return tuple(texts)
+
+
+def _constraint(constraint: resource.DeviceConstraint, path: str) -> list[ConstraintSpec]:
+    requests = frozenset(constraint.requests)
+    parts = []
+    if constraint.match_attribute:
+        parts.append(ConstraintSpec(constraint.match_attribute, distinct=False, requests=requests))
+    if constraint.distinct_attribute:
+        parts.append(ConstraintSpec(constraint.distinct_attribute, distinct=True, requests=requests))
+    if not parts:
+        raise InvalidClaimError(f"{path}: is neither matchAttribute nor distinctAttribute; this version knows no other")
+    return parts

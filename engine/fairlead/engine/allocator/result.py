@@ -1,0 +1,117 @@
+"""What the search picked, as the API writes it: results, configs of class and claim, and the nodes it binds the claim to.
+
+Exists so that results are put together in one place and in upstream's order. Share IDs come from the caller: the core
+makes no randomness.
+Source: structured allocator's end of Allocate, createNodeSelector.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fairlead.engine.inventory.node_selector import NODE_NAME
+from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.amounts import text
+from fairlead.engine.types.model import Allocation, DeviceConfig, DeviceResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from fairlead.engine.allocator.model import Pick
+    from fairlead.engine.allocator.requests import ClaimAsk
+    from fairlead.engine.types.model import DeviceRef
+    from fairlead.kube import resource
+    from fairlead.kube.core import NodeSelector
+
+    # (claim key, request, device) to a lower-case UUID, different for each share.
+    ShareIds = Callable[[str, str, DeviceRef], str]
+
+
+def allocation(
+    key: str,
+    claim: ClaimAsk,
+    picks: Sequence[Pick],
+    node: str,
+    classes: Mapping[str, resource.DeviceClass],
+    share_ids: ShareIds,
+) -> Allocation:
+    return Allocation(
+        results=tuple(_result(key, pick, share_ids) for pick in picks),
+        config=tuple(_configs(claim, picks, classes)),
+        node_selector=node_selector(picks, node),
+    )
+
+
+def _result(key: str, pick: Pick, share_ids: ShareIds) -> DeviceResult:
+    device, ask = pick.device, pick.ask
+    return DeviceResult(
+        request=ask.name,
+        device=device.ref,
+        admin_access=ask.admin,
+        share_id=share_ids(key, ask.name, device.ref) if device.shared else None,
+        consumed_capacity=tuple((name, text(value)) for name, value in pick.consumption),
+        tolerations=ask.filter.tolerations,
+        binding_conditions=device.kind.spec.binding_conditions,
+        binding_failure_conditions=device.kind.spec.binding_failure_conditions,
+    )
+
+
+def _configs(claim: ClaimAsk, picks: Sequence[Pick], classes: Mapping[str, resource.DeviceClass]) -> list[DeviceConfig]:
+    """Class configs, per request in the claim's order, then the claim's own in its order."""
+    configs: list[DeviceConfig] = []
+    if not claim.spec.devices.config and not any(
+        classes[ask.class_name].spec.config for asks in claim.alternatives for ask in asks
+    ):
+        return configs
+    chosen = {pick.ask.request: pick.ask for pick in picks}
+    for asks in claim.alternatives:
+        ask = chosen.get(asks[0].request)
+        if ask is None:
+            continue
+        configs.extend(
+            DeviceConfig(
+                source="FromClass",
+                requests=(ask.name,),
+                driver=config.opaque.driver,
+                parameters=config.opaque.parameters,
+            )
+            for config in classes[ask.class_name].spec.config
+            if config.opaque is not None
+        )
+    names = {name for ask in chosen.values() for name in (ask.request, ask.name)}
+    configs.extend(
+        DeviceConfig(
+            source="FromClaim",
+            requests=config.requests,
+            driver=config.opaque.driver,
+            parameters=config.opaque.parameters,
+        )
+        for config in claim.spec.devices.config
+        if config.opaque is not None and (not config.requests or not names.isdisjoint(config.requests))
+    )
+    return configs
+
+
+def node_selector(picks: Sequence[Pick], node: str) -> dict[str, Any] | None:
+    """The nodes on which these devices can be used: one, those of all selectors together, or (None) every node."""
+    if any(pick.device.local for pick in picks):
+        return {"nodeSelectorTerms": [{"matchFields": [{"key": NODE_NAME, "operator": "In", "values": [node]}]}]}
+    expressions: list[Any] = []
+    fields: list[Any] = []
+    for pick in picks:
+        selector: NodeSelector | None = pick.device.selector
+        for term in selector.node_selector_terms if selector is not None else ():
+            for rule in term.match_expressions:
+                if rule not in expressions:
+                    expressions.append(rule)
+            for rule in term.match_fields:
+                if rule not in fields:
+                    fields.append(rule)
+    if not expressions and not fields:
+        return None
+    term_body: dict[str, Any] = {}
+    if expressions:
+        term_body["matchExpressions"] = [plain_json(rule) for rule in expressions]
+    if fields:
+        term_body["matchFields"] = [plain_json(rule) for rule in fields]
+    return {"nodeSelectorTerms": [term_body]}

@@ -1,0 +1,157 @@
+"""From counts to words: the code, the sentence and the advice of a gang that found no place. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import Verdict
+from fairlead.engine.types.reasons import Bar, Barrier, Code, Filter, NearMiss, RequestShortage
+from fairlead.kube import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.explain.counts import Census
+    from fairlead.engine.placement.model import Outcome
+    from fairlead.engine.placement.node_info import Site
+    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.types.model import GangRequest, Reservation
+
+
+def code_of(
+    outcome: Outcome,
+    ever: bool | None,
+    worst: Census | None,
+    willing: set[Site],
+    shortages: tuple[RequestShortage, ...],
+) -> Code:
+    if outcome.verdict is Verdict.BUDGET_ENDED:
+        return Code.SEARCH_ENDED
+    if worst is not None and worst.removed.get(Filter.SELECTOR_ERROR):
+        return Code.SELECTOR_ERROR
+    if worst is not None and worst.incomplete:
+        return Code.POOL_INCOMPLETE
+    enough = all(shortage.per_node_best + _on_bad_nodes(shortage) >= shortage.wanted for shortage in shortages)
+    by_nodes = not willing or (enough and any(_on_bad_nodes(shortage) for shortage in shortages))
+    if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
+        return Code.NO_NODE
+    return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
+
+
+def message_of(
+    code: Code,
+    gang: GangRequest,
+    units: Sequence[Unit],
+    unit: Unit,
+    shortages: tuple[RequestShortage, ...],
+    worst: Census | None,
+    willing: set[Site],
+    known: int,
+) -> str:
+    count = len(gang.members)
+    pods = f"its {count} pods" if count > 1 else "its pod"
+    wanted = sum(claim.least for claim in unit.shape.claims)
+    each = f"{_plural(wanted, 'device')}{' each' if count > 1 and len(unit.members) == 1 else ''}"
+    free = f"{worst.free} free on {_plural(worst.nodes, 'node')}" if worst is not None else "none asked"
+    match code:
+        case Code.SEARCH_ENDED:
+            return f"no place for {pods} was found before the search's budget ended ({each}; {free}); it may exist"
+        case Code.NO_NODE:
+            return (
+                f"no node takes {pods}: {known - len(willing)} of {_plural(known, 'node')} ruled out by what "
+                "the pod needs besides devices"
+            )
+        case Code.SELECTOR_ERROR:
+            return (
+                f"a selector failed on devices that {pods} might have used, and the others do not suffice "
+                f"({each}; {free})"
+            )
+        case Code.POOL_INCOMPLETE:
+            return (
+                f"a driver has not published its pool whole, and the rest does not suffice for {pods} ({each}; {free})"
+            )
+    short = next((shortage for shortage in shortages if shortage.per_node_best < shortage.wanted), None)
+    total = sum(other.shape.least for other in units if other.shape is unit.shape)
+    if short is not None:
+        missing = (
+            f"request {short.request} wants {short.wanted} on one node, the best node has {short.per_node_best} free"
+        )
+    elif worst is not None and worst.free < total:
+        missing = f"{total} wanted, {free}, {total - worst.free} missing"
+    else:
+        missing = f"{total} wanted, {free}, but not together where the pods need them"
+    if code is Code.NEVER_FITS:
+        return f"{pods} can never fit on this cluster as it is, even with nothing else running: {each}; {missing}"
+    return f"not enough free devices for {pods}, {each}: {missing}"
+
+
+def by_whom(worst: Census | None, wanted: int, barriers: tuple[Barrier, ...]) -> Code:
+    """Why devices that are in use stay so, in one word."""
+    held = 0 if worst is None else worst.removed.get(Filter.HELD, 0)
+    if worst is not None and held and worst.free + held >= wanted:
+        return Code.HELD
+    bars = {barrier.bar for barrier in barriers}
+    if bars & {Bar.MIN_RUNTIME, Bar.BUDGET, Bar.DISRUPTIONS}:
+        return Code.PROTECTED
+    return Code.OVER_SHARE if Bar.SHARE in bars else Code.NO_DEVICES
+
+
+def reserved_of(reserved: Reservation | None) -> str:
+    if reserved is None:
+        return ""
+    ready = f", ready by {timestamps.seconds(reserved.ready_by)}" if reserved.ready_by is not None else ""
+    count = len(reserved.nodes)
+    where = f"{_plural(count, 'node')} {'is' if count == 1 else 'are'} reserved for it"
+    return f"wait until what runs there has ended: {where} ({', '.join(reserved.nodes[:3])}{', …' if count > 3 else ''}{ready})"
+
+
+def _plural(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _on_bad_nodes(shortage: RequestShortage) -> int:
+    return dict(shortage.removed).get(Filter.NODE, 0)
+
+
+def _in_use(shortage: RequestShortage) -> int:
+    removed = dict(shortage.removed)
+    return sum(removed.get(why, 0) for why in (Filter.IN_USE, Filter.COUNTERS, Filter.SHARED_FULL))
+
+
+def near_miss_of(gang: GangRequest, outcome: Outcome) -> NearMiss:
+    node = outcome.closest.node.name if outcome.closest is not None else ""
+    lacking = ""
+    if outcome.short is not None:
+        ask = outcome.short.short
+        if ask is not None:
+            lacking = f"{outcome.short.got} of {max(ask.count, 1)} devices for request {ask.name}"
+        lacking = (
+            f"{lacking}: {outcome.short.detail}"
+            if lacking and outcome.short.detail
+            else lacking or outcome.short.detail
+        )
+    return NearMiss(members_placed=outcome.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
+
+
+def advice_of(code: Code, worst: Census | None) -> str:
+    match code:
+        case Code.NEVER_FITS:
+            if worst is not None and worst.removed.get(Filter.TAINT):
+                return "add nodes or devices, clear or tolerate the taint, or ask for less"
+            return "add nodes or devices that match, or ask for less"
+        case Code.NO_NODE:
+            return "free or add what the nodes lack, or change what the pod asks of its node"
+        case Code.SELECTOR_ERROR:
+            return "guard the expression, for instance with has(...) or ?. and orValue(...)"
+        case Code.POOL_INCOMPLETE:
+            return "wait for the driver to finish publishing, or look at its log"
+        case Code.OVER_SHARE:
+            return "wait until gangs end; more deserved or weight for its queue, or less asked by others, would let it take back"
+        case Code.PROTECTED:
+            return "wait until what protects them ends"
+        case Code.HELD:
+            return "wait: the gang for which they are held goes first; a gang that promises to end in time may pass"
+        case Code.SEARCH_ENDED:
+            return "it is tried again when the cluster changes; simpler constraints make the search shorter"
+        case _:
+            return "it starts when enough of these devices are given back together"

@@ -1,0 +1,206 @@
+"""Nodes, and what pods need of them besides devices: kept up to date pod by pod, asked by placement.
+
+Exists because a device is of no use on a node that can't take the pod. Decides nothing about devices. Pods that are bound,
+pinned or in commit count against their node; finished ones do not. Not looked at: inter-pod affinity, topology spread
+constraints, volumes (kube-scheduler still does, and a pod that it refuses is rolled back).
+Amounts of resources are in thousandths, as whole numbers.
+Source: kube-scheduler's NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable, NodePorts; component-helpers
+resource.PodRequests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from fairlead.engine.inventory import node_selector as nodes_selector
+from fairlead.engine.inventory.changes import ChangeLog
+from fairlead.engine.types.pod_needs import PodNeeds, Port, milli
+
+if TYPE_CHECKING:
+    from fairlead.kube import core
+
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+@dataclass(slots=True, eq=False)
+class NodeInfo:
+    """One node: its labels, its taints, what it can give and what its pods have taken (thousandths)."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[core.Taint, ...] = ()
+    unschedulable: bool = False
+    ready: bool = True
+    allocatable: dict[str, int] = field(default_factory=dict)
+    used: dict[str, int] = field(default_factory=dict)
+    ports: dict[str, tuple[Port, ...]] = field(default_factory=dict)  # by pod UID
+    verdicts: dict[PodNeeds, str | None] = field(default_factory=dict)
+
+    def same(self, other: NodeInfo) -> bool:
+        """Whether it offers what the other does, whatever runs on either."""
+        return (self.labels, self.taints, self.unschedulable, self.ready, self.allocatable) == (
+            other.labels,
+            other.taints,
+            other.unschedulable,
+            other.ready,
+            other.allocatable,
+        )
+
+    def refuses(self, needs: PodNeeds) -> str | None:
+        """Why the node, whatever runs on it, does not take a pod with these needs; None when it does."""
+        try:
+            return self.verdicts[needs]
+        except KeyError:
+            if len(self.verdicts) >= 256:
+                self.verdicts.clear()
+            verdict = self.verdicts[needs] = self._refuses(needs)
+            return verdict
+
+    def _refuses(self, needs: PodNeeds) -> str | None:
+        if not self.ready:
+            return "not ready"
+        if self.unschedulable and not tolerated(UNSCHEDULABLE, "", "NoSchedule", needs.tolerations):
+            return "unschedulable"
+        for taint in self.taints:
+            if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
+                taint.key, taint.value, taint.effect, needs.tolerations
+            ):
+                return f"untolerated taint {taint.key}"
+        if any(self.labels.get(key) != value for key, value in needs.node_selector):
+            return "node selector"
+        if needs.affinity is not None and not nodes_selector.matches(needs.affinity, self.name, self.labels):
+            return "node affinity"
+        return None
+
+    def preference(self, needs: PodNeeds) -> int:
+        """The sum of the weights of the preferred affinity terms that the node satisfies."""
+        return sum(
+            term.weight
+            for term in needs.preferred
+            if nodes_selector.term_matches(term.preference, self.name, self.labels)
+        )
+
+
+class Tolerates(Protocol):
+    """A toleration of a pod or of a device request: the same fields, the same rules."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def operator(self) -> str: ...
+    @property
+    def value(self) -> str: ...
+    @property
+    def effect(self) -> str: ...
+
+
+def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates]) -> bool:
+    """Whether one of the tolerations covers this taint."""
+    for toleration in tolerations:
+        if toleration.effect and toleration.effect != effect:
+            continue
+        if toleration.key and toleration.key != key:
+            continue
+        operator = toleration.operator or "Equal"
+        if operator == "Exists" or (operator == "Equal" and toleration.key == key and toleration.value == value):
+            return True
+    return False
+
+
+class NodeTable:
+    """All nodes, by name, with the pods that weigh on them. Each update costs that node or pod."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+        self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
+        self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: pods by UID; also for nodes not seen yet
+        self._sorted: tuple[NodeInfo, ...] | None = None
+        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
+        self.structure = 0  # grows when a node comes, goes, or offers something else; not with pods
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def get(self, name: str) -> NodeInfo | None:
+        return self._nodes.get(name)
+
+    def all(self) -> tuple[NodeInfo, ...]:
+        """Every node, in name order."""
+        if self._sorted is None:
+            self._sorted = tuple(self._nodes[name] for name in sorted(self._nodes))
+        return self._sorted
+
+    def set_node(self, node: core.Node) -> None:
+        name = node.metadata.name
+        conditions = [condition for condition in node.status.conditions if condition.type == "Ready"]
+        info = NodeInfo(
+            name=name,
+            labels=node.metadata.labels,
+            taints=node.spec.taints,
+            unschedulable=node.spec.unschedulable,
+            ready=not conditions or node.ready,
+            allocatable={resource: milli(value) for resource, value in node.status.allocatable.items()},
+        )
+        before = self._nodes.get(name)
+        if before is not None and before.same(info):
+            return  # a heartbeat
+        for uid, needs in self._on.get(name, {}).items():
+            _weigh(info, uid, needs, 1)
+        self._nodes[name] = info
+        self._sorted = None
+        self._changed(name)
+
+    def drop_node(self, name: str) -> None:
+        if self._nodes.pop(name, None) is not None:
+            self._sorted = None
+            self._changed(name)
+
+    def _changed(self, name: str) -> None:
+        self.structure += 1
+        self.changes.note(name)
+
+    def set_pod(self, pod: core.Pod, node: str | None = None) -> None:
+        """Count the pod on its node: `node` if said, else where it is bound, else where it is pinned; else nowhere."""
+        uid = pod.metadata.uid
+        self.drop_pod(uid)
+        if pod.finished:
+            return
+        where = node or pod.spec.node_name
+        if not where and not pod.spec.scheduling_gates and pod.spec.affinity and pod.spec.affinity.node_affinity:
+            where = nodes_selector.pinned_node(pod.spec.affinity.node_affinity.required) or ""
+        if not where:
+            return
+        needs = PodNeeds.of(pod)
+        self._pods[uid] = (where, needs)
+        self._on.setdefault(where, {})[uid] = needs
+        if (info := self._nodes.get(where)) is not None:
+            _weigh(info, uid, needs, 1)
+            self.changes.note(where)
+
+    def pod(self, uid: str) -> tuple[str, PodNeeds] | None:
+        """Where a counted pod is, and what it asks; None for one that is not counted."""
+        return self._pods.get(uid)
+
+    def drop_pod(self, uid: str) -> None:
+        where, needs = self._pods.pop(uid, (None, None))
+        if where is None or needs is None:
+            return
+        pods = self._on[where]
+        del pods[uid]
+        if not pods:
+            del self._on[where]
+        if (info := self._nodes.get(where)) is not None:
+            _weigh(info, uid, needs, -1)
+            self.changes.note(where)
+
+
+def _weigh(info: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
+    for resource, value in needs.requests:
+        info.used[resource] = info.used.get(resource, 0) + sign * value
+    if needs.ports:
+        if sign > 0:
+            info.ports[uid] = needs.ports
+        else:
+            info.ports.pop(uid, None)

@@ -1,0 +1,49 @@
+"""Where the parts of a gang ended up, or how far it got: the words that placement, plan and reasons share.
+
+Exists so that they need not import one another. Holds no logic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import Answer, Pick, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.placement.node_info import Site
+    from fairlead.engine.placement.shapes import Unit
+
+
+@dataclass(slots=True, eq=False)
+class Placed:
+    """A unit on its node, with what each of its claims got."""
+
+    unit: Unit
+    site: Site
+    picks: list[list[Pick]]
+    fixed: bool = False  # other pods rely on these very devices
+
+
+@dataclass(slots=True)
+class Outcome:
+    """`placed` is whole or empty. Otherwise: how far it got, and what stopped it."""
+
+    verdict: Verdict
+    placed: list[Placed] = field(default_factory=list)
+    members_placed: int = 0  # before it gave up
+    stuck: Unit | None = None  # the unit that found no node
+    closest: Site | None = None
+    short: Answer | None = None
+
+
+class Domain:
+    """Some of the nodes: those of one topology domain, or of a few. Compared by identity."""
+
+    __slots__ = ("name", "sites")
+
+    def __init__(self, name: str, sites: Sequence[Site]) -> None:
+        self.name = name
+        self.sites = sites

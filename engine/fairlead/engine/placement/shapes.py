@@ -1,0 +1,137 @@
+"""A gang as units: pods that must be placed together because they share a claim, each with an interned shape.
+
+Exists so that placement compares shapes, not pods: the thousand pods of a Job have one shape, and what is learnt about a
+node for one of them holds for all. Knows no nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.requests import ClaimAsk, Compiler, InvalidClaimError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.types.model import ClaimRequest, GangRequest, Member
+    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.kube.core import NodeSelector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """What a unit asks for, whoever asks. Compared by identity; `Shapes` interns."""
+
+    claims: tuple[ClaimAsk, ...]
+    needs: tuple[PodNeeds, ...]  # one per pod
+    bound: tuple[NodeSelector, ...]  # of claims that are allocated already
+    least: int  # devices it takes at least
+    number: int  # order of first appearance: a total order without looking inside
+
+    @property
+    def plain(self) -> bool:
+        """One pod with one claim of n alike devices."""
+        return len(self.needs) == 1 and len(self.claims) == 1 and self.claims[0].plain
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    members: tuple[Member, ...]
+    claims: tuple[ClaimRequest, ...]  # to allocate; as shape.claims
+    shape: Shape
+
+    @property
+    def asks(self) -> Iterator[tuple[Ask, ...]]:
+        """The alternatives of each request."""
+        return (asks for claim in self.shape.claims for asks in claim.alternatives)
+
+
+class Shapes:
+    """Units of gangs, with equal shapes shared."""
+
+    def __init__(self, compiler: Compiler) -> None:
+        self._compiler = compiler
+        self._known: dict[object, Shape] = {}
+
+    @property
+    def known(self) -> int:
+        return len(self._known)
+
+    def units(self, gang: GangRequest, banned: tuple[str, ...] = (), skip: int = 0) -> list[Unit]:
+        """The gang's units, in the order of its members. Raises InvalidClaimError.
+
+        `banned` selectors keep their devices out, `skip` leaves out so many alternatives of each `firstAvailable`.
+        """
+        claims = {claim.key: claim for claim in gang.claims}
+        return [self._unit(members, claims, banned, skip) for members in _linked(gang, claims)]
+
+    def lead(self, unit: Unit) -> Unit:
+        """The unit's first pod with all of its claims, to be placed before the others."""
+        shape = self._shape(unit.shape.claims, list(unit.members[:1]), unit.shape.bound)
+        return Unit(unit.members[:1], unit.claims, shape)
+
+    def followers(self, unit: Unit, bound: NodeSelector | None) -> list[Unit]:
+        """Its other pods, each for itself, on nodes that the claims allow as they were given to the first."""
+        selectors = unit.shape.bound if bound is None else (*unit.shape.bound, bound)
+        return [Unit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
+
+    def _unit(self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int) -> Unit:
+        asked: dict[str, ClaimRequest] = {}
+        bound: list[NodeSelector] = []
+        for member in members:
+            for key in member.claims:
+                claim = claims[key]
+                if claim.allocation is None:
+                    asked[key] = claim
+                elif claim.allocation.node_selector is not None and claim.allocation.node_selector not in bound:
+                    bound.append(claim.allocation.node_selector)
+        compiled = tuple(
+            self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in asked.values()
+        )
+        return Unit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
+
+    def _shape(self, claims: tuple[ClaimAsk, ...], members: list[Member], bound: tuple[NodeSelector, ...]) -> Shape:
+        needs = tuple(member.needs for member in members)
+        key = (claims, needs, bound)
+        shape = self._known.get(key)
+        if shape is None:
+            least = sum(claim.least for claim in claims)
+            shape = self._known[key] = Shape(claims, needs, bound, least, len(self._known))
+        return shape
+
+
+def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Member]]:
+    """Members that share a claim which is still to be allocated, directly or through others."""
+    used = [key for member in gang.members for key in member.claims]
+    if len(set(used)) == len(used) and all(key in claims for key in used):
+        return [[member] for member in gang.members]  # nothing is shared
+    group_of_claim: dict[str, int] = {}
+    groups: dict[int, list[Member]] = {}
+    for number, member in enumerate(gang.members):
+        joined = {number}
+        for key in member.claims:
+            if key not in claims:
+                raise InvalidClaimError(
+                    f"Pod {member.pod}: its claim {key} is not there; create the ResourceClaim or wait for it"
+                )
+            if claims[key].allocation is None and key in group_of_claim:
+                joined.add(group_of_claim[key])
+        first = min(joined)
+        merged = [entry for group in sorted(joined) for entry in groups.pop(group, ())]
+        groups[first] = [*merged, member]
+        for entry in groups[first]:
+            for key in entry.claims:
+                if claims[key].allocation is None:
+                    group_of_claim[key] = first
+    return [groups[number] for number in sorted(groups)]
+
+
+def signature(gang: GangRequest, units: list[Unit], *, spread: bool) -> object:
+    """Equal for gangs that placement cannot tell apart."""
+    counts: dict[int, int] = {}
+    for unit in units:
+        counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
+    placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
+    return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)

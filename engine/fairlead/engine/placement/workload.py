@@ -1,0 +1,83 @@
+"""What is usually asked of the cluster: the mix of pods against which placement judges what a placement spoils.
+
+Exists so that "least loss of future requests" has a meaning: the future is taken to be like the past. Learnt from requests as
+they come, never from what is still to come. Places nothing.
+The mix is told anew only when `GROWTH` times as many pods were seen as the last time, for each telling makes placement look at
+every node again; from `REMEMBERED` pods on, the older ones count less and less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.kube import resource
+
+FIRST = 32  # pods seen before there is a mix to speak of
+GROWTH = 4
+REMEMBERED = 65_536
+DEMANDS_MAX = 64  # most frequent kinds of pod that a mix tells of
+KINDS_MAX = 4_096  # kinds of pod remembered at all
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A kind of pod that asks for devices by one claim, and how often it came."""
+
+    spec: resource.ResourceClaimSpec
+    needs: PodNeeds
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """Most frequent first. Compared by identity: it costs something to take a new one in."""
+
+    demands: tuple[Demand, ...]
+
+
+class Learner:
+    """Counts pods as they come."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[bytes, PodNeeds], int] = {}
+        self._specs: dict[bytes, resource.ResourceClaimSpec] = {}
+        self._total = 0
+        self._due = FIRST
+        self._told: Workload | None = None
+
+    def note(self, gang: GangRequest) -> None:
+        """A gang came. Pods that ask for no device, or by several claims, say nothing about devices' future."""
+        specs = {claim.key: claim.spec for claim in gang.claims}
+        for member in gang.members:
+            if len(member.claims) != 1 or member.claims[0] not in specs:
+                continue
+            spec = specs[member.claims[0]]
+            text = msgspec.json.encode(spec)
+            self._specs.setdefault(text, spec)
+            key = (text, member.needs)
+            self._counts[key] = self._counts.get(key, 0) + 1
+            self._total += 1
+        if len(self._counts) > KINDS_MAX or self._total >= REMEMBERED:
+            self._fade()
+
+    def workload(self) -> Workload | None:
+        """The mix as last told; None before there is one."""
+        if self._total >= self._due:
+            self._due = GROWTH * self._total
+            ranked = sorted(self._counts.items(), key=lambda entry: -entry[1])  # ties in order of appearance
+            self._told = Workload(
+                tuple(Demand(self._specs[text], needs, count) for (text, needs), count in ranked[:DEMANDS_MAX])
+            )
+        return self._told
+
+    def _fade(self) -> None:
+        self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}
+        self._specs = {text: self._specs[text] for text, _ in self._counts}
+        self._total = sum(self._counts.values())
+        self._due = 0

@@ -1,0 +1,177 @@
+"""From picks and queues to the frozen values of the plan.
+
+Exists so that the decision's loop reads without the bookkeeping of its output. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.result import allocation
+from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.amounts import amount, text
+from fairlead.engine.types.model import (
+    Admission,
+    Allocation,
+    Assignment,
+    ClaimAllocation,
+    DeviceConfig,
+    DeviceRef,
+    DeviceResult,
+    FlavorTotal,
+    FlavorUse,
+    QueueUse,
+    Waiting,
+)
+from fairlead.engine.types.reasons import Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from fairlead.engine.allocator.result import ShareIds
+    from fairlead.engine.placement.model import Placed
+    from fairlead.engine.plan.unschedulable import Stuck
+    from fairlead.engine.queues.cache import Totals
+    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.types.model import Amount, ClaimRequest, FlavorSpec, GangRequest, PodRef
+    from fairlead.kube import resource
+
+
+def admission(
+    gang: GangRequest,
+    queue: str,
+    placed: Sequence[Placed],
+    classes: Mapping[str, resource.DeviceClass],
+    share_ids: ShareIds,
+) -> Admission:
+    nodes: dict[PodRef, str] = {}
+    given: dict[str, Allocation] = {}
+    for entry in placed:
+        node = entry.site.node.name
+        for member in entry.unit.members:
+            nodes[member.pod] = node
+        for claim, ask, picks in zip(entry.unit.claims, entry.unit.shape.claims, entry.picks, strict=True):
+            given[claim.key] = allocation(claim.key, ask, picks, node, classes, share_ids)
+    users: dict[str, list[PodRef]] = {}
+    for member in gang.members:
+        for key in member.claims:
+            users.setdefault(key, []).append(member.pod)
+    return Admission(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=gang.uid,
+        queue=queue,
+        assignments=tuple(Assignment(pod=member.pod, node=nodes[member.pod]) for member in gang.members),
+        claims=tuple(_claim(claim, given, users[claim.key]) for claim in gang.claims if claim.key in users),
+    )
+
+
+def _claim(claim: ClaimRequest, given: Mapping[str, Allocation], users: list[PodRef]) -> ClaimAllocation:
+    return ClaimAllocation(
+        key=claim.key,
+        namespace=claim.namespace,
+        name=claim.name,
+        allocation=given[claim.key] if claim.allocation is None else kept(claim.allocation),
+        reserved_for=tuple(users),
+        already_allocated=claim.allocation is not None,
+    )
+
+
+def kept(result: resource.AllocationResult) -> Allocation:
+    """An allocation that the API holds already, in the core's words."""
+    return Allocation(
+        results=tuple(
+            DeviceResult(
+                request=item.request,
+                device=DeviceRef(item.driver, item.pool, item.device),
+                admin_access=bool(item.admin_access),
+                share_id=item.share_id,
+                consumed_capacity=tuple(
+                    (name, text(amount(value))) for name, value in sorted(item.consumed_capacity.items())
+                ),
+                tolerations=item.tolerations,
+                binding_conditions=item.binding_conditions,
+                binding_failure_conditions=item.binding_failure_conditions,
+            )
+            for item in result.devices.results
+        ),
+        config=tuple(
+            DeviceConfig(
+                source="FromClass" if item.source == "FromClass" else "FromClaim",
+                requests=item.requests,
+                driver=item.opaque.driver,
+                parameters=item.opaque.parameters,
+            )
+            for item in result.devices.config
+            if item.opaque is not None
+        ),
+        node_selector=None if result.node_selector is None else plain_json(result.node_selector),
+    )
+
+
+def waiting(
+    found: Iterable[tuple[GangRequest, str | None, int, Reason | Stuck]],
+    explain: Callable[[GangRequest, Stuck], Reason],
+    last: int,
+) -> tuple[Waiting, ...]:
+    """In order of position; gangs that were not considered (position 0) come after `last`."""
+    entries = [
+        Waiting(
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=queue,
+            position=position,
+            reason=why if isinstance(why, Reason) else explain(gang, why),
+        )
+        for gang, queue, position, why in found
+    ]
+    entries.sort(key=lambda entry: (entry.position or last + 1, entry.uid))
+    return tuple(
+        entry if entry.position else replace(entry, position=last + place + 1) for place, entry in enumerate(entries)
+    )
+
+
+def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
+    """Where every Queue object stands; () when there are none."""
+    if tree.implicit:
+        return ()
+    uses = []
+    for name in sorted(tree.queues):
+        queue = tree.queues[name]
+        flavors = sorted(queue.quotas.keys() | queue.used.keys() | queue.demand.keys())
+        uses.append(
+            QueueUse(
+                name=name,
+                flavors=tuple(
+                    FlavorUse(
+                        flavor=flavor,
+                        used=queue.used.get(flavor, 0),
+                        demand=queue.demand.get(flavor, 0),
+                        fair_share=queue.fair.get(flavor, 0),
+                        deserved=queue.deserved(flavor),
+                        limit=min(queue.bounds(flavor), default=None),
+                    )
+                    for flavor in flavors
+                ),
+                waiting=queue.waiting,
+                admitted=queue.admitted,
+            )
+        )
+    return tuple(uses)
+
+
+def flavor_totals(
+    flavors: Sequence[FlavorSpec], totals: Totals, allocated: Mapping[str, Amount]
+) -> tuple[FlavorTotal, ...]:
+    """What the cluster has of each flavor that can be read, in name order."""
+    return tuple(
+        FlavorTotal(
+            flavor=flavor.name,
+            devices=int(totals.taken.get(flavor.name, 0)),
+            total=totals.charge.get(flavor.name, 0),
+            allocated=allocated.get(flavor.name, 0),
+        )
+        for flavor in flavors
+    )

@@ -1,0 +1,128 @@
+"""One gang, now: within its queue's limits, on devices that are free.
+
+Exists apart from the decision because it is the same for whoever is next. Admits nothing itself and knows no order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.placement.shapes import signature
+from fairlead.engine.queues.tree import limit_reason
+from fairlead.engine.types.reasons import Code, Reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from fairlead.engine.allocator.requests import InvalidClaimError
+    from fairlead.engine.placement.model import Outcome, Placed
+    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.queues.cache import Board
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.snapshot import Snapshot
+    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.types.model import Amount, ClaimRequest, GangRequest
+
+    OverLimit = Callable[[Queue, Mapping[str, Amount]], list[tuple[Queue, str]]]
+
+
+class Places:
+    """Placement of one decision, with what failed remembered: nothing is given back, so it fails again."""
+
+    def __init__(self, board: Board, snapshot: Snapshot) -> None:
+        self.board = board
+        self.snapshot = snapshot
+        self.failed: dict[object, Outcome] = {}
+
+    def within_limits(self, entry: Entry, over_limit: OverLimit) -> Reason | Outcome | tuple[list[Placed], Charge]:
+        """A place and its charge, or why there is none. Raises InvalidClaimError.
+
+        Where it would cost more than a limit allows, it is tried without the flavors that are too dear, and then again with
+        only the later alternatives of each `firstAvailable`.
+        """
+        gang, queue, units = entry.gang, entry.queue, entry.units
+        charges, shapes = self.board.charges, self.board.shapes
+        blocked: Reason | None = None
+        deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)
+        for skip in range(deepest):
+            banned: list[str] = []
+            while True:
+                selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
+                tried = shapes.units(gang, selectors, skip) if banned or skip else units
+                outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
+                if outcome.verdict is not Verdict.FOUND:
+                    break
+                charge = charges.of_placed(outcome.placed)
+                over = over_limit(queue, charge)
+                if not over:
+                    return outcome.placed, charge
+                self.board.placer.undo(outcome.placed)
+                blocked = blocked or limit_reason(*over[0], charge[over[0][1]])
+                banned.extend(flavor for _, flavor in over if flavor not in banned)
+            if blocked is None:
+                return outcome  # no limit stands in the way: fewer alternatives would not help
+        return blocked or outcome
+
+    def place(self, gang: GangRequest, units: list[Unit], *, spread: bool) -> Outcome:
+        if self.failed:
+            known = self.failed.get(signature(gang, units, spread=spread))
+            if known is not None:
+                return for_gang(known, units)
+        budget = Budget(self.snapshot.search_steps)
+        outcome = self.board.domains.place(gang, units, budget, spread=spread)
+        if outcome.verdict is not Verdict.FOUND:
+            self.failed[signature(gang, units, spread=spread)] = outcome
+        return outcome
+
+    def ever(self, gang: GangRequest, units: list[Unit]) -> bool | None:
+        """Whether it fits on the same cluster with nothing running; None when that search did not end."""
+        key = (signature(gang, units, spread=False), self.snapshot.search_steps)
+        known = self.board.ever
+        if key not in known:
+            placer, domains = self.board.empty
+            placer.begin()
+            outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
+            placer.undo(outcome.placed)
+            known[key] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+        return known[key]
+
+
+def for_gang(known: Outcome, units: list[Unit]) -> Outcome:
+    """The same failure, told of this gang's own unit."""
+    stuck = known.stuck
+    mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
+    return replace(known, stuck=mine)
+
+
+# ------------------------------------------------------------------------------------------ why it is not considered
+
+
+def gathering(gang: GangRequest, present: int) -> Reason:
+    return Reason(
+        code=Code.GATHERING,
+        message=f"{present} of {gang.size} pods of the gang exist",
+        advice=f"create the other {max(gang.size - present, 0)}, or lower the gang's size",
+    )
+
+
+def shared(claim: ClaimRequest, gang: str) -> Reason:
+    return Reason(
+        code=Code.CLAIM_BEING_ALLOCATED,
+        message=f"ResourceClaim {claim} is shared with gang {gang}, for which it is being allocated",
+        advice="it is considered again as soon as that is written",
+    )
+
+
+def invalid(error: InvalidClaimError) -> Reason:
+    return Reason(code=Code.INVALID, message=str(error), advice="", could_ever_fit=False)
+
+
+def behind(head: Entry, queue: Queue) -> Reason:
+    return Reason(
+        code=Code.BEHIND_HEAD,
+        message=f"queue {queue.name} is strict FIFO and its head {head.gang.id} waits",
+        advice="it is considered when the head has started; BestEffortFIFO would let it pass",
+    )

@@ -1,0 +1,177 @@
+"""What decisions know of a cluster and need not find out again: compiled claims, shapes, and the best nodes for each.
+
+Exists so that a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision
+with a fresh board gives the same plan. One board belongs to one inventory and one node table, whose change logs it reads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.engine.allocator.requests import Compiler
+from fairlead.engine.inventory.ledger import Ledger
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.placement.fragmentation import Outlook
+from fairlead.engine.placement.node_info import Sites
+from fairlead.engine.placement.placer import Placer
+from fairlead.engine.placement.shapes import Shapes
+from fairlead.engine.placement.topology import Domains
+from fairlead.engine.queues.charges import Charge, Charges
+from fairlead.engine.queues.tree import Tree
+from fairlead.engine.queues.usable import Usable
+from fairlead.engine.types.model import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.inventory.nodes import NodeTable
+    from fairlead.engine.placement.workload import Workload
+    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.snapshot import Snapshot
+    from fairlead.engine.types.model import FlavorSpec, QueueSpec
+    from fairlead.kube import resource
+
+SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
+
+
+class Totals(NamedTuple):
+    """What the cluster has: per flavor in its measure, per flavor in devices, and devices of any kind."""
+
+    charge: Charge
+    taken: Charge
+    devices: int
+    problems: list[Problem]
+
+
+class Board:
+    """Everything that outlives a decision. `begin` before each."""
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable, classes: Mapping[str, resource.DeviceClass]) -> None:
+        self.inventory = inventory
+        self.nodes = nodes
+        self.classes = dict(classes)
+        self.selectors = Selectors()
+        self.compiler = Compiler(self.classes)
+        self.shapes = Shapes(self.compiler)
+        self.sites = Sites(self.selectors)
+        self.placer = Placer(self.sites, Ledger(), self.shapes)
+        self.domains = Domains(self.placer)
+        self.charges = Charges((), self.selectors)
+        self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
+        self.entries: dict[str, tuple[Entry, Tree, Charges]] = {}  # gang UID: as it was last asked for
+        self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
+        self._empty: tuple[Placer, Domains] | None = None
+        self._later: tuple[Placer, Domains] | None = None
+        self._cursors = (-1, -1)
+        self._structure = (-1, -1)
+        self._flavors: tuple[FlavorSpec, ...] = ()
+        self._totals: tuple[Charges, int, Totals] | None = None
+        self._usable = Usable(inventory, nodes)
+        self._workload: Workload | None = None
+        self._membership = -1
+        self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Board:
+        """The board of the snapshot's tables, brought up to date."""
+        memo = snapshot.inventory.memo
+        board = memo.get(Board)
+        if (
+            not isinstance(board, Board)
+            or board.nodes is not snapshot.nodes
+            or board.classes != snapshot.classes
+            or board.shapes.known + board.compiler.known + len(board.kinds) > SHAPES_MAX
+        ):
+            board = memo[Board] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
+        board.begin(snapshot.flavors, snapshot.workload)
+        return board
+
+    def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
+        """Look at the nodes that changed, and forget the last decision."""
+        self.placer.begin()
+        structure = (self.inventory.structure, self.nodes.structure)
+        if structure != self._structure:
+            self._structure = structure
+            self.ever.clear()
+            self._empty = self._later = None
+        if flavors != self._flavors or self.charges.stale(self.inventory.structure):
+            self._flavors = flavors
+            self.charges = self.charges.renewed(flavors, self.inventory.structure)
+        names = self._changed()
+        for name in (
+            sorted(set(self.sites.by_name) | {node.name for node in self.nodes.all()}) if names is None else names
+        ):
+            node = self.nodes.get(name)
+            if node is None:
+                self.sites.remove(name)
+            else:
+                self.sites.put(node, self.inventory.on_node(name, node.labels))
+        self._look(workload)
+        self.placer.mark = self.sites.log.cursor
+
+    def _look(self, workload: Workload | None) -> None:
+        """Take in a new mix, and what changed of the nodes that it is seen against."""
+        outlook = self.placer.outlook
+        if workload is not self._workload:
+            self._workload = workload
+            self.placer.look(Outlook.of(workload, self.compiler, self.sites, self.placer.ledger))
+        elif outlook is not None and self._membership != self.sites.membership and outlook.renew():
+            self.placer.look(outlook)
+        self._membership = self.sites.membership
+
+    def _changed(self) -> dict[str, None] | None:
+        """Names of the nodes to look at; None: all."""
+        by_devices = self.inventory.changes.since(self._cursors[0])
+        by_pods = self.nodes.changes.since(self._cursors[1])
+        self._cursors = (self.inventory.changes.cursor, self.nodes.changes.cursor)
+        if by_devices is None or by_pods is None:
+            return None
+        return dict.fromkeys([*by_devices, *by_pods])
+
+    def tree(self, specs: tuple[QueueSpec, ...]) -> Tree:
+        """The tree of these queues; call its `begin`."""
+        if self._tree is None or self._tree[0] != specs:
+            self._tree = (specs, Tree(specs))
+        return self._tree[1]
+
+    def totals(self) -> Totals:
+        """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
+        if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
+            charge, taken = self.charges.total(self.inventory.any_order()) if self.charges.flavors else ({}, {})
+            devices = sum(len(pool.devices) for pool in self.inventory.any_order())
+            idle = [flavor for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
+            problems = [_selects_nothing(flavor, devices) for flavor in idle]
+            self._totals = (self.charges, self.inventory.structure, Totals(charge, taken, devices, problems))
+        return self._totals[2]
+
+    def usable(self) -> Charge:
+        """What of the totals can be given to somebody, or is in use: shares are parts of this."""
+        return self._usable.of(self.totals().charge, self.charges)
+
+    @property
+    def empty(self) -> tuple[Placer, Domains]:
+        """A placer for the same cluster with nothing running."""
+        if self._empty is None:
+            placer = Placer(self.sites, Ledger(empty=True), self.shapes)
+            self._empty = (placer, Domains(placer))
+        return self._empty
+
+    @property
+    def later(self) -> tuple[Placer, Domains]:
+        """A placer for what the cluster becomes once evicted pods are gone; its ledger is the caller's to prepare."""
+        if self._later is None:
+            placer = Placer(self.sites, Ledger(), self.shapes)
+            self._later = (placer, Domains(placer))
+        return self._later
+
+
+def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:
+    having = f" with a capacity {flavor.capacity_name!r}" if flavor.capacity_name else ""
+    return Problem(
+        kind="Flavor",
+        name=flavor.name,
+        reason="SelectsNothing",
+        message=f"spec.deviceSelector: selects none of the {devices} devices of the cluster{having}; compare it with "
+        "`fairlead devices`",
+    )

@@ -1,0 +1,272 @@
+"""What a device costs a queue: per flavor, in the flavor's measure.
+
+Exists so that order, limits, fair share and status count alike. Charges what was really allocated; a gang that waits is
+charged the least that it could get. Admin access is free; a claim that several pods share is charged once.
+A partition's share is its largest part of its parent's counters; a shared device's is its largest part of any capacity.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from fairlead.engine.types.amounts import amount, qualified
+from fairlead.engine.types.model import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from fairlead.engine.allocator.requests import Ask, Filter
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.ledger import Consumption
+    from fairlead.engine.inventory.pool import Pool
+    from fairlead.engine.inventory.selectors import Selectors
+    from fairlead.engine.placement.model import Placed
+    from fairlead.engine.placement.node_info import Sites
+    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.types.model import Amount, FlavorSpec
+
+# Flavor name to amount. Zero amounts are left out.
+Charge = dict[str, "Amount"]
+
+HELD_MAX = 200_000  # charges of allocated claims remembered
+NONE: Mapping[Device, bool] = MappingProxyType({})
+
+
+def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
+    for flavor, value in charge.items():
+        total[flavor] = total.get(flavor, 0) + times * value
+
+
+class Charges:
+    """The tariff of one decision."""
+
+    def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
+        self.problems: list[Problem] = []
+        self.flavors: list[FlavorSpec] = []
+        self._selectors = selectors
+        self._devices: dict[Device, Charge] = {}
+        self._least: dict[Filter, Charge] = {}  # one device
+        self._least_all: dict[Filter, Charge] = {}  # all of a node
+        self._held: dict[str, tuple[HeldClaim, Charge]] = {}
+        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
+        self._structure = -1
+        for flavor in sorted(flavors, key=lambda flavor: flavor.name):
+            problem = selectors.problem(flavor.device_selector)
+            if problem is None:
+                self.flavors.append(flavor)
+            else:
+                message = f"spec.deviceSelector: {problem}; it charges nothing"
+                self.problems.append(
+                    Problem(kind="Flavor", name=flavor.name, reason="InvalidSelector", message=message)
+                )
+
+    def stale(self, structure: int) -> bool:
+        """Whether devices came or went since it was renewed."""
+        return bool(self.flavors) and structure != self._structure
+
+    def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
+        """For these flavors and the devices there are now; what it knows of unchanged pools is kept."""
+        new = Charges(flavors, self._selectors)
+        new._structure = structure
+        if new.flavors == self.flavors:
+            new._pools = self._pools
+        return new
+
+    def total(self, pools: Iterable[Pool]) -> tuple[Charge, Charge]:
+        """What all pools are in every flavor, and how many devices each flavor's selector takes."""
+        total: Charge = {}
+        devices: Charge = {}
+        known = self._pools
+        self._pools = {}
+        for pool in pools:
+            entry = known.get(pool)
+            if entry is None or entry[0] != pool.built:
+                fine = pool.problem is None
+                entry = (pool.built, self.of_pool(pool) if fine else {}, self._taken(pool) if fine else {})
+            self._pools[pool] = entry
+            add(total, entry[1])
+            add(devices, entry[2])
+        return total, devices
+
+    def _taken(self, pool: Pool) -> Charge:
+        """How many of a pool's devices each flavor's selector takes."""
+        devices: Charge = {}
+        for device in pool.devices.values():
+            for flavor in self.of_device(device, tuple(device.kind.totals.items())):
+                devices[flavor] = devices.get(flavor, 0) + 1
+        return devices
+
+    def selector(self, flavor: str) -> str:
+        """The flavor's CEL text."""
+        return next(spec.device_selector for spec in self.flavors if spec.name == flavor)
+
+    def of_device(self, device: Device, consumption: Consumption = ()) -> Charge:
+        """One device, or this much of a shared one."""
+        if not device.shared:
+            charge = self._devices.get(device)
+            if charge is None:
+                charge = self._devices[device] = self._charge(device, ())
+            return charge
+        return self._charge(device, consumption)
+
+    def of_pool(self, pool: Pool, standing: Mapping[Device, bool] = NONE) -> Charge:
+        """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
+
+        That is, per set of counters, the largest charge of one of its devices times how often such devices fit into it.
+        `standing`: devices that nobody can be given; those that are True count by themselves, the others not at all.
+        """
+        total: Charge = {}
+        by_set: dict[str, Charge] = {}
+        in_use: dict[str, Charge] = {}  # by set: what counts by itself
+        for device in pool.devices.values():
+            counts = standing.get(device)
+            if counts is False:
+                continue
+            charge = self.of_device(device, tuple(device.kind.totals.items()))
+            if not device.draws:
+                add(total, charge)
+                continue
+            name = device.pool.layout.set_of(device.draws)
+            if counts:
+                add(in_use.setdefault(name, {}), charge)
+                continue
+            part = device.pool.layout.share(device.draws) if charge else 0
+            times = 1 // part if part else 0
+            best = by_set.setdefault(name, {})
+            for flavor, value in charge.items():
+                best[flavor] = max(best.get(flavor, 0), value * times)
+        for name in by_set.keys() | in_use.keys():
+            best, used = by_set.get(name, {}), in_use.get(name, {})
+            for flavor in best.keys() | used.keys():
+                total[flavor] = total.get(flavor, 0) + max(best.get(flavor, 0), used.get(flavor, 0))
+        return total
+
+    def whole(self, pool: Pool) -> Charge:
+        """The same, remembered from `total`."""
+        known = self._pools.get(pool)
+        return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
+
+    def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+        """A claim that is allocated. Devices that are published no more cost nothing."""
+        if not self.flavors:
+            return {}
+        known = self._held.get(claim.uid)
+        if known is not None and known[0] is claim:
+            return known[1]
+        if len(self._held) >= HELD_MAX:
+            self._held.clear()
+        charge = self._charge_held(claim, inventory)
+        self._held[claim.uid] = (claim, charge)
+        return charge
+
+    def _charge_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+        total: Charge = {}
+        for held in claim.devices:
+            device = None if held.admin else inventory.device(held.ref)
+            if device is not None:
+                add(total, self.of_device(device, held.consumed))
+        return total
+
+    def of_placed(self, placed: Iterable[Placed]) -> Charge:
+        """What a gang has just been given."""
+        total: Charge = {}
+        for entry in placed:
+            for picks in entry.picks:
+                for pick in picks:
+                    if not pick.ask.admin:
+                        add(total, self.of_device(pick.device, pick.consumption))
+        return total
+
+    def least(self, units: Iterable[Unit], sites: Sites) -> Charge:
+        """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
+        total: Charge = {}
+        if not self.flavors:
+            return total
+        for unit in units:
+            for claim in unit.shape.claims:
+                for asks in claim.alternatives:
+                    add(total, self._cheapest([self._least_of(ask, sites) for ask in asks]))
+        return total
+
+    def _least_of(self, ask: Ask, sites: Sites) -> Charge:
+        if ask.admin:
+            return {}
+        if not ask.count:
+            return self._least_of_all(ask, sites)
+        one = self._least.get(ask.filter)
+        if one is None:
+            devices: dict[Device, Consumption] = {}
+            for site in sites.all:
+                found = sites.candidates(site, ask)
+                for device in found.devices:
+                    devices[device] = found.consumption.get(device, ())
+            different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
+            one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
+        return {flavor: value * ask.count for flavor, value in one.items()}
+
+    def _least_of_all(self, ask: Ask, sites: Sites) -> Charge:
+        """All devices of the node where that is least: what the claim would get there."""
+        known = self._least_all.get(ask.filter)
+        if known is None:
+            whole: list[Charge] = []
+            for site in sites.all:
+                found = sites.candidates(site, ask)
+                there: Charge = {}
+                for device in found.devices:
+                    add(there, self.of_device(device, found.consumption.get(device, ())))
+                if found.devices:
+                    whole.append(there)
+            known = self._least_all[ask.filter] = self._cheapest(whole)
+        return known
+
+    @staticmethod
+    def _cheapest(charges: list[Charge]) -> Charge:
+        if not charges:
+            return {}
+        common = set(charges[0]).intersection(*charges)
+        return {flavor: min(charge[flavor] for charge in charges) for flavor in sorted(common)}
+
+    def _charge(self, device: Device, consumption: Consumption) -> Charge:
+        charge: Charge = {}
+        for flavor in self.flavors:
+            if self._selectors.verdict((flavor.device_selector,), device) is True:
+                value = _measured(flavor, device, consumption)
+                if value:
+                    charge[flavor.name] = value
+        return charge
+
+
+def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> Amount:
+    if flavor.measure == "Devices":
+        return 1
+    if flavor.measure == "Share":
+        return share(device, consumption)
+    wanted = qualified(flavor.capacity_name or "", device.pool.driver)
+    if device.shared:
+        taken = {qualified(name, device.pool.driver): value for name, value in consumption}
+        return taken.get(wanted, 0)
+    for name, entry in device.kind.spec.capacity.items():
+        if qualified(name, device.pool.driver) == wanted:
+            return amount(entry.value)
+    return 0
+
+
+def share(device: Device, consumption: Consumption) -> Amount:
+    """The part of a whole GPU that this is; 1 for a whole one."""
+    part: Amount = 1
+    if device.draws:
+        part = device.pool.layout.share(device.draws)
+    if device.shared and consumption:
+        driver = device.pool.driver
+        part *= max(
+            (
+                Fraction(value) / device.kind.totals[qualified(name, driver)]
+                for name, value in consumption
+                if device.kind.totals.get(qualified(name, driver))
+            ),
+            default=1,
+        )
+    return int(part) if part == int(part) else part

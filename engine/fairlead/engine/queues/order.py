@@ -1,0 +1,185 @@
+"""Who is next: a tournament over the tree of queues, one gang at a time.
+
+Exists so that each admission changes who comes next, at the cost of one path of the tree. Decides no placement.
+Order among siblings, by the head gang of each: within deserved with this gang first; then within the fair share, so that
+nothing is admitted which would have to be given back; then the queue's priority and the gang's; then the lowest dominant
+share with this gang, by weight corrected for past use; then less past use; then age; then UID. Within a leaf: priority,
+age, UID.
+Keeps: every gang comes exactly once; a total order, so the same snapshot gives the same sequence.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING
+
+from fairlead.engine.placement.shapes import signature
+from fairlead.engine.queues.dominant_share import dominant_share
+from fairlead.engine.queues.past_usage import weighed
+
+if TYPE_CHECKING:
+    from collections.abc import Container
+
+    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.tree import Queue, Tree
+    from fairlead.engine.types.model import GangRequest
+
+
+class Entry:
+    """A waiting gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
+
+    `kin` is the same for gangs of one queue that a decision treats alike but for their age; `kinds` knows those there are.
+    """
+
+    __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "rank", "shares", "units")
+
+    def __init__(
+        self, gang: GangRequest, queue: Queue, units: list[Unit], charge: Charge, kinds: dict[object, object]
+    ) -> None:
+        self.gang = gang
+        self.id = gang.id
+        self.keys = [claim.key for claim in gang.claims]
+        self.queue = queue
+        self.units = units
+        self.charge = charge
+        self.shares = any(len(unit.members) > 1 for unit in units)
+        self.devices = sum(unit.shape.least for unit in units)
+        self.rank = (-gang.priority, gang.created, gang.uid)
+        kin = (
+            signature(gang, units, spread=queue.spec.strategy == "spread"),
+            tuple(sorted(charge.items())),
+            gang.priority,
+            gang.preemptor,
+            gang.run_s,
+        )
+        self.kin = kinds.setdefault((queue.name, kin), object())  # told apart by identity: cheap to look up
+
+
+Key = tuple[bool, bool, int, int, float, float, float, str]
+
+
+class Order:
+    """Iterate by `next()`; say what became of the gang by `settle()` before asking again."""
+
+    def __init__(self, tree: Tree, entries: list[Entry], devices: int) -> None:
+        """`tree`: with what runs charged, and divided. `devices` of the cluster are the measure where there are no flavors."""
+        self._tree = tree
+        self._devices = max(devices, 1)
+        self._before = {name: dict(queue.used) for name, queue in tree.queues.items() if queue.spec.past_usage}
+        self._lines: dict[Queue, list[Entry]] = {}  # leaf: its gangs, last one first
+        for entry in entries:
+            self._lines.setdefault(entry.queue, []).append(entry)
+        for line in self._lines.values():
+            line.sort(key=lambda entry: entry.rank, reverse=True)
+        self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}
+        self._serial: dict[Queue, int] = {}
+        self._queues = tree.queues
+        self._roots = tree.roots
+        for queue in self._roots:
+            self._grow(queue)
+
+    def next(self) -> Entry | None:
+        """The gang to consider now; None when all have been."""
+        heap = self._heaps.get(None)
+        if not heap:
+            return None
+        queue = self._top(None)
+        while queue is not None and queue.children:
+            queue = self._top(queue)
+        return None if queue is None else self._lines[queue][-1]
+
+    def settle(self, entry: Entry, stuck: Container[object] = ()) -> list[Entry]:
+        """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
+
+        Those right behind it whose kin is `stuck` are set aside with it, and returned: a thousand alike cost one climb.
+        """
+        line = self._lines[entry.queue]
+        assert line[-1] is entry
+        line.pop()
+        behind = []
+        while line and line[-1].kin in stuck:
+            behind.append(line.pop())
+        self._climb(entry.queue)
+        return behind
+
+    def block(self, queue: Queue) -> list[Entry]:
+        """Take the rest of the queue's line out: strict FIFO behind a gang that waits. In order."""
+        rest = self._lines[queue][::-1]
+        self._lines[queue] = []
+        self._climb(queue)
+        return rest
+
+    # ----------------------------------------------------------------------------------------------- the tournament
+
+    def _grow(self, queue: Queue) -> Entry | None:
+        for child in queue.children:
+            self._grow(child)
+        head = self._head(queue)
+        self._enter(queue, head)
+        return head
+
+    def _enter(self, queue: Queue, head: Entry | None) -> None:
+        serial = self._serial[queue] = self._serial.get(queue, 0) + 1
+        if head is not None:
+            heap = self._heaps.setdefault(queue.parent, [])
+            heapq.heappush(heap, (self._key(queue, head), queue.name, serial))
+
+    def _climb(self, queue: Queue) -> None:
+        """Work out the keys on the way up anew: use or heads have changed there, and nowhere else."""
+        for step in queue.path():
+            self._enter(step, self._head(step))
+
+    def _head(self, queue: Queue) -> Entry | None:
+        if not queue.children:
+            line = self._lines.get(queue)
+            return line[-1] if line else None
+        best = self._top(queue)
+        return None if best is None else self._head(best)
+
+    def _top(self, parent: Queue | None) -> Queue | None:
+        heap = self._heaps.get(parent)
+        while heap:
+            _, name, serial = heap[0]
+            queue = self._queues[name]
+            if self._serial[queue] == serial:
+                return queue
+            heapq.heappop(heap)
+        return None
+
+    def _key(self, queue: Queue, head: Entry) -> Key:
+        gang = head.gang
+        within = fair = True
+        for flavor, value in head.charge.items():
+            held = queue.used.get(flavor, 0) + value
+            within = within and held <= queue.deserved(flavor)
+            fair = fair and held <= queue.fair.get(flavor, 0)
+        return (
+            not within,
+            not (within or fair),
+            -queue.spec.priority,
+            -gang.priority,
+            self._share(queue, head),
+            self._past(queue),
+            gang.created,
+            gang.uid,
+        )
+
+    def _share(self, queue: Queue, head: Entry) -> float:
+        if queue.parent is None and len(self._roots) == 1:
+            return 0.0  # nobody to compare with
+        if not self._tree.totals:
+            return (queue.devices + head.devices) / self._devices
+        return dominant_share(queue, self._tree, head.charge)[0]
+
+    def _past(self, queue: Queue) -> float:
+        """Past use, and what this decision gave: so that equals take turns."""
+        before = self._before.get(queue.name)
+        if before is None:
+            return 0.0
+        given = {
+            flavor: float(value - before.get(flavor, 0)) / float(self._tree.totals[flavor])
+            for flavor, value in queue.used.items()
+            if self._tree.totals.get(flavor)
+        }
+        return weighed(queue.spec.past_usage, given, {flavor: queue.weight(flavor) for flavor in queue.quotas})

@@ -1,0 +1,98 @@
+"""What of the cluster can be used at all, flavor by flavor: what shares are divided from.
+
+Exists so that broken hardware makes shares smaller instead of promising what nobody can be given: a queue would else sit on
+its part of dead devices' share with live ones. Not counted are free devices with a taint or under a taint rule, and free
+devices of nodes that are cordoned, not ready or gone. What is in use counts as long as it is, unless it must go (NoExecute).
+Taints that some nodes always have do not matter: some pods tolerate them. Remembers which pools to look at, nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.candidates import covers
+from fairlead.engine.inventory.nodes import tolerated
+from fairlead.engine.queues.charges import Charge, add
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.inventory.nodes import NodeTable
+    from fairlead.engine.inventory.pool import Pool
+    from fairlead.engine.queues.charges import Charges
+    from fairlead.engine.types.model import Amount
+    from fairlead.kube.resource import DeviceTaint
+
+
+class Usable:
+    """Of one inventory and one node table."""
+
+    def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
+        self._inventory = inventory
+        self._nodes = nodes
+        self._doubtful: list[Pool] = []
+        self._seen = (-1, -1)
+
+    def of(self, total: Mapping[str, Amount], charges: Charges) -> Charge:
+        """`total` is what all pools are together."""
+        left = dict(total)
+        for pool in self._pools():
+            add(left, charges.whole(pool), -1)
+            add(left, charges.of_pool(pool, self._standing(pool)))
+        return left
+
+    def _pools(self) -> list[Pool]:
+        """Those with devices that may be of no use, worked out again when slices, rules or nodes change."""
+        seen = (self._inventory.structure, self._nodes.structure)
+        if seen != self._seen:
+            self._seen = seen
+            self._doubtful = [
+                pool
+                for pool in self._inventory.any_order()
+                if pool.problem is None
+                and (pool.tainted or self._ruled(pool) or any(not self._open(name) for name in pool.local))
+            ]
+        return self._doubtful
+
+    def _ruled(self, pool: Pool) -> bool:
+        """Whether a taint rule may be about one of its devices."""
+        return any(
+            rule.device_selector is not None
+            and rule.device_selector.driver in {None, pool.driver}
+            and rule.device_selector.pool in {None, pool.name}
+            for rule in self._inventory.rules
+        )
+
+    def _open(self, name: str) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and node.ready and not node.unschedulable
+
+    def _standing(self, pool: Pool) -> dict[Device, bool]:
+        """Of the devices in doubt, whether they still count: they do while somebody may keep them."""
+        found: dict[Device, bool] = {}
+        for device in pool.devices.values():
+            taints = list(self._taints(device))
+            if taints or (device.node is not None and not self._open(device.node)):
+                found[device] = device.use is not None and self._may_stay(device, taints)
+        return found
+
+    def _taints(self, device: Device) -> Iterator[DeviceTaint]:
+        yield from device.kind.taints
+        for rule in self._inventory.rules:
+            if rule.taint.effect in {"NoSchedule", "NoExecute"} and covers(rule.device_selector, device):
+                yield rule.taint
+
+    def _may_stay(self, device: Device, taints: list[DeviceTaint]) -> bool:
+        """Whether a holder tolerates each taint that would evict it, for a while at least."""
+        evicting = [taint for taint in taints if taint.effect == "NoExecute"]
+        if not evicting:
+            return True
+        claims = [self._inventory.claim(uid) for uid in (device.use.claims if device.use is not None else ())]
+        return any(
+            all(tolerated(taint.key, taint.value, taint.effect, held.tolerations) for taint in evicting)
+            for claim in claims
+            for held in (claim.devices if claim is not None else ())
+            if held.ref == device.ref and not held.admin
+        )

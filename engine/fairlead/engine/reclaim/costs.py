@@ -1,0 +1,276 @@
+"""What it would cost to make room for one unit of a gang, node by node: a heap of the cheapest nodes.
+
+Exists so that victims are chosen where their devices make a place, not by count, and so that two thousand alike gangs do
+not each look at every node. Evicts nothing: every trial is undone. A node is looked at again when it changed, and before it
+is offered: what is allowed only shrinks while one decision is made, so a cost on the heap is never too high.
+Cheap is, in this order: nobody is left under what is deserved; no whole gang (surplus only); low priority; few gangs; few pods;
+other queues before the own one; few devices; the queue with most surplus; the youngest; the one made last; the node's name.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Protocol
+
+from fairlead.engine.placement.model import Placed
+from fairlead.engine.queues.charges import add
+from fairlead.engine.reclaim.policy import parting
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairlead.engine.allocator.model import Budget
+    from fairlead.engine.placement.node_info import Site, Spots
+    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.reclaim.candidates import Crowd, Piece, Rank
+    from fairlead.engine.reclaim.reclaim import Wish
+    from fairlead.engine.reclaim.releasing import Later
+    from fairlead.engine.types.reasons import Bar
+
+Givers = frozenset["Queue"]
+# What counts before the surplus of those who give, and what counts after it.
+Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
+STEPS_PUT = 10  # what asking the allocator costs, in pieces tried
+
+
+class Law(Protocol):
+    """Who may go, and the count of what is used up by those that do: `reclaim.Rules`, or that all may end."""
+
+    crowd: Crowd
+
+    def refusal(self, wish: Wish, piece: Piece) -> Bar | None: ...
+    def take(self, piece: Piece) -> None: ...
+    def give(self, piece: Piece) -> None: ...
+
+
+class Rooms:
+    """For one kind of wish and one shape, over the nodes of the spots."""
+
+    def __init__(self, later: Later, rules: Law, spots: Spots) -> None:
+        self.later = later
+        self.rules = rules
+        self.spots = spots
+        # By who would give: what a queue has in surplus changes with every choice, the rest of a cost seldom.
+        self._heaps: dict[Givers, list[tuple[Cost, int, Site]]] = {}
+        self._stamp: dict[Site, int] = {}
+        self._cursor = -1
+
+    def best(self, wish: Wish, unit: Unit, budget: Budget) -> tuple[Site, list[Piece]] | None:
+        """The node where the unit finds a place for least, and who has to go; None when there is none."""
+        self._catch_up(wish, unit, budget)
+        while (givers := self._cheapest(wish)) is not None:
+            cost, _, site = self._heaps[givers][0]
+            found = self._clear(wish, unit, site, budget)
+            if budget.steps < 0:
+                budget.ended = True
+                return None
+            if found is not None and found[0] == cost:
+                return site, found[1]
+            heapq.heappop(self._heaps[givers])
+            self._enter(site, found)
+        return None
+
+    def _cheapest(self, wish: Wish) -> Givers | None:
+        """Whose heap has the cheapest node on top."""
+        best: tuple[tuple[object, ...], Givers] | None = None
+        for givers in sorted(self._heaps, key=_names) if len(self._heaps) > 1 else list(self._heaps):
+            heap = self._heaps[givers]
+            while heap and heap[0][1] != self._stamp[heap[0][2]]:
+                heapq.heappop(heap)
+            if not heap:
+                del self._heaps[givers]
+                continue
+            first, last = heap[0][0]
+            cost = (*first, -self._surplus(wish, givers), *last)
+            if best is None or cost < best[0]:
+                best = (cost, givers)
+        return None if best is None else best[1]
+
+    def _surplus(self, wish: Wish, givers: Givers) -> float:
+        """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
+        return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
+
+    def _catch_up(self, wish: Wish, unit: Unit, budget: Budget) -> None:
+        log = self.later.board.sites.log
+        self.spots.best()
+        changed = None if self._cursor < 0 else log.since(self._cursor)
+        for site in self.spots.among if changed is None else dict.fromkeys(changed):
+            if budget.steps < 0:
+                budget.ended = True
+                self._cursor = -1  # not all were seen: begin again
+                return
+            self._enter(site, self._clear(wish, unit, site, budget) if site in self.spots.among else None)
+        self._cursor = log.cursor
+
+    def _enter(self, site: Site, found: tuple[Cost, list[Piece]] | None) -> None:
+        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+        if found is not None:
+            givers = frozenset(self._givers(found[1]))
+            heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, site))
+
+    def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
+        for piece in pieces:
+            yield piece.queue
+
+    # -------------------------------------------------------------------------------------------------- one node
+
+    def _clear(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> tuple[Cost, list[Piece]] | None:
+        """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
+        pieces: Sequence[Piece] = self.rules.crowd.by_node.get(site.name, ())
+        if not pieces:
+            return None
+        pieces = self._in_turn(wish, pieces)
+        best = self._try(wish, unit, site, pieces, budget)
+        alone = best[1][0].here(site.name) if best is not None and len(best[1]) == 1 else None
+        tries: list[Sequence[Piece]] = [
+            (piece,)
+            for piece in pieces
+            if (alone is None or piece.here(site.name) < alone) and self._may_do(unit, site, piece)
+        ]
+        if alone is None and len({piece.here(site.name) for piece in pieces}) > 1:
+            tries.append(sorted(pieces, key=lambda piece: (-piece.here(site.name), piece.rank)))
+        for order in tries:
+            other = self._try(wish, unit, site, order, budget)
+            if other is not None and (best is None or other[0] < best[0]):
+                best = other
+        return best
+
+    def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Of alike pieces of several queues, each time the next of whose queue then has most beyond deserved; own ones last."""
+        if len({piece.queue for piece in pieces}) == 1:
+            return pieces
+        lines: dict[tuple[bool, int, Queue], list[Piece]] = {}
+        for piece in reversed(pieces):
+            lines.setdefault((*piece.rank[:2], piece.queue), []).append(piece)
+        gone: dict[Queue, Charge] = {}  # of each giver, by those before
+        order: list[Piece] = []
+
+        def turn(key: tuple[bool, int, Queue]) -> tuple[bool, int, bool, float, Rank]:
+            queue = key[2]
+            return (*key[:2], queue is wish.queue, -_surplus_of(wish, queue, gone), lines[key][-1].rank)
+
+        while lines:
+            key = min(lines, key=turn) if len(lines) > 1 else next(iter(lines))
+            piece = lines[key].pop()
+            order.append(piece)
+            add(gone.setdefault(_giver(wish, piece.queue), {}), piece.charge)
+            if not lines[key]:
+                del lines[key]
+        return order
+
+    def _may_do(self, unit: Unit, site: Site, piece: Piece) -> bool:
+        """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
+        if not unit.shape.plain:
+            return True
+        ask = unit.shape.claims[0].alternatives[0][0]
+        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
+
+    def _try(
+        self, wish: Wish, unit: Unit, site: Site, order: Sequence[Piece], budget: Budget
+    ) -> tuple[Cost, list[Piece]] | None:
+        """Take pieces out in order until the unit fits, put back those that were not needed, and undo it all."""
+        chosen: list[Piece] = []
+        fits = False
+        for _ in range(2):  # what is refused at first may be allowed once own gangs are out
+            before = len(chosen)
+            for piece in order:
+                budget.steps -= 1
+                if self.rules.refusal(wish, piece) is not None:
+                    continue
+                self._out(piece, site)
+                chosen.append(piece)
+                fits = self._fits(wish, unit, site, budget)
+                if fits:
+                    break
+            if fits or len(chosen) == before:
+                break
+        if fits:
+            for piece in chosen[-2::-1]:
+                self._back(piece, site)
+                chosen.remove(piece)
+                if not self._fits(wish, unit, site, budget):
+                    self._out(piece, site)
+                    chosen.append(piece)
+        cost = self._cost(wish, site, chosen) if fits else None
+        for piece in chosen:
+            self._back(piece, site)
+        return None if cost is None else (cost, chosen)
+
+    def _out(self, piece: Piece, site: Site) -> None:
+        self.later.take_out(piece, only=site.name)
+        self.rules.take(piece)
+
+    def _back(self, piece: Piece, site: Site) -> None:
+        self.rules.give(piece)
+        self.later.put_back(piece, only=site.name)
+
+    def _fits(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> bool:
+        if len(wish.units) == 1 and wish.queue.over_limit(wish.charge):
+            return False
+        if self.spots.score(site) is None:
+            return False
+        if unit.shape.plain:
+            return True
+        budget.steps -= STEPS_PUT
+        entry = self.later.placer.put(unit, site, budget)
+        if not isinstance(entry, Placed):
+            return False
+        self.later.placer.undo((entry,))
+        return True
+
+    # ------------------------------------------------------------------------------------------------------ cost
+
+    def _cost(self, wish: Wish, site: Site, chosen: Sequence[Piece]) -> Cost:
+        """As things stand with all of them out; what the givers have in surplus comes in between."""
+        whole = [float(piece.gang.priority) for piece in chosen if piece.whole]
+        surplus = [float(piece.gang.priority) for piece in chosen if not piece.whole]
+        pods = sum(len(piece.members) for piece in chosen)
+        own = any(piece.queue is wish.queue for piece in chosen)
+        first = (
+            any(_below(wish, piece) for piece in chosen),
+            max(whole, default=float("-inf")),
+            len(whole),
+            max(surplus, default=float("-inf")),
+            pods,
+            own,
+            sum(piece.devices for piece in chosen),
+        )
+        started = min((piece.started for piece in chosen), default=0.0)
+        return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
+
+
+def _giver(wish: Wish, queue: Queue) -> Queue:
+    """The queue that gives, at the level where it parts from the taker."""
+    return queue if queue is wish.queue else parting(wish.queue, queue)[1]
+
+
+def _surplus_of(wish: Wish, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
+    """What the giver has beyond deserved, for its weight, without what is `gone`."""
+    giver = _giver(wish, queue)
+    less = gone.get(giver, {})
+    return max((giver.surplus(flavor, -less.get(flavor, 0)) for flavor in wish.charge), default=0.0)
+
+
+def _below(wish: Wish, piece: Piece) -> bool:
+    """Whether its queue, or one above it, is left with less than it deserves and asks for."""
+    if piece.queue is wish.queue:
+        return False
+    giver = parting(wish.queue, piece.queue)[1]
+    return any(
+        step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
+        for step in _up_to(piece, giver)
+        for flavor in piece.charge
+    )
+
+
+def _names(givers: Givers) -> list[str]:
+    return sorted(queue.name for queue in givers)
+
+
+def _up_to(piece: Piece, last: Queue) -> Iterator[Queue]:
+    for queue in piece.queue.path():
+        yield queue
+        if queue is last:
+            return

@@ -1,0 +1,112 @@
+"""Gangs whose hardware broke: whose pods must go because a device of theirs has a NoExecute taint.
+
+Exists so that broken devices are given up gang by gang: an elastic gang loses the members that hold them, any other goes
+whole, to come back on sound devices together. Asks neither shares nor min-runtime: nobody is served by a broken device.
+A toleration in the claim's result counts, also one with `tolerationSeconds` from the taint's `timeAdded`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.candidates import covers
+from fairlead.engine.inventory.nodes import tolerated
+from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.reasons import Code, Reason
+from fairlead.kube import timestamps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.inventory.inventory import HeldDevice, Inventory
+    from fairlead.engine.types.model import RunningGang
+    from fairlead.kube.resource import DeviceTaint
+
+
+class Broken:
+    """The taints of one moment. `due` is when the next toleration ends."""
+
+    def __init__(self, inventory: Inventory, now: float) -> None:
+        self._inventory = inventory
+        self._now = now
+        self.due: float | None = None
+
+    def evictions(self, running: Iterable[RunningGang]) -> Iterator[Eviction]:
+        """One for each gang that must give up devices; queues are filled in by the plan."""
+        if not self._inventory.rules and not any(
+            taint.effect == "NoExecute"
+            for pool in self._inventory.any_order()
+            for device in pool.tainted
+            for taint in device.kind.taints
+        ):
+            return
+        for gang in running:
+            found = self._of(gang)
+            if found is not None:
+                yield found
+
+    def _of(self, gang: RunningGang) -> Eviction | None:
+        faults = {uid: fault for uid in gang.claims if (fault := self._fault(uid)) is not None}
+        staying = [member for member in gang.members if not member.leaving]
+        hurt = [member for member in staying if any(uid in faults for uid in member.claims)]
+        if not hurt:
+            return None
+        whole = len(staying) - len(hurt) < gang.size
+        going = staying if whole else hurt
+        first = next(iter(sorted(faults.values())))
+        return Eviction(
+            kind="Replace",
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=gang.queue or "",
+            pods=tuple(member.pod for member in going),
+            whole=whole,
+            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
+            reason=Reason(
+                code=Code.BROKEN,
+                message=f"{first}; {len(hurt)} of its {len(staying)} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+                + ("all of them go" if whole else "only those go"),
+                advice="made anew, its pods wait with its age and are given other devices",
+            ),
+        )
+
+    def _fault(self, uid: str) -> str | None:
+        claim = self._inventory.claim(uid)
+        for held in claim.devices if claim is not None else ():
+            device = None if held.admin else self._inventory.device(held.ref)
+            if device is None:
+                continue
+            for taint in self._taints(device):
+                if self._hurts(taint, held):
+                    value = f"={taint.value}" if taint.value else ""
+                    return f"device {device.ref} has the taint {taint.key}{value}:NoExecute"
+        return None
+
+    def _taints(self, device: Device) -> Iterator[DeviceTaint]:
+        for taint in device.kind.taints:
+            if taint.effect == "NoExecute":
+                yield taint
+        for rule in self._inventory.rules:
+            if rule.taint.effect == "NoExecute" and covers(rule.device_selector, device):
+                yield rule.taint
+
+    def _hurts(self, taint: DeviceTaint, held: HeldDevice) -> bool:
+        """Not tolerated, or no longer."""
+        ends: list[float] = []
+        for toleration in held.tolerations:
+            if not tolerated(taint.key, taint.value, taint.effect, (toleration,)):
+                continue
+            if toleration.toleration_seconds is None:
+                return False
+            if taint.time_added is None:
+                return False
+            ends.append(timestamps.parse(taint.time_added) + toleration.toleration_seconds)
+        if not ends:
+            return True
+        end = min(ends)
+        if end > self._now:
+            self.due = end if self.due is None else min(self.due, end)
+            return False
+        return True

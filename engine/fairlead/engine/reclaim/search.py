@@ -1,0 +1,271 @@
+"""Who has to go so that one gang finds a place: found, made minimal, and judged again as a whole.
+
+Exists so that no eviction is decided but one after which the gang really lands on nodes and devices that exist. First unit by
+unit, each where it is cheapest (`victims_rooms`); where that fails, everything that may go is taken out, in order, and what
+was not needed is put back. A negative answer is final for the kind of gang as long as nothing else comes free.
+Keeps: no set that could lose a piece and still do; the final set is judged from nothing, so that putting back never makes an
+earlier choice illegal (kueue#14543); on failure ledger, tree and budgets are as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.placement.attempt import Attempt, hardest_first
+from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.topology import parse
+from fairlead.engine.reclaim.costs import Rooms
+from fairlead.engine.types.reasons import Bar
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.placement.model import Domain
+    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.reclaim.candidates import Piece
+    from fairlead.engine.reclaim.reclaim import Rules, Wish
+    from fairlead.engine.reclaim.releasing import Later
+
+PIECES_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
+DOMAINS_MAX = 32  # topology domains tried for one gang
+STEPS_UNIT = 10  # what placing one unit again costs, in pieces looked at
+
+
+@dataclass(slots=True)
+class Choice:
+    """Who goes, in order, and where the gang will be. `placed` is taken in the later ledger."""
+
+    pieces: list[Piece]
+    placed: list[Placed]
+
+
+class Victims:
+    """One per decision. `choose` leaves a found choice in force."""
+
+    def __init__(self, later: Later, rules: Rules) -> None:
+        self.later = later
+        self.rules = rules
+        self._rooms: dict[object, Rooms] = {}
+        self._hopeless: dict[object, Bar] = {}
+
+    def choose(self, wish: Wish) -> Choice | Bar:
+        """A legal, minimal set, out of the later ledger and tree; or why there is none."""
+        key = (wish.kind, wish.signature, self.later.version)
+        known = self._hopeless.get(key)
+        if known is None and (wish.kind, "none") in self._hopeless:
+            known = Bar.PLACE
+        if known is not None:
+            return known
+        if not self.rules.anybody(wish):
+            self._hopeless[wish.kind, "none"] = Bar.PLACE
+            return Bar.PLACE
+        budget = Budget(self.later.snapshot.search_steps)
+        choice = self._cheapest(wish, budget) or self._of_all(wish, budget)
+        if choice is not None:
+            return choice
+        bar = self._hopeless[key] = Bar.STEPS if budget.ended else Bar.PLACE
+        return bar
+
+    def again(self) -> None:
+        """Others were evicted since: what was hopeless may not be."""
+        self._hopeless.clear()
+        self.rules.again()
+
+    # ---------------------------------------------------------------------------------------------- unit by unit
+
+    def _cheapest(self, wish: Wish, budget: Budget) -> Choice | None:
+        """Each unit where it costs least; of topology domains the cheapest."""
+        topology = parse(wish.gang.topology)
+        if topology is None or topology.mode == "preferred":
+            return self._settled(wish, self._greedy(wish, None, budget), budget)
+        best: tuple[tuple[float, ...], Domain] | None = None
+        for domain in list(self.later.domains.of(topology.label).values())[:DOMAINS_MAX]:
+            pieces = self._greedy(wish, domain, budget)
+            if pieces is None:
+                continue
+            for piece in reversed(pieces):
+                self._back(piece)
+            cost = _cost(pieces)
+            if best is None or cost < best[0]:
+                best = (cost, domain)
+        return None if best is None else self._settled(wish, self._greedy(wish, best[1], budget), budget)
+
+    def _greedy(self, wish: Wish, among: Domain | None, budget: Budget) -> list[Piece] | None:
+        """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
+        placer = self.later.placer
+        avoid = frozenset(wish.gang.avoid)
+        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
+        pieces: list[Piece] = []
+        placed: list[Placed] = []
+        whole = True
+        for unit in hardest_first(wish.units):
+            entry: object = attempt.best_node(unit)[0]
+            if entry is None:
+                found = self._room(wish, unit.shape, avoid, among).best(wish, unit, budget)
+                if found is not None:
+                    for piece in found[1]:
+                        self._out(piece)
+                        pieces.append(piece)
+                    entry = placer.put(unit, found[0], budget)
+            if not isinstance(entry, Placed):
+                whole = False
+                break
+            placed.append(entry)
+        placer.undo(placed)
+        if whole:
+            return pieces
+        for piece in reversed(pieces):
+            self._back(piece)
+        return None
+
+    def _room(self, wish: Wish, shape: Shape, avoid: frozenset[str], among: Domain | None) -> Rooms:
+        key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
+        found = self._rooms.get(key)
+        if found is None:
+            spots = self.later.placer.spots(shape, spread=wish.spread, avoid=avoid, among=among)
+            found = self._rooms[key] = Rooms(self.later, self.rules, spots)
+        return found
+
+    # ------------------------------------------------------------------------------------------ all that may go
+
+    def _of_all(self, wish: Wish, budget: Budget) -> Choice | None:
+        """Everything that may go is out; then what was not needed comes back.
+
+        Each that goes leaves its queue less to give, and whose surplus goes does not go whole. So where that is not enough the
+        same is tried with whole gangs only, and with the largest first.
+        """
+        pieces = self.rules.crowd.pieces[:PIECES_MAX]
+        orders = [pieces]
+        whole = [piece for piece in pieces if piece.whole]
+        if len(whole) < len(pieces):
+            orders.append(whole)
+        if len({piece.devices for piece in whole}) > 1:
+            orders.append(sorted(whole, key=lambda piece: (-piece.devices, piece.rank)))
+        for order in orders:
+            choice = self._settled(wish, self._all_out(wish, order, budget), budget)
+            if choice is not None:
+                return choice
+        return None
+
+    def _all_out(self, wish: Wish, pieces: Sequence[Piece], budget: Budget) -> list[Piece]:
+        """Those of them that may go, out."""
+        out: list[Piece] = []
+        for _ in range(2):  # what is refused at first may be allowed once own gangs are out
+            before = len(out)
+            for piece in pieces:
+                budget.steps -= 1
+                if budget.steps < 0:
+                    budget.ended = True
+                    break
+                if self.rules.refusal(wish, piece) is None:
+                    self._out(piece)
+                    out.append(piece)
+            if len(out) == before:
+                break
+        return out
+
+    # -------------------------------------------------------------------------------------- minimal, and legal
+
+    def _settled(self, wish: Wish, pieces: list[Piece] | None, budget: Budget) -> Choice | None:
+        """Place the gang, spare whom it can do without, and judge what is left; None, and all undone, if that fails."""
+        if pieces is None:
+            return None
+        placed = self._place(wish)
+        if placed is not None:
+            pieces, placed = self._spare(wish, pieces, placed, budget)
+        if placed is not None and pieces and self._legal(wish, pieces, placed):
+            return Choice(pieces, placed)
+        if placed is not None:
+            self.later.placer.undo(placed)
+        for piece in reversed(pieces):
+            self._back(piece)
+        return None
+
+    def _place(self, wish: Wish) -> list[Placed] | None:
+        if wish.queue.over_limit(wish.charge):
+            return None
+        outcome = self.later.try_place(wish.gang, wish.units, spread=wish.spread)
+        return outcome.placed if outcome.verdict is Verdict.FOUND else None
+
+    def _spare(
+        self, wish: Wish, pieces: list[Piece], placed: list[Placed], budget: Budget
+    ) -> tuple[list[Piece], list[Placed] | None]:
+        """Put back whoever is not needed: at once those on none of the gang's nodes, then one by one, last one first."""
+        kept = self._without_strangers(wish, pieces, placed)
+        for piece in list(reversed(kept)) if len(kept) > 1 else ():
+            budget.steps -= STEPS_UNIT * len(wish.units)
+            if budget.steps < 0:
+                budget.ended = True
+                break
+            self.later.placer.undo(placed)
+            self._back(piece)
+            others = [other for other in kept if other is not piece]
+            found = self._place(wish)
+            if found is not None and self._legal(wish, others, found):
+                kept, placed = others, found
+                continue
+            if found is not None:
+                self.later.placer.undo(found)
+            self._out(piece)
+            again = self._place(wish)
+            if again is None:
+                return kept, None
+            placed = again
+        return kept, placed
+
+    def _without_strangers(self, wish: Wish, pieces: list[Piece], placed: Sequence[Placed]) -> list[Piece]:
+        """Without the pieces that are on none of the gang's nodes, if limits and law allow."""
+        nodes = {entry.site.name for entry in placed}
+        strangers = {piece for piece in pieces if not any(node in nodes for node in piece.nodes)}
+        kept = [piece for piece in pieces if piece not in strangers]
+        if not strangers or self.later.board.sites.roaming:
+            return pieces
+        for piece in strangers:
+            self._back(piece)
+        if self._legal(wish, kept, placed):
+            return kept
+        for piece in strangers:
+            self._out(piece)
+        return pieces
+
+    def _legal(self, wish: Wish, pieces: Sequence[Piece], placed: Sequence[Placed]) -> bool:
+        """The whole set from nothing, with what the gang really gets: in some order each piece may go when its turn comes."""
+        charge = self.later.board.charges.of_placed(placed)
+        if wish.queue.over_limit(charge):
+            return False
+        real = wish.with_charge(charge)
+        for piece in pieces:
+            self.rules.give(piece)
+            self.later.count_out(piece, -1)
+        left = sorted(pieces, key=lambda piece: (piece.devices, piece.rank))
+        while left:
+            going = next((piece for piece in left if self.rules.refusal(real, piece) is None), None)
+            if going is None:
+                break
+            self.rules.take(going)
+            self.later.count_out(going)
+            left.remove(going)
+        legal = not left and not self.rules.grows(real, pieces) and not self.rules.spoils(real, pieces)
+        for piece in left:
+            self.rules.take(piece)
+            self.later.count_out(piece)
+        return legal
+
+    def _out(self, piece: Piece) -> None:
+        self.later.take_out(piece)
+        self.rules.take(piece)
+
+    def _back(self, piece: Piece) -> None:
+        self.rules.give(piece)
+        self.later.put_back(piece)
+
+
+def _cost(pieces: Sequence[Piece]) -> tuple[float, ...]:
+    """Low priority, few gangs, few pods, the youngest."""
+    whole = [piece.gang.priority for piece in pieces if piece.whole]
+    started = min((piece.started for piece in pieces), default=0.0)
+    created = min((piece.gang.created for piece in pieces), default=0.0)
+    pods = sum(len(piece.members) for piece in pieces)
+    return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

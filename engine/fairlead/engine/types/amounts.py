@@ -1,0 +1,100 @@
+"""Amounts, and how much of a device's capacity a request takes.
+
+Exists because consumable capacity has its own arithmetic: a request is rounded up to what the device's policy allows, a
+device without a policy is taken whole, and an exclusive device only has to be big enough. Holds no books: who has how
+much is the ledger's. Amounts are exact (int, or Fraction below one).
+Source: resource/v1 CapacityRequirements and CapacityRequestPolicy; structured allocator's consumable capacity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from fairlead.kube.quantity import Quantity, QuantityError
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.model import Amount
+    from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
+
+
+@lru_cache(maxsize=8192)
+def amount(value: str | int) -> Amount:
+    """The exact value of a quantity. Raises QuantityError."""
+    quantity = Quantity.of(value)
+    if quantity.scale >= 0:
+        return int(quantity.digits * 10**quantity.scale)
+    exact = Fraction(quantity.digits, 10**-quantity.scale)
+    return int(exact) if exact.denominator == 1 else exact
+
+
+@lru_cache(maxsize=8192)
+def text(value: Amount) -> str:
+    """The canonical quantity of an amount: binary suffixes where they divide evenly, as capacities are written."""
+    if isinstance(value, Fraction):
+        nano = value * 10**9
+        return str(Quantity(-(-nano.numerator // nano.denominator), -9))
+    if value % 1024 == 0:
+        return str(Quantity(value, 0, "BinarySI"))
+    return str(Quantity(value))
+
+
+def qualified(name: str, driver: str) -> str:
+    """A capacity's or attribute's full name: one without a domain is in its driver's."""
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def rounded(requested: Amount | None, whole: Amount, policy: CapacityRequestPolicy | None) -> Amount | None:
+    """What a request takes of one capacity of a shared device; None when the policy has no value that serves it."""
+    if policy is None:
+        return whole if requested is None else requested
+    if requested is None:
+        return whole if policy.default is None else amount(policy.default)
+    if policy.valid_values:
+        fitting = [value for value in map(amount, policy.valid_values) if value >= requested]
+        return min(fitting) if fitting else None
+    if (valid := policy.valid_range) is not None:
+        return _in_range(requested, valid.min, valid.max, valid.step)
+    return requested
+
+
+def _in_range(
+    requested: Amount, low: str | int | None, high: str | int | None, step: str | int | None
+) -> Amount | None:
+    least: Amount = 0 if low is None else amount(low)
+    value = max(requested, least)
+    if step is not None and (size := amount(step)) > 0:
+        value = least + -((least - value) // size) * size
+    return None if high is not None and value > amount(high) else value
+
+
+def consumption(
+    requests: tuple[tuple[str, Amount], ...],
+    capacity: Mapping[str, DeviceCapacity],
+    *,
+    driver: str,
+    shared: bool,
+) -> tuple[tuple[str, Amount], ...] | None:
+    """What a request takes of a device: (capacity name as published, amount) for each; () of an exclusive device.
+
+    None when the device can never serve the request: a capacity that it lacks, too little of it, or the policy's no.
+    """
+    asked = {qualified(name, driver): value for name, value in requests}
+    taken: list[tuple[str, Amount]] = []
+    try:
+        for name, entry in sorted(capacity.items()):
+            requested = asked.pop(qualified(name, driver), None)
+            whole = amount(entry.value)
+            if not shared:
+                if requested is not None and requested > whole:
+                    return None
+                continue
+            value = rounded(requested, whole, entry.request_policy)
+            if value is None or value > whole:
+                return None
+            taken.append((name, value))
+    except QuantityError:
+        return None  # a driver's malformed quantity: the device can't be measured, so it can't be shared out
+    return None if asked else tuple(taken)

@@ -1,0 +1,110 @@
+"""What a pod needs of a node besides devices. Amounts of resources are in thousandths, as whole numbers.
+
+Source: component-helpers resource.PodRequests, kube-scheduler's NodePorts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from fairlead.kube.quantity import Quantity, QuantityError
+
+if TYPE_CHECKING:
+    from fairlead.kube import core
+
+PODS = "pods"
+Port = tuple[str, str, int]  # protocol, host IP, port
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodNeeds:
+    """What a pod asks of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
+
+    requests: tuple[tuple[str, int], ...] = ()  # resource, thousandths; sorted; always with one pod
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: core.NodeSelector | None = None
+    preferred: tuple[core.PreferredSchedulingTerm, ...] = ()
+    tolerations: tuple[core.Toleration, ...] = ()
+    ports: tuple[Port, ...] = ()
+    hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        content = (self.requests, self.node_selector, self.affinity, self.preferred, self.tolerations, self.ports)
+        object.__setattr__(self, "hash", hash(content))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    @classmethod
+    def of(cls, pod: core.Pod) -> Self:
+        spec = pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        return cls(
+            requests=tuple(sorted(_requests(spec).items())),
+            node_selector=tuple(sorted(spec.node_selector.items())),
+            affinity=affinity.required if affinity else None,
+            preferred=affinity.preferred if affinity else (),
+            tolerations=spec.tolerations,
+            ports=tuple(sorted(set(_host_ports(spec)))),
+        )
+
+
+def _requests(spec: core.PodSpec) -> dict[str, int]:
+    """max(containers + sidecars, each init container with the sidecars before it) + overhead, in thousandths."""
+    running: dict[str, int] = {}
+    for container in spec.containers:
+        _add(running, container.resources.requests)
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.init_containers:
+        if container.restart_policy == "Always":
+            _add(sidecars, container.resources.requests)
+            start = dict(sidecars)
+        else:
+            start = dict(sidecars)
+            _add(start, container.resources.requests)
+        for name, amount in start.items():
+            peak[name] = max(peak.get(name, 0), amount)
+    for name, amount in sidecars.items():
+        running[name] = running.get(name, 0) + amount
+    total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in running.keys() | peak.keys()}
+    if spec.resources is not None:
+        for name, value in spec.resources.requests.items():
+            total[name] = milli(value)  # what the pod says as a whole wins
+    _add(total, spec.overhead)
+    total[PODS] = 1000
+    return {name: amount for name, amount in total.items() if amount > 0}
+
+
+def _add(total: dict[str, int], requests: Mapping[str, str | int]) -> None:
+    for name, value in requests.items():
+        total[name] = total.get(name, 0) + milli(value)
+
+
+def milli(value: str | int) -> int:
+    """In thousandths; 0 for what is no quantity (the API server lets none through, an old object might hold one)."""
+    try:
+        return Quantity.of(value).scaled(-3)
+    except QuantityError:
+        return 0
+
+
+def _host_ports(spec: core.PodSpec) -> Iterator[Port]:
+    for container in (*spec.init_containers, *spec.containers):
+        for port in container.ports:
+            number = port.host_port or (port.container_port if spec.host_network else 0)
+            if number:
+                yield (port.protocol or "TCP", port.host_ip or "0.0.0.0", number)
+
+
+def ports_clash(wanted: Iterable[Port], taken: Iterable[Port]) -> Port | None:
+    """The first wanted port that cannot be bound beside those taken; 0.0.0.0 is every address."""
+    taken = list(taken)
+    for protocol, address, number in wanted:
+        for other_protocol, other_address, other_number in taken:
+            same_address = address == other_address or "0.0.0.0" in {address, other_address}
+            if (protocol, number) == (other_protocol, other_number) and same_address:
+                return (protocol, address, number)
+    return None

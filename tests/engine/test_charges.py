@@ -1,0 +1,143 @@
+"""What queues pay where it is not one device for one gang: parts of shared devices, partitions, claims that gangs share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import msgspec
+
+from fairlead.api import names
+from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.kube import resource
+from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.world import World
+
+EVERY = f'device.driver == "{names.DRIVER}"'
+QUARTER = claim_spec(ask(capacity={"requests": {"memory": "20Gi"}}))
+GIB = 2**30
+
+
+def flavor(name: str = "gpu", selector: str = EVERY, measure: str = "Devices", **more: str) -> FlavorSpec:
+    return FlavorSpec(name=name, device_selector=selector, measure=measure, **more)  # type: ignore[arg-type]
+
+
+def queue(name: str, limit: int | Fraction | None = None, flavor: str = "gpu") -> QueueSpec:
+    return QueueSpec(name=name, quotas=(FlavorQuota(flavor=flavor, limit=limit),))
+
+
+def use(plan: Plan, name: str) -> tuple[object, object]:
+    """What the queue holds and asks for in its one flavor."""
+    (found,) = [entry.flavors for entry in plan.queues if entry.name == name]
+    return (found[0].used, found[0].demand) if found else (0, 0)
+
+
+def admitted(plan: Plan) -> list[str]:
+    return [entry.name for entry in plan.admissions]
+
+
+def shared_gpus(count: int, measure: str, **more: str) -> World:
+    world = World()
+    world.add_node("n0", [gpu(minor, allowMultipleAllocations=True) for minor in range(count)])
+    world.flavors = (flavor(measure=measure, **more),)
+    return world
+
+
+def test_a_quarter_of_a_shared_gpu_costs_a_quarter_while_it_waits_and_when_it_runs():
+    world = shared_gpus(1, "Share")
+    world.queues = (queue("a", Fraction(1, 2)),)
+    jobs = [gang(f"j{number}", 1, QUARTER, queue="a", created=float(number)) for number in range(3)]
+    plan = world.decide(*jobs)
+    assert admitted(plan) == ["j0", "j1"]
+    assert use(plan, "a") == (Fraction(1, 2), Fraction(3, 4))
+    left = world.carry_out(plan, jobs)
+    assert use(world.decide(*left), "a") == (Fraction(1, 2), Fraction(3, 4))
+
+
+def test_of_a_shared_gpu_the_capacity_that_is_taken_is_charged():
+    world = shared_gpus(2, "Capacity", capacity_name="memory")
+    world.queues = (queue("a", 70 * GIB),)
+    jobs = [gang(f"j{number}", 1, QUARTER, queue="a", created=float(number)) for number in range(4)]
+    plan = world.decide(*jobs)
+    assert admitted(plan) == ["j0", "j1", "j2"]
+    assert use(plan, "a") == (60 * GIB, 80 * GIB)
+    assert plan.flavors[0].total == 160 * GIB
+
+
+def test_a_flavor_of_one_profile_has_as_much_as_fits_into_the_gpus():
+    world = World()
+    parts, counters = mig_gpu(0)
+    world.add_node("n0", parts, counters=[counters])
+    small = f'device.attributes["{names.DRIVER}"].?profile.orValue("") == "1g.10gb"'
+    world.flavors = (
+        flavor("count", small),
+        flavor("memory", small, "Capacity", capacity_name="memory"),
+        flavor("part", small, "Share"),
+    )
+    world.queues = (queue("a", flavor="count"),)
+    totals = {total.flavor: (total.devices, total.total) for total in world.decide().flavors}
+    assert totals == {"count": (7, 7), "memory": (7, 70 * GIB), "part": (7, 1)}
+
+
+def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
+    world = World()
+    parts, counters = mig_gpu(0)
+    world.add_node("n0", [*parts, gpu(1)], counters=[counters])
+    world.flavors = (flavor(measure="Share"),)
+    world.queues = (queue("a"),)
+    (total,) = world.decide().flavors
+    assert (total.devices, total.total) == (16, 2)
+    slices = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"'))
+    jobs = [gang("cut", 1, slices, queue="a"), gang("whole", 1, claim_spec(ask()), queue="a", created=1.0)]
+    plan = world.decide(*jobs)
+    assert admitted(plan) == ["cut", "whole"]
+    assert use(plan, "a")[0] == Fraction(3, 2)
+
+
+def joined(first: GangRequest, plan: Plan, name: str, queue: str) -> GangRequest:
+    """Another gang whose pod uses the claim that the first was given."""
+    (given,) = [claim.allocation.to_json() for entry in plan.admissions for claim in entry.claims]
+    made = gang(name, 1, None, queue=queue, created=5.0)
+    (claim,) = first.claims
+    return replace(
+        made,
+        claims=(replace(claim, allocation=msgspec.convert(given, resource.AllocationResult)),),
+        members=tuple(replace(member, claims=(claim.key,)) for member in made.members),
+    )
+
+
+def test_a_claim_that_two_queues_use_is_charged_to_one_of_them_at_a_time():
+    """To whoever had it first, and then to who is left: a GPU is never paid twice, and never held for nothing."""
+    world = World()
+    world.add_node("n0", [gpu(minor) for minor in range(2)])
+    world.flavors = (flavor(),)
+    world.queues = (queue("a", 1), queue("b", 0))
+    first = gang("first", 1, claim_spec(ask()), queue="a")
+    plan = world.decide(first)
+    world.carry_out(plan, [first])
+    second = joined(first, plan, "second", "b")
+    plan = world.decide(second)
+    assert use(plan, "b") == (0, 0)
+    assert admitted(plan) == ["second"], "it costs nothing that is not paid already"
+    world.carry_out(plan, [second])
+    plan = world.decide()
+    assert (use(plan, "a"), use(plan, "b")) == ((1, 1), (0, 0))
+    assert plan.flavors[0].allocated == 1
+    del world.running["ml/first"]
+    plan = world.decide()
+    assert (use(plan, "a"), use(plan, "b")) == ((0, 0), (1, 1))
+
+
+def test_what_is_published_no_more_costs_nothing_and_stops_nobody():
+    world = World()
+    world.add_node("n0", [gpu(minor) for minor in range(2)])
+    world.add_node("n1", [gpu(minor) for minor in range(2)])
+    world.flavors, world.queues = (flavor(),), (queue("a", 2),)
+    jobs = [gang(f"j{number}", 1, claim_spec(ask(2)), queue="a", created=float(number)) for number in range(2)]
+    plan = world.decide(*jobs)
+    left = world.carry_out(plan, jobs)
+    assert [entry.name for entry in left] == ["j1"]
+    world.inventory.drop_slice("n0-gpu.fairlead.dev-0")
+    plan = world.decide(*left)
+    assert plan.flavors[0].total == 2
+    assert admitted(plan) == ["j1"]

@@ -1,0 +1,287 @@
+"""Gangs are placed whole, where their loss to others is least; each test is a small cluster and what becomes of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.engine.types.model import GangRequest, Plan, QueueSpec
+from fairlead.engine.types.reasons import Code
+from fairlead.kube import resource
+from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.world import World, devices_of, h100_world, nodes_of
+
+ONE = claim_spec(ask())
+MODEL = f'device.attributes["{names.DRIVER}"].productName'
+
+
+def why(plan: Plan, name: str) -> Code:
+    return next(entry.reason.code for entry in plan.waiting if entry.name == name)
+
+
+class TestWhole:
+    def test_two_gangs_of_twelve_on_sixteen_gpus_one_runs_whole_and_one_waits_whole(self):
+        world = h100_world(2)
+        gangs = [gang("first", 12, ONE, created=1.0), gang("second", 12, ONE, created=2.0)]
+        plan = world.decide(*gangs)
+        assert [entry.name for entry in plan.admissions] == ["first"]
+        assert len(plan.admissions[0].assignments) == 12
+        waiting = plan.waiting[0]
+        assert (waiting.name, waiting.reason.code, waiting.reason.could_ever_fit) == ("second", Code.NO_DEVICES, True)
+        assert waiting.reason.near_miss is not None
+        assert waiting.reason.near_miss.members_placed == 4
+        assert [(holder.gang, holder.devices) for holder in waiting.reason.holders] == [("ml/first", 12)]
+
+        left = world.carry_out(plan, gangs)
+        assert not world.faults()
+        assert not world.decide(*left).admissions
+        world.end("ml/first")
+        assert [entry.name for entry in world.decide(*left).admissions] == ["second"]
+
+    def test_a_gang_larger_than_the_cluster_never_fits(self):
+        plan = h100_world(1).decide(gang("huge", 9, ONE))
+        assert why(plan, "huge") is Code.NEVER_FITS
+        assert plan.waiting[0].reason.could_ever_fit is False
+
+    def test_a_gang_with_a_member_missing_waits_for_it(self):
+        world = h100_world(1)
+        short = gang("short", 3, ONE, topology=None)
+        plan = world.decide(replace(short, size=4))
+        assert why(plan, "short") is Code.GATHERING
+
+    def test_pods_without_claims_are_placed_too(self):
+        plan = h100_world(2).decide(gang("cpu", 3, None))
+        assert len(nodes_of(plan, "cpu")) == 3
+
+    def test_eight_gpu_pods_still_fit_after_forty_one_gpu_pods(self):
+        world = h100_world(10)
+        small = [gang(f"small-{number:02d}", 1, ONE, created=float(number)) for number in range(40)]
+        world.carry_out(world.decide(*small), small)
+        plan = world.decide(*(gang(f"large-{number}", 1, claim_spec(ask(8))) for number in range(5)))
+        assert len(plan.admissions) == 5
+
+
+def joined(name: str, *gangs: GangRequest) -> GangRequest:
+    """One gang of all their members."""
+    return replace(
+        gangs[0],
+        name=name,
+        size=len(gangs),
+        members=tuple(member for entry in gangs for member in entry.members),
+        claims=tuple(claim for entry in gangs for claim in entry.claims),
+    )
+
+
+class TestBacktracking:
+    def test_the_first_pod_gives_up_the_only_device_of_the_second(self):
+        """kubernetes#138765: pod a may use either device, pod b only the first, and a is asked first."""
+        world = World()
+        world.add_node("node", [gpu(0, product="rare"), gpu(1, product="common")])
+        either = gang("either", 1, ONE)
+        rare = gang("rare", 1, claim_spec(ask(cel=f'{MODEL} == "rare"')))
+        both = joined("both", either, rare)
+        plan = world.decide(both)
+        assert sorted(devices_of(plan, "both")) == ["gpu-0", "gpu-1"]
+
+    def test_a_pod_moves_to_another_node_for_the_one_that_cannot(self):
+        """Greedy packs the small pod onto the node that the picky one needs whole."""
+        world = World()
+        world.add_node("a", [gpu(0, product="rare"), gpu(1, product="rare")])
+        world.add_node("b", [gpu(0, product="common"), gpu(1, product="common"), gpu(2, product="common")])
+        small = gang("small", 1, claim_spec(ask(2)))
+        picky = gang("picky", 1, claim_spec(ask(2, cel=f'{MODEL} == "rare"')))
+        both = joined("both", small, picky)
+        plan = world.decide(both)
+        assert nodes_of(plan, "both") == ["b", "a"]
+
+
+class TestOtherNeeds:
+    @pytest.mark.parametrize(
+        ("node", "pod", "code"),
+        [
+            ({"allocatable": {"cpu": "1"}}, {}, Code.NO_NODE),
+            ({"unschedulable": True}, {}, Code.NO_NODE),
+            ({"taints": [{"key": "maint", "effect": "NoSchedule"}]}, {}, Code.NO_NODE),
+            ({}, {"nodeSelector": {"zone": "b"}}, Code.NO_NODE),
+            ({"allocatable": {"pods": "0"}}, {}, Code.NO_NODE),
+        ],
+    )
+    def test_a_free_gpu_on_a_node_that_does_not_take_the_pod_is_no_use(self, node, pod, code):
+        world = World()
+        world.add_node("node", [gpu(0)], **node)
+        plan = world.decide(gang("job", 1, ONE, cpu="2", pod=pod))
+        assert why(plan, "job") is code
+        assert plan.waiting[0].reason.nodes
+
+    def test_a_toleration_opens_the_tainted_node(self):
+        world = World()
+        world.add_node("node", [gpu(0)], taints=[{"key": "maint", "value": "x", "effect": "NoSchedule"}])
+        pod = {"tolerations": [{"key": "maint", "operator": "Exists"}]}
+        assert nodes_of(world.decide(gang("job", 1, ONE, pod=pod)), "job") == ["node"]
+
+    def test_two_pods_with_one_host_port_need_two_nodes(self):
+        world = h100_world(2)
+        pod = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+        assert len(set(nodes_of(world.decide(gang("job", 2, ONE, pod=pod)), "job"))) == 2
+        assert not world.decide(gang("job", 3, ONE, pod=pod)).admissions
+
+    def test_cpu_of_the_gangs_own_pods_counts(self):
+        world = World()
+        world.add_node("node", [gpu(minor) for minor in range(4)], allocatable={"cpu": "10"})
+        assert world.decide(gang("job", 2, ONE, cpu="5")).admissions
+        assert not world.decide(gang("job", 3, ONE, cpu="5")).admissions
+
+
+class TestScores:
+    def test_four_gpus_with_one_island_attribute_land_on_one_island(self):
+        world = World()
+        world.add_node("node", [gpu(minor, island=minor % 2) for minor in range(8)])
+        constraint = {"matchAttribute": f"{names.DRIVER}/nvlinkDomain"}
+        plan = world.decide(gang("job", 1, claim_spec(ask(4), constraints=[constraint])))
+        assert {int(name[-1]) % 2 for name in devices_of(plan, "job")} in ({0}, {1})
+
+    def test_without_being_asked_a_pair_lands_on_the_tightest_island(self):
+        world = World()
+        world.add_node("node", [gpu(0, island=0), gpu(1, island=1), gpu(2, island=1), gpu(3, island=2)])
+        assert devices_of(world.decide(gang("job", 1, claim_spec(ask(2)))), "job") == ["gpu-1", "gpu-2"]
+
+    def test_four_of_eight_gpus_share_a_numa_node(self):
+        world = World()
+        world.add_node("node", [gpu(minor, island=0) for minor in range(8)])
+        world.carry_out(world.decide(one := gang("one", 1, ONE)), [one])
+        assert devices_of(world.decide(gang("job", 1, claim_spec(ask(4)))), "job") == [f"gpu-{n}" for n in (4, 5, 6, 7)]
+
+    def test_pack_fills_a_node_and_spread_takes_the_emptiest(self):
+        world = h100_world(3)
+        world.carry_out(world.decide(one := gang("one", 1, ONE)), [one])
+        used = world.answers["one-0-gpu"][1]
+        assert nodes_of(world.decide(gang("two", 1, ONE)), "two") == [used]
+        world.queues = (QueueSpec(name="q", strategy="spread"),)
+        assert nodes_of(world.decide(gang("two", 1, ONE, queue="q")), "two") != [used]
+
+    def test_a_mig_device_comes_from_the_gpu_that_is_cut_already(self):
+        world = World()
+        parts = [mig_gpu(minor) for minor in range(2)]
+        world.add_node("node", [device for part, _ in parts for device in part], counters=[entry for _, entry in parts])
+        small = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+        jobs = [gang(f"job-{number}", 1, small, created=float(number)) for number in range(7)]
+        plan = world.decide(*jobs)
+        assert {name.split("-")[1] for job in jobs for name in devices_of(plan, job.name)} == {"0"}
+        world.carry_out(plan, jobs)
+        assert not world.faults()
+        assert devices_of(world.decide(gang("whole", 1, ONE)), "whole") == ["gpu-1"]
+
+    def test_a_small_mig_device_leaves_room_for_the_largest(self):
+        """On an empty GPU the last place leaves a 4g, the first would not."""
+        world = World()
+        devices, counters = mig_gpu(0)
+        world.add_node("node", devices, counters=[counters])
+        profile = f'device.attributes["{names.DRIVER}"].profile'
+        small = gang("small", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "1g.10gb"')))
+        plan = world.decide(small)
+        assert devices_of(plan, "small") == ["gpu-0-mig-1g-10gb-6"]
+        world.carry_out(plan, [small])
+        large = gang("large", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "4g.40gb"')))
+        assert world.decide(large).admissions
+
+    def test_nodes_on_which_the_gang_failed_come_last(self):
+        world = h100_world(2)
+        first = nodes_of(world.decide(gang("job", 1, ONE)), "job")
+        second = nodes_of(world.decide(gang("job", 1, ONE, avoid=tuple(first))), "job")
+        assert second and second != first
+        every = ("node-00000", "node-00001")
+        assert world.decide(gang("job", 1, ONE, avoid=every)).admissions
+
+
+class TestTopology:
+    def test_required_keeps_the_gang_in_one_rack(self):
+        world = h100_world(8, racks=2)
+        filler = gang("filler", 1, claim_spec(ask(8)))
+        world.carry_out(world.decide(filler), [filler])
+        plan = world.decide(gang("job", 2, claim_spec(ask(8)), topology="required:rack"))
+        assert len({int(node[-1]) // 2 for node in nodes_of(plan, "job")}) == 1
+        assert not world.decide(gang("job", 3, claim_spec(ask(8)), topology="required:rack")).admissions
+
+    def test_preferred_takes_as_few_racks_as_it_can(self):
+        world = h100_world(8, racks=2)
+        plan = world.decide(gang("job", 4, claim_spec(ask(8)), topology="preferred:rack"))
+        assert len({int(node[-1]) // 2 for node in nodes_of(plan, "job")}) == 2
+        assert world.decide(gang("job", 8, claim_spec(ask(8)), topology="preferred:rack")).admissions
+
+    def test_the_tightest_rack_is_taken_so_that_others_stay_whole(self):
+        world = h100_world(6, racks=2)
+        filler = gang("filler", 1, claim_spec(ask(8)))
+        world.carry_out(world.decide(filler), [filler])
+        rack = int(world.answers["filler-0-gpu"][1][-1]) // 2
+        plan = world.decide(gang("job", 8, ONE, topology="required:rack"))
+        assert {int(node[-1]) // 2 for node in nodes_of(plan, "job")} == {rack}
+
+    def test_a_member_that_comes_later_joins_its_gangs_rack(self):
+        world = h100_world(4, racks=2)
+        plan = world.decide(gang("job", 1, ONE, topology="required:rack", placed_nodes=("node-00003",)))
+        assert nodes_of(plan, "job")[0] in {"node-00002", "node-00003"}
+
+    def test_a_device_attribute_may_stand_for_the_label(self):
+        """The nodes of an NVL72 rack have one clique, and no label need say so."""
+        world = World()
+        for number in range(4):
+            devices = [gpu(minor) for minor in range(4)]
+            for device in devices:
+                device["attributes"]["nvlinkClique"] = {"string": f"cluster.{number // 2}"}
+            world.add_node(f"node-{number}", devices)
+        filler = gang("filler", 1, claim_spec(ask(1)))
+        world.carry_out(world.decide(filler), [filler])
+        topology = f"required:{names.DRIVER}/nvlinkClique"
+        plan = world.decide(gang("job", 2, claim_spec(ask(4)), topology=topology))
+        assert sorted(nodes_of(plan, "job")) == ["node-2", "node-3"]
+        assert not world.decide(gang("job", 3, claim_spec(ask(4)), topology=topology)).admissions
+
+    def test_a_topology_that_cannot_be_read_is_refused_with_the_way_out(self):
+        plan = h100_world(1).decide(gang("job", 1, ONE, topology="rack"))
+        assert why(plan, "job") is Code.INVALID
+        assert "required:<node label>" in str(plan.waiting[0].reason)
+
+
+class TestSharedClaims:
+    def test_pods_that_share_a_claim_land_on_its_node_and_are_all_reserved(self):
+        world = h100_world(2)
+        plan = world.decide(gang("job", 3, claim_spec(ask(2)), shared=True))
+        assert len(set(nodes_of(plan, "job"))) == 1
+        claim = plan.admissions[0].claims[0]
+        assert len(claim.reserved_for) == 3
+        assert len(claim.allocation.results) == 2
+
+    def test_pods_that_share_a_network_device_may_run_on_the_nodes_that_reach_it(self):
+        world = World()
+        for number in range(3):
+            world.add_node(f"node-{number}", labels={"fabric": "a" if number else "b"}, allocatable={"cpu": "1"})
+        term = {"matchExpressions": [{"key": "fabric", "operator": "In", "values": ["a"]}]}
+        pool = {"name": "net", "generation": 1, "resourceSliceCount": 1}
+        spec = {
+            "driver": names.DRIVER,
+            "pool": pool,
+            "devices": [gpu(0)],
+            "nodeSelector": {"nodeSelectorTerms": [term]},
+        }
+        world.add_slices([{"metadata": {"name": "net"}, "spec": spec}])
+        job = gang("job", 2, ONE, shared=True)
+        plan = world.decide(job)
+        assert sorted(nodes_of(plan, "job")) == ["node-1", "node-2"]
+        assert len(plan.admissions[0].claims[0].reserved_for) == 2
+        assert not world.decide(gang("more", 3, ONE, shared=True)).admissions
+        world.carry_out(plan, [job])
+        assert not world.faults()
+
+    def test_a_member_of_an_allocated_claim_goes_where_the_claim_is(self):
+        world = h100_world(3)
+        job = gang("job", 1, claim_spec(ask(2)))
+        plan = world.decide(job)
+        given = msgspec.convert(plan.admissions[0].claims[0].allocation.to_json(), resource.AllocationResult)
+        later = replace(job, claims=(replace(job.claims[0], allocation=given),))
+        again = world.decide(later)
+        assert nodes_of(again, "job") == nodes_of(plan, "job")
+        assert again.admissions[0].claims[0].already_allocated
+        assert again.admissions[0].claims[0].allocation == plan.admissions[0].claims[0].allocation

@@ -1,0 +1,136 @@
+"""Gangs on broken devices: who goes, who may stay a while, and that neither shares nor min-runtime hold a broken one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from fairlead.api import names
+from fairlead.engine.types.model import Plan, QueueSpec
+from fairlead.kube import resource, timestamps
+from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
+from tests.support.engine.world import World
+
+ONE = claim_spec(ask())
+ADDED = 1000.0
+
+
+def world(*gangs: Any, gpus: int = 4) -> World:
+    """A node on which these run."""
+    made = World()
+    made.add_node("n0", [gpu(minor) for minor in range(gpus)])
+    made.queues = (QueueSpec(name="q", min_runtime_s=1e9),)
+    assert made.carry_out(made.decide(*gangs), gangs) == []
+    return made
+
+
+def taint(made: World, *minors: int, effect: str = "NoExecute", gpus: int = 4) -> None:
+    broken = {"key": "xid", "effect": effect, "timeAdded": timestamps.seconds(ADDED)}
+    slices = slice_of("n0", [{**gpu(n), "taints": [broken] * (n in minors)} for n in range(gpus)])
+    for body in slices:
+        body["spec"]["pool"]["generation"] = 2
+    made.add_slices(slices)
+
+
+def gone(plan: Plan) -> dict[str, tuple[bool, int]]:
+    """By gang: whether it goes whole, and how many pods."""
+    assert {entry.kind for entry in plan.evictions} <= {"Replace"}
+    return {entry.name: (entry.whole, len(entry.pods)) for entry in plan.evictions}
+
+
+def test_a_toleration_with_seconds_holds_from_when_the_taint_was_added():
+    spec = claim_spec(ask(tolerations=[{"key": "xid", "operator": "Exists", "tolerationSeconds": 60}]))
+    made = world(gang("patient", 1, spec, queue="q"), gpus=1)
+    made.now = ADDED + 10
+    taint(made, 0, gpus=1)
+    plan = made.decide()
+    assert gone(plan) == {}
+    assert plan.due == ADDED + 60
+    made.now = ADDED + 59.9
+    assert gone(made.decide()) == {}
+    made.now = ADDED + 60
+    assert gone(made.decide()) == {"patient": (True, 1)}
+
+
+def test_of_two_tolerations_the_shorter_counts():
+    """As the cluster's own taint eviction has it."""
+    tolerations = [
+        {"key": "xid", "operator": "Exists", "tolerationSeconds": 600},
+        {"operator": "Exists", "tolerationSeconds": 30},
+    ]
+    made = world(gang("patient", 1, claim_spec(ask(tolerations=tolerations)), queue="q"), gpus=1)
+    made.now = ADDED + 1
+    taint(made, 0, gpus=1)
+    assert made.decide().due == ADDED + 30
+
+
+def test_who_only_looks_at_a_broken_device_stays():
+    watcher = gang("watcher", 1, claim_spec(ask(4, adminAccess=True)), queue="q")
+    made = world(watcher, gang("user", 1, ONE, queue="q", created=1.0))
+    taint(made, 0, 1, 2, 3)
+    assert gone(made.decide()) == {"user": (True, 1)}
+
+
+def test_a_taint_rule_replaces_as_a_taint_does():
+    made = world(gang("user", 1, ONE, queue="q"))
+    rule = {
+        "metadata": {"name": "r"},
+        "spec": {
+            "deviceSelector": {"driver": names.DRIVER, "pool": "n0", "device": "gpu-0"},
+            "taint": {"key": "check", "effect": "NoExecute"},
+        },
+    }
+    made.inventory.set_taint_rule(msgspec.convert(rule, resource.DeviceTaintRule))
+    plan = made.decide()
+    assert gone(plan) == {"user": (True, 1)}
+    assert "has the taint check:NoExecute" in str(plan.evictions[0].reason)
+
+
+@pytest.mark.parametrize(
+    ("size", "broken", "wanted"),
+    [
+        (4, 1, (True, 4)),
+        (3, 1, (False, 1)),
+        (3, 2, (True, 4)),
+        (2, 2, (False, 2)),
+        (1, 3, (False, 3)),
+        (1, 4, (True, 4)),
+    ],
+)
+def test_members_go_one_by_one_as_long_as_enough_are_left(size: int, broken: int, wanted: tuple[bool, int]):
+    made = world(replace(gang("team", 4, ONE, queue="q"), size=size))
+    taint(made, *range(broken))
+    assert gone(made.decide()) == {"team": wanted}
+
+
+def test_members_that_leave_anyway_are_neither_left_nor_told_again():
+    made = world(replace(gang("team", 4, ONE, queue="q"), size=3))
+    running = made.running["ml/team"]
+    first, *others = running.members
+    made.running["ml/team"] = replace(running, members=(replace(first, leaving=True), *others))
+    minor = int(made.inventory.claim(others[0].claims[0]).devices[0].ref.device.removeprefix("gpu-"))  # type: ignore[union-attr]
+    taint(made, minor)
+    assert gone(made.decide()) == {"team": (True, 3)}
+
+
+def test_pods_that_share_a_broken_claim_go_together():
+    made = world(replace(gang("team", 3, claim_spec(ask(2)), queue="q", shared=True), size=1))
+    taint(made, 0)
+    assert gone(made.decide()) == {"team": (True, 3)}
+
+
+def test_a_broken_gang_waits_again_with_its_age_and_gets_sound_devices():
+    made = world(gang("team", 2, ONE, queue="q", created=7.0))
+    taint(made, 0)
+    plan = made.decide()
+    left = made.carry_out(plan, [])
+    again = [*left, *made.gone()]
+    assert [(entry.name, entry.created) for entry in again] == [("team", 7.0)]
+    young = gang("young", 2, ONE, queue="q", created=8.0)
+    plan = made.decide(young, *again)
+    assert [entry.name for entry in plan.admissions] == ["team"]
+    devices = {result.device.device for claim in plan.admissions[0].claims for result in claim.allocation.results}
+    assert "gpu-0" not in devices

@@ -1,0 +1,53 @@
+"""The scenario tables: each is run, and each is listed in the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.engine.scenario import Scenario
+
+HERE = Path(__file__).resolve().parent
+TABLES = {
+    path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted((HERE / "scenarios").glob("*.yaml"))
+}
+CASES = [(f"{table}: {body['name']}", body) for table, bodies in TABLES.items() for body in bodies]
+
+
+@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in CASES])
+def test_it_goes_as_the_table_says(body: dict[str, Any]):
+    assert not (faults := Scenario(body).check()), f"{body['name']}:\n" + "\n".join(faults)
+
+
+def test_there_are_enough_of_them_and_no_two_have_one_name():
+    assert len(CASES) >= 60
+    assert len({name for name, _ in CASES}) == len(CASES)
+
+
+def test_the_page_lists_every_scenario_and_no_other():
+    page = (HERE.parents[1] / "docs" / "scenarios.md").read_text(encoding="utf-8")
+    listed = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| scenario |")]
+    assert sorted(listed) == sorted(f"| {body['name']} | {body['shows']} |" for _, body in CASES)
+
+
+def test_a_fault_names_the_step_and_what_was_wanted():
+    body = {
+        "name": "wrong",
+        "steps": [{"at": 0, "submit": {"a": {"gpus": 9}}, "admitted": ["a"]}],
+    }
+    faults = Scenario(body).check()
+    assert any("step 0 (at 0 s): admitted [], wanted ['a']" in fault for fault in faults)
+
+
+def test_a_word_that_nobody_reads_is_a_fault():
+    """`on`, unquoted, is True in YAML: what scenarios wanted under it was for long asked of nobody."""
+    body = yaml.safe_load("{name: wrong, steps: [{at: 0, on: {}, submit: {a: {gpu: 9}}, evicted: {b: {how: x}}}]}")
+    faults = [fault for fault in Scenario(body).check() if "no word" in fault]
+    assert [fault.partition(" is no word")[0] for fault in faults] == [
+        "step 0: True",
+        "step 0: gang a: 'gpu'",
+        "step 0: eviction of b: 'how'",
+    ]
