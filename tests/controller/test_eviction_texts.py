@@ -14,7 +14,7 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report import gang_status as status
 from fairlead.engine.types.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
-from fairlead.engine.types.reasons import Bar, Barrier
+from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 from fairlead.kube import core, timestamps
 from tests.support.engine.objects import ask, claim_spec, gang
 from tests.support.engine.world import World, h100_world
@@ -121,15 +121,19 @@ def test_a_gang_of_which_only_some_pods_go_is_told_so():
     ("barrier", "text"),
     [
         (
-            Barrier(bar=Bar.WITHIN_SHARE, queue="b", gangs=4, devices=4, example="ml/b3", detail="4 of gpu held"),
+            PreemptionBlocker(
+                bar=PreemptionBlock.WITHIN_SHARE, queue="b", gangs=4, devices=4, example="ml/b3", detail="4 of gpu held"
+            ),
             "queue b: holds no more than its fair share: 4 of gpu held (4 gangs with 4 devices, such as ml/b3)",
         ),
         (
-            Barrier(bar=Bar.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW),
+            PreemptionBlocker(
+                bar=PreemptionBlock.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW
+            ),
             "queue b: within min-runtime until 2027-01-15T08:00:00Z (gang ml/b3 with 1 device)",
         ),
-        (Barrier(bar=Bar.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
+        (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
     ],
 )
-def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: Barrier, text: str):
+def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: PreemptionBlocker, text: str):
     assert str(barrier) == text

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from fairlead.controller.app import STUCK_S, Standing
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
 from fairlead.kube.resources import FLAVORS, QUEUES, Raw, Resource
@@ -132,7 +132,7 @@ async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_
 
     standing = Standing()
     assert standing.ready() is None
-    standing.state = state = State(bench.client, ("gpu.fairlead.dev",))
+    standing.state = state = Caches(bench.client, ("gpu.fairlead.dev",))
     assert standing.ready() == "leading, but the caches are not filled"
     for watch in state.watches():
         watch.synced.set()

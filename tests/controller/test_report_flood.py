@@ -17,7 +17,7 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report.gang_status import Standing
 from fairlead.controller.report.reporter import QUIET_S, WORDS_PER_S, Reporter
-from fairlead.engine.queues.usage_history import Memory
+from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.model import Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core, timestamps
@@ -90,7 +90,7 @@ class Desk:
         self.reporter = Reporter(
             self.objects,  # type: ignore[arg-type]
             KnownGangs(self.objects),  # type: ignore[arg-type]
-            Memory(1.0),
+            UsageHistory(1.0),
             self.recorder,
             WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1)),
             clock=time.clock,

@@ -13,7 +13,7 @@ from random import Random
 
 from fairlead.api import names
 from fairlead.engine.queues.past_usage import decayed
-from fairlead.engine.queues.usage_history import Memory, Remembered
+from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
 from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World
@@ -45,13 +45,13 @@ class Soak:
             )
             for number in range(QUEUES)
         )
-        self.status = {spec.uid: Remembered(parts={}, at=0.0) for spec in self.specs}
+        self.status = {spec.uid: RememberedUsage(parts={}, at=0.0) for spec in self.specs}
         self.waiting: list[GangRequest] = []
         self.ends: list[tuple[float, str]] = []
         self.made = dict.fromkeys((spec.name for spec in self.specs), 0)
         self.true = dict.fromkeys((spec.name for spec in self.specs), 0.0)
         self.evicted = self.restarts = self.failures = 0
-        self.memory = Memory(HALF_LIFE_S)
+        self.memory = UsageHistory(HALF_LIFE_S)
         self.memory.restore(self.status)
         self.down, self.back_at = "", float("inf")
         self.fails_at, self.restarts_at = self.now + self.some(DAY), self.now + self.some(DAY / 2)
@@ -75,7 +75,7 @@ class Soak:
             if self.now >= self.restarts_at:  # a new controller knows what stands in the status, and nothing else
                 self.restarts_at = self.now + self.some(DAY / 2)
                 self.world.inventory.memo.clear()
-                self.memory = Memory(HALF_LIFE_S)
+                self.memory = UsageHistory(HALF_LIFE_S)
                 self.memory.restore(dict(self.status))
                 self.restarts += 1
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from fairlead.engine.queues.usage_history import GAP_MAX_S, WRITE_S, Memory, Remembered
+from fairlead.engine.queues.usage_history import GAP_MAX_S, WRITE_S, RememberedUsage, UsageHistory
 from fairlead.engine.types.model import FlavorTotal, FlavorUse, QueueSpec, QueueUse
 
 DAY = 86_400.0
 SPECS = (QueueSpec(name="a", uid="uid-a"), QueueSpec(name="b", uid="uid-b"))
 TOTALS = (FlavorTotal(flavor="gpu", devices=10, total=10, allocated=0),)
-NOTHING = {spec.uid: Remembered(parts={}, at=0.0) for spec in SPECS}
+NOTHING = {spec.uid: RememberedUsage(parts={}, at=0.0) for spec in SPECS}
 
 
 def uses(**held: int) -> list[QueueUse]:
@@ -25,7 +25,7 @@ def uses(**held: int) -> list[QueueUse]:
     ]
 
 
-def run(memory: Memory, start: float, seconds: float, *, step: float = 300.0) -> float:
+def run(memory: UsageHistory, start: float, seconds: float, *, step: float = 300.0) -> float:
     """Ticks, as the loop does."""
     now = start
     while now < start + seconds:
@@ -34,12 +34,12 @@ def run(memory: Memory, start: float, seconds: float, *, step: float = 300.0) ->
     return now
 
 
-def past(memory: Memory, now: float) -> dict[str, float]:
+def past(memory: UsageHistory, now: float) -> dict[str, float]:
     return {spec.name: spec.past_usage.get("gpu", 0.0) for spec in memory.tell(SPECS, now)}
 
 
-def begun(half_life_s: float = DAY, remembered: dict[str, Remembered] = NOTHING) -> Memory:
-    memory = Memory(half_life_s)
+def begun(half_life_s: float = DAY, remembered: dict[str, RememberedUsage] = NOTHING) -> UsageHistory:
+    memory = UsageHistory(half_life_s)
     memory.restore(remembered)
     return memory
 
@@ -64,7 +64,7 @@ def test_what_was_written_is_taken_up_again_and_the_gap_counts_as_what_is_held_n
     first = begun()
     first.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
     now = run(first, 1000.0, DAY)
-    written = {spec.uid: first.standing(spec.uid, now) or Remembered(parts={}, at=0.0) for spec in SPECS}
+    written = {spec.uid: first.standing(spec.uid, now) or RememberedUsage(parts={}, at=0.0) for spec in SPECS}
     second = begun(remembered=written)
     second.note(SPECS, uses(a=5, b=0), TOTALS, now + 3600.0)
     unbroken = begun()
@@ -108,9 +108,9 @@ def test_decisions_see_the_same_queues_until_there_is_something_new():
 
 
 def test_a_queue_that_is_made_anew_begins_anew():
-    memory = begun(remembered={"uid-a": Remembered(parts={"gpu": 0.5}, at=1000.0)})
+    memory = begun(remembered={"uid-a": RememberedUsage(parts={"gpu": 0.5}, at=1000.0)})
     assert memory.tell(SPECS, 1000.0)[0].past_usage == {"gpu": 0.5}
-    memory.restore({"uid-other": Remembered(parts={}, at=0.0)})
+    memory.restore({"uid-other": RememberedUsage(parts={}, at=0.0)})
     assert memory.tell((QueueSpec(name="a", uid="uid-other"),), 1000.0)[0].past_usage == {}
 
 
@@ -123,14 +123,14 @@ def test_what_is_held_counts_from_when_it_was_seen_and_not_before():
 
 @pytest.mark.parametrize("away_s", [DAY, 30 * DAY, 40 * 365 * DAY])
 def test_the_time_in_which_none_looked_counts_one_half_life_at_most(away_s: float):
-    memory = begun(remembered={"uid-a": Remembered(parts={"gpu": 0.8}, at=1e9)})
+    memory = begun(remembered={"uid-a": RememberedUsage(parts={"gpu": 0.8}, at=1e9)})
     memory.note(SPECS, uses(a=0), TOTALS, 1e9 + away_s)
     assert past(memory, 1e9 + away_s)["a"] == pytest.approx(0.4, abs=0.001)
 
 
 def test_a_successor_whose_clock_is_behind_takes_over_without_loss_or_gain():
     """The status is from a time that has not come yet: it stands as it is, and counting goes on from now."""
-    memory = begun(remembered={"uid-a": Remembered(parts={"gpu": 0.5}, at=1e9)})
+    memory = begun(remembered={"uid-a": RememberedUsage(parts={"gpu": 0.5}, at=1e9)})
     now = 1e9 - 3 * DAY
     memory.note(SPECS, uses(a=5), TOTALS, now)
     assert past(memory, now)["a"] == 0.5
@@ -175,7 +175,7 @@ def test_a_queue_that_holds_the_same_for_long_is_written_no_more():
 def test_writes_are_bounded_by_queues_and_not_by_what_happens_in_them():
     """An hour in which every queue's use changes with each of thousands of decisions."""
     specs = tuple(QueueSpec(name=f"q{number}", uid=f"uid-q{number}") for number in range(20))
-    memory = begun(remembered={spec.uid: Remembered(parts={}, at=0.0) for spec in specs}, half_life_s=600.0)
+    memory = begun(remembered={spec.uid: RememberedUsage(parts={}, at=0.0) for spec in specs}, half_life_s=600.0)
     writes: list[str] = []
     for second in range(3600):
         now = 1e9 + second

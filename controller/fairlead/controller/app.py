@@ -25,8 +25,8 @@ from fairlead.controller.commit.writer import Writer
 from fairlead.controller.loop import Controller
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.watch.caches import State
-from fairlead.engine.queues.usage_history import Memory
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -62,7 +62,7 @@ class ControllerOptions:
 class Standing:
     """For the probes: what this replica is doing."""
 
-    state: State | None = None
+    state: Caches | None = None
     controller: Controller | None = None
 
     def ready(self) -> str | None:
@@ -137,13 +137,13 @@ async def lead(
             raise LeaseLostError("the lease is lost")
 
     random = Random(options.seed)  # noqa: S311
-    state = State(client, options.managed_drivers)
+    state = Caches(client, options.managed_drivers)
     writing = client.guarded(guard, timeout_s=options.lease_s / 3)
     writer = Writer(
         writing, state, concurrent=options.concurrent_writes, clock=time.monotonic, wall=time.time, random=random
     )
     recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
-    memory = Memory(options.usage_half_life_s)
+    memory = UsageHistory(options.usage_half_life_s)
     reporter = Reporter(client, state, memory, recorder, WorkQueue(), clock=time.monotonic, wall=time.time)
     controller = Controller(
         writing,

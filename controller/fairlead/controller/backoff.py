@@ -18,7 +18,7 @@ BACKOFF = Backoff(base_s=1.0, max_s=120.0)
 
 
 @dataclass(slots=True)
-class Setback:
+class GangBackoff:
     why: str = ""
     failures: int = 0
     until: float = 0.0
@@ -26,16 +26,16 @@ class Setback:
     created: float | None = None  # of the gang that was rolled back
 
 
-class Setbacks:
+class GangBackoffs:
     def __init__(self, random: Random) -> None:
         self._random = random
-        self._known: dict[GangId, Setback] = {}
+        self._known: dict[GangId, GangBackoff] = {}
 
     def note(
         self, gang: GangId, why: str, *, now: float, nodes: Iterable[str] = (), created: float | None = None
     ) -> None:
         """It failed again: it rests, twice as long each time."""
-        setback = self._known.setdefault(gang, Setback())
+        setback = self._known.setdefault(gang, GangBackoff())
         setback.why = why
         setback.until = now + BACKOFF.delay(setback.failures, self._random)
         setback.failures += 1
@@ -44,9 +44,9 @@ class Setbacks:
         if created is not None:
             setback.created = created if setback.created is None else min(created, setback.created)
 
-    def get(self, gang: GangId) -> Setback:
+    def get(self, gang: GangId) -> GangBackoff:
         """What is known of the gang; an empty one when nothing is."""
-        return self._known.get(gang) or Setback()
+        return self._known.get(gang) or GangBackoff()
 
     def forget(self, gang: GangId) -> None:
         self._known.pop(gang, None)

@@ -13,10 +13,10 @@ from fairlead.controller.commit.evicting import Evictor
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.workload import Learner
 from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.queues.usage_history import Memory
+from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.model import GangRequest, Plan, Problem, Reservation, RunningGang, Waiting
 from fairlead.kube import logs
 from fairlead.kube.limits import Clock
@@ -34,13 +34,13 @@ REST_MAX_S = 10.0
 Decide = Callable[[Snapshot, float], Plan]
 
 
-class Desk:
+class Cycle:
     def __init__(
         self,
-        state: State,
+        state: Caches,
         evictor: Evictor,
         reporter: Reporter,
-        memory: Memory,
+        memory: UsageHistory,
         metrics: Metrics,
         *,
         usage_weight: float,

@@ -13,23 +13,23 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from fairlead.controller.backoff import Setbacks
+from fairlead.controller.backoff import GangBackoffs
 from fairlead.controller.commit import reconcile as tidy
 from fairlead.controller.commit.admitting import Admitter
 from fairlead.controller.commit.commit import Committer
 from fairlead.controller.commit.evicting import Evictor
-from fairlead.controller.commit.reconcile import Tidy
-from fairlead.controller.commit.tasks import Job, Work
+from fairlead.controller.commit.reconcile import Reconciler
+from fairlead.controller.commit.tasks import Job, Tasks
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.cycle import Decide, Desk
+from fairlead.controller.cycle import Cycle, Decide
 from fairlead.controller.gangs import evictions, recovery, requests
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.gang_status import Standing
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
-from fairlead.engine.queues.usage_history import Memory
+from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.model import Admission, Eviction, RunningGang
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock, Sleep
@@ -43,10 +43,10 @@ class Controller:
     def __init__(
         self,
         client: Client,
-        state: State,
+        state: Caches,
         writer: Writer,
         reporter: Reporter,
-        memory: Memory,
+        memory: UsageHistory,
         metrics: Metrics,
         *,
         gang_timeout_s: float,
@@ -59,9 +59,9 @@ class Controller:
     ) -> None:
         self.cycled_at = clock()  # it wakes at least every SWEEP_S; health looks at this
         self._state = state
-        self._work = Work(metrics, clock)
-        self._tidy = Tidy(client, state, writer, self._work, metrics)
-        self._setbacks = Setbacks(random)
+        self._work = Tasks(metrics, clock)
+        self._tidy = Reconciler(client, state, writer, self._work, metrics)
+        self._setbacks = GangBackoffs(random)
         self._committer = Committer(writer, state, wall=wall)
         self._admitter = Admitter(self._committer, state, reporter, metrics, clock=clock, wall=wall)
         self._evictor = Evictor(writer, state, reporter, metrics, wall=wall)
@@ -72,7 +72,7 @@ class Controller:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
-        self._desk = Desk(
+        self._desk = Cycle(
             state, self._evictor, reporter, memory, metrics, usage_weight=usage_weight, clock=clock, decide=decide
         )
         self._busy: dict[GangId, Admission | None] = {}

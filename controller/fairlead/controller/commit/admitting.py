@@ -17,7 +17,7 @@ from fairlead.controller.gangs import requests
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.model import Admission, RunningGang
 from fairlead.kube import resource
 from fairlead.kube.limits import Clock
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 class Admitter:
     def __init__(
-        self, committer: Committer, state: State, reporter: Reporter, metrics: Metrics, *, clock: Clock, wall: Clock
+        self, committer: Committer, state: Caches, reporter: Reporter, metrics: Metrics, *, clock: Clock, wall: Clock
     ) -> None:
         self._committer = committer
         self._state = state

@@ -17,8 +17,8 @@ from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, LeaseL
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Entry, Member
-from fairlead.controller.watch.caches import State
+from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.model import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
 from fairlead.kube.limits import Clock
@@ -38,7 +38,7 @@ class Outcome:
 
 
 class Committer:
-    def __init__(self, writer: Writer, state: State, *, wall: Clock) -> None:
+    def __init__(self, writer: Writer, state: Caches, *, wall: Clock) -> None:
         self._writer = writer
         self._state = state
         self._wall = wall
@@ -142,7 +142,7 @@ class Committer:
                 return found
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while its claims were named")
 
-    async def _claim_of(self, pod: core.Pod, entry: Entry) -> resource.ResourceClaim:
+    async def _claim_of(self, pod: core.Pod, entry: PodClaim) -> resource.ResourceClaim:
         use = next(use for use in pod.spec.resource_claims if use.name == entry.name)
         if use.resource_claim_name:
             claim = self._state.claim(pod.metadata.namespace, use.resource_claim_name)

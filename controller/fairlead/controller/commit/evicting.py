@@ -22,7 +22,7 @@ from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.requests import Surroundings, held
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.model import DisruptionBudget, Eviction, QueueSpec
 from fairlead.kube import resource, timestamps
 from fairlead.kube.limits import Clock
@@ -37,7 +37,7 @@ AT_ONCE = 32
 
 
 class Evictor:
-    def __init__(self, writer: Writer, state: State, reporter: Reporter, metrics: Metrics, *, wall: Clock) -> None:
+    def __init__(self, writer: Writer, state: Caches, reporter: Reporter, metrics: Metrics, *, wall: Clock) -> None:
         self._writer = writer
         self._state = state
         self._reporter = reporter

@@ -10,13 +10,13 @@ import contextlib
 import logging
 
 from fairlead.api import legacy
-from fairlead.controller.commit.tasks import Work
+from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.metrics import Metrics
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 SWEEP_S = 30.0
 
 
-class Tidy:
-    def __init__(self, client: Client, state: State, writer: Writer, work: Work, metrics: Metrics) -> None:
+class Reconciler:
+    def __init__(self, client: Client, state: Caches, writer: Writer, work: Tasks, metrics: Metrics) -> None:
         self._client = client
         self._state = state
         self._writer = writer

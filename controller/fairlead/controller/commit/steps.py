@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TypeVar
 
-from fairlead.controller.watch.caches import State
+from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Backoff, Clock, Sleep
@@ -41,7 +41,7 @@ class Steps:
     def __init__(
         self,
         client: Client,
-        state: State,
+        state: Caches,
         *,
         concurrent: int = 64,
         clock: Clock,

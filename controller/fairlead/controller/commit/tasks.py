@@ -22,7 +22,7 @@ Job = Coroutine[Any, Any, None]
 LOST_S = 1.0
 
 
-class Work:
+class Tasks:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._clock = clock

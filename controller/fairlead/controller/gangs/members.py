@@ -34,7 +34,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class PodClaim:
     """One of a pod's spec.resourceClaims that is ours to allocate. `claim` is the one that counts, where it exists."""
 
     name: str
@@ -55,7 +55,7 @@ class Entry:
 class Member:
     pod: core.Pod
     stage: Stage
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PodClaim, ...] = ()
     problems: tuple[Problem, ...] = ()
     legacy: tuple[str, ...] = ()  # names of legacy templates that have to be made first
 
@@ -125,7 +125,7 @@ def member_of(pod: core.Pod, objects: Objects) -> Member:
     stage = _stage(pod)
     if stage in {Stage.SUCCEEDED, Stage.FAILED}:
         return Member(pod=pod, stage=stage, entries=tuple(_still_held(pod, objects)))
-    entries: list[Entry] = []
+    entries: list[PodClaim] = []
     problems: list[Problem] = []
     legacy: list[str] = []
     named = claims.names_used(pod)
@@ -134,7 +134,7 @@ def member_of(pod: core.Pod, objects: Objects) -> Member:
         if use.name in not_needed:
             continue
         if use.resource_claim_name:
-            found: Entry | Problem | None = _named(pod, use, objects)
+            found: PodClaim | Problem | None = _named(pod, use, objects)
         else:
             found = _templated(pod, use, named.get(use.name), objects, legacy)
         if isinstance(found, Problem):
@@ -157,16 +157,16 @@ def member_of(pod: core.Pod, objects: Objects) -> Member:
     )
 
 
-def _still_held(pod: core.Pod, objects: Objects) -> Iterable[Entry]:
+def _still_held(pod: core.Pod, objects: Objects) -> Iterable[PodClaim]:
     """What a finished pod holds until the claim controller has seen its end."""
     named = claims.names_used(pod)
     for use in pod.spec.resource_claims:
         claim = objects.claim(pod.metadata.namespace, named.get(use.name, ""))
         if claim is not None and _holds(claim, pod, objects.drivers):
-            yield Entry(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+            yield PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
 
 
-def _named(pod: core.Pod, use: core.PodResourceClaim, objects: Objects) -> Entry | Problem:
+def _named(pod: core.Pod, use: core.PodResourceClaim, objects: Objects) -> PodClaim | Problem:
     name = use.resource_claim_name or ""
     claim = objects.claim(pod.metadata.namespace, name)
     where = f"ResourceClaim {pod.metadata.namespace}/{name}, which pod {pod.metadata.name} uses,"
@@ -174,16 +174,16 @@ def _named(pod: core.Pod, use: core.PodResourceClaim, objects: Objects) -> Entry
         return Problem(code=Code.INVALID, message=f"{where} does not exist; create it")
     if claim.metadata.deletion_timestamp:
         return Problem(code=Code.INVALID, message=f"{where} is being deleted; create it anew once it is gone")
-    return Entry(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+    return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
 
 
 def _templated(
     pod: core.Pod, use: core.PodResourceClaim, named: str | None, objects: Objects, legacy: list[str]
-) -> Entry | Problem:
+) -> PodClaim | Problem:
     namespace, template_name = pod.metadata.namespace, use.resource_claim_template_name or ""
     claim = claims.settled(pod, use.name, named, objects.claims_of(pod.metadata.uid))
     if claim is not None:
-        return Entry(
+        return PodClaim(
             name=use.name,
             key=claim.metadata.uid,
             spec=claim.spec,
@@ -192,7 +192,7 @@ def _templated(
         )
     template = objects.template(namespace, template_name)
     if template is not None:
-        return Entry(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
+        return PodClaim(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
     where = f"ResourceClaimTemplate {namespace}/{template_name}, which pod {pod.metadata.name} uses,"
     if claims.is_legacy_template(template_name):
         legacy.append(template_name)

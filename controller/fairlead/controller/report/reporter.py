@@ -19,8 +19,8 @@ from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report import gang_status as status
 from fairlead.controller.report import settings_status as status_settings
 from fairlead.controller.report.gang_status import Standing
-from fairlead.controller.watch.caches import State
-from fairlead.engine.queues.usage_history import Memory, Remembered
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
 from fairlead.engine.types.model import Plan, Problem, QueueUse
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
@@ -44,8 +44,8 @@ class Reporter:
     def __init__(
         self,
         client: Client,
-        state: State,
-        memory: Memory,
+        state: Caches,
+        memory: UsageHistory,
         recorder: EventRecorder,
         queue: WorkQueue[Key],
         *,
@@ -229,7 +229,7 @@ class Reporter:
         uid, now = raw["metadata"].get("uid", ""), self._wall()
         before = raw.get("status") or {}
         generation = raw["metadata"].get("generation", 1)
-        remembered: Remembered | None = None
+        remembered: RememberedUsage | None = None
         if kind == "queue":
             remembered = self._memory.standing(uid, now)
             wanted = status_settings.queue_status(

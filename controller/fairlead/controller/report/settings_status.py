@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.queue import FLAVORS_MAX
-from fairlead.engine.queues.usage_history import Remembered
+from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.model import Amount, FlavorTotal, Problem, QueueUse
 from fairlead.kube import timestamps
 
@@ -20,7 +20,7 @@ MESSAGE_MAX = 4096
 
 def queue_status(
     use: QueueUse,
-    remembered: Remembered | None,
+    remembered: RememberedUsage | None,
     problems: Sequence[Problem],
     *,
     before: Mapping[str, Any],

@@ -30,7 +30,7 @@ from fairlead.kube.informer import Change, Informer, Source
 from fairlead.kube.resources import Raw
 
 
-class State:
+class Caches:
     """`drivers` are those that we manage. `begin`, then run its `copies()`; read nothing before all are synced."""
 
     def __init__(self, client: Source, drivers: tuple[str, ...]) -> None:

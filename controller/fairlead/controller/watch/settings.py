@@ -16,7 +16,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.gang import duration_s
 from fairlead.api.queue import Queue
 from fairlead.api.queues import disagreements
-from fairlead.engine.queues.usage_history import Remembered
+from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
 from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
@@ -28,7 +28,9 @@ from fairlead.kube.quantity import QuantityError
 class Settings:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
-    remembered: Mapping[str, Remembered] = field(default_factory=dict)  # by the queue's UID: past use, from its status
+    remembered: Mapping[str, RememberedUsage] = field(
+        default_factory=dict
+    )  # by the queue's UID: past use, from its status
     problems: tuple[Problem, ...] = ()
     takers: tuple[labels.Selector, ...] = ()  # of the leaves: the namespaces whose pods they take unnamed
 
@@ -48,7 +50,7 @@ def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any
     objects: dict[str, Queue] = {}
     read_queues: list[QueueSpec] = []
     read_flavors: list[FlavorSpec] = []
-    remembered: dict[str, Remembered] = {}
+    remembered: dict[str, RememberedUsage] = {}
     for raw in queues:
         try:
             queue = Queue.stored(raw)
@@ -90,15 +92,15 @@ def _unreadable(kind: Literal["Queue", "Flavor"], raw: Mapping[str, Any], error:
     return Problem(kind=kind, name=name, reason="Unreadable", message=f"{error}; it is left out")
 
 
-def _remembered(queue: Queue) -> Remembered:
+def _remembered(queue: Queue) -> RememberedUsage:
     status = queue.status
     if status is None or status.usage_time is None:
-        return Remembered(parts={}, at=0.0)
+        return RememberedUsage(parts={}, at=0.0)
     parts = {usage.flavor: usage.past_usage for usage in status.usage if usage.past_usage}
     try:
-        return Remembered(parts=parts, at=timestamps.parse(status.usage_time))
+        return RememberedUsage(parts=parts, at=timestamps.parse(status.usage_time))
     except ValueError:
-        return Remembered(parts={}, at=0.0)
+        return RememberedUsage(parts={}, at=0.0)
 
 
 def _queue(queue: Queue) -> QueueSpec:

@@ -13,7 +13,7 @@ from fairlead.engine.types.amounts import consumption
 from fairlead.engine.types.reasons import Filter as Why
 
 if TYPE_CHECKING:
-    from fairlead.engine.allocator.requests import Filter
+    from fairlead.engine.allocator.requests import DeviceFilter
     from fairlead.engine.inventory.inventory import Device, NodeDevices
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.selectors import Selectors
@@ -37,7 +37,7 @@ class Candidates:
         self.plain = True  # no shared device, no counters among them
 
 
-def candidates(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candidates:
+def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = node.cache.get(wanted)
     if found is None:
         if len(node.cache) >= REMEMBERED_MAX:
@@ -47,7 +47,7 @@ def candidates(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candi
     return found
 
 
-def _sift(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candidates:
+def _sift(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = Candidates()
     kept: list[Device] = []
     if node.problems:
@@ -82,7 +82,7 @@ def _sift(node: NodeDevices, wanted: Filter, selectors: Selectors) -> Candidates
     return found
 
 
-def _reject(device: Device, wanted: Filter, selectors: Selectors) -> tuple[Why | None, str]:
+def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Why | None, str]:
     for texts, no in ((wanted.class_selectors, Why.CLASS), (wanted.selectors, Why.SELECTOR)):
         verdict = selectors.verdict(texts, device)
         if verdict is False:
@@ -95,7 +95,7 @@ def _reject(device: Device, wanted: Filter, selectors: Selectors) -> tuple[Why |
     return None, ""
 
 
-def _untolerated(device: Device, wanted: Filter, node: NodeDevices) -> str | None:
+def _untolerated(device: Device, wanted: DeviceFilter, node: NodeDevices) -> str | None:
     for taint in device.kind.taints:
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
             return _shown(taint)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import Ask, ClaimAsk
+    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption
 
@@ -35,7 +35,7 @@ class Budget:
 class Pick(NamedTuple):
     """One device for one request."""
 
-    ask: Ask
+    ask: CompiledRequest
     device: Device
     consumption: Consumption
 
@@ -44,9 +44,9 @@ class Pick(NamedTuple):
 class Offer:
     """A claim and where it may look: for each of its asks, the candidates of its node in order of preference."""
 
-    claim: ClaimAsk
-    candidates: Callable[[Ask], Candidates]
-    prefer: Callable[[Ask, Candidates], Sequence[Device]]
+    claim: CompiledClaim
+    candidates: Callable[[CompiledRequest], Candidates]
+    prefer: Callable[[CompiledRequest, Candidates], Sequence[Device]]
 
 
 @dataclass(slots=True)
@@ -55,6 +55,6 @@ class Answer:
 
     verdict: Verdict
     picks: list[list[Pick]] = field(default_factory=list)
-    short: Ask | None = None
+    short: CompiledRequest | None = None
     got: int = 0  # devices that the short ask had found
     detail: str = ""

@@ -29,7 +29,7 @@ class InvalidClaimError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class DeviceFilter:
     """What decides, besides who has it, whether a device serves a request. Equal by value, hashed once."""
 
     class_selectors: tuple[str, ...]
@@ -48,13 +48,13 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ask:
+class CompiledRequest:
     """One alternative of one request: so many devices that pass the filter. Compared by identity."""
 
     name: str  # "request" or "request/sub", as results spell it
     request: str
     class_name: str
-    filter: Filter
+    filter: DeviceFilter
     count: int  # 0 with `all`
     all: bool
     admin: bool
@@ -68,10 +68,10 @@ class ConstraintSpec:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClaimAsk:
+class CompiledClaim:
     """A claim to allocate. `alternatives` has one entry per request, best first inside it. Compared by identity."""
 
-    alternatives: tuple[tuple[Ask, ...], ...]
+    alternatives: tuple[tuple[CompiledRequest, ...], ...]
     constraints: tuple[ConstraintSpec, ...]
     spec: resource.ResourceClaimSpec
     # One request of an exact count without constraints: the fast path's case.
@@ -84,29 +84,29 @@ class ClaimAsk:
 
 
 class Compiler:
-    """Claims of one snapshot compiled against its classes; equal specs give the same ClaimAsk."""
+    """Claims of one snapshot compiled against its classes; equal specs give the same CompiledClaim."""
 
     def __init__(
-        self, classes: Mapping[str, resource.DeviceClass], filters: dict[Filter, Filter] | None = None
+        self, classes: Mapping[str, resource.DeviceClass], filters: dict[DeviceFilter, DeviceFilter] | None = None
     ) -> None:
         """`filters` keeps the filters of earlier decisions, so that equal ones are the same object."""
         self._classes = classes
-        self._known: dict[bytes, ClaimAsk | InvalidClaimError] = {}
-        self._filters: dict[Filter, Filter] = {}
-        self._bans: dict[tuple[ClaimAsk, tuple[str, ...], int], ClaimAsk] = {}
+        self._known: dict[bytes, CompiledClaim | InvalidClaimError] = {}
+        self._filters: dict[DeviceFilter, DeviceFilter] = {}
+        self._bans: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
 
     @property
     def known(self) -> int:
         return len(self._known)
 
-    def compile(self, claim: ClaimRequest) -> ClaimAsk:
+    def compile(self, claim: ClaimRequest) -> CompiledClaim:
         """Raises InvalidClaimError."""
         try:
             return self.compile_spec(claim.spec)
         except InvalidClaimError as error:
             raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {error}") from None
 
-    def compile_spec(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
+    def compile_spec(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
         """Whoever's claim it is. Raises InvalidClaimError."""
         key = msgspec.json.encode(spec)
         found = self._known.get(key)
@@ -120,7 +120,7 @@ class Compiler:
             raise found
         return found
 
-    def without(self, claim: ClaimAsk, banned: tuple[str, ...], skip: int) -> ClaimAsk:
+    def without(self, claim: CompiledClaim, banned: tuple[str, ...], skip: int) -> CompiledClaim:
         """The same claim, kept off devices that one of these selectors takes, and off its first `skip` alternatives."""
         if not banned and not skip:
             return claim
@@ -136,12 +136,12 @@ class Compiler:
             found = self._bans[key] = replace(claim, alternatives=alternatives)
         return found
 
-    def _compile(self, spec: resource.ResourceClaimSpec) -> ClaimAsk:
-        alternatives: list[tuple[Ask, ...]] = []
+    def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
+        alternatives: list[tuple[CompiledRequest, ...]] = []
         for index, request in enumerate(spec.devices.requests):
             path = f"spec.devices.requests[{index}]"
             if request.exactly is not None and not request.first_available:
-                asks: tuple[Ask, ...] = (self._ask(request.exactly, request.name, None, f"{path}.exactly"),)
+                asks: tuple[CompiledRequest, ...] = (self._ask(request.exactly, request.name, None, f"{path}.exactly"),)
             elif request.first_available and request.exactly is None:
                 asks = tuple(
                     self._ask(sub, request.name, sub.name, f"{path}.firstAvailable[{place}]")
@@ -157,9 +157,9 @@ class Compiler:
         )
         first = alternatives[0][0] if len(alternatives) == 1 and len(alternatives[0]) == 1 else None
         plain = first is not None and not first.all and not first.admin and not constraints
-        return ClaimAsk(tuple(alternatives), constraints, spec, plain)
+        return CompiledClaim(tuple(alternatives), constraints, spec, plain)
 
-    def _ask(self, ask: Any, request: str, sub: str | None, path: str) -> Ask:
+    def _ask(self, ask: Any, request: str, sub: str | None, path: str) -> CompiledRequest:
         device_class = self._classes.get(ask.device_class_name)
         if device_class is None:
             known = ", ".join(sorted(self._classes)[:8]) or "none"
@@ -181,13 +181,13 @@ class Compiler:
             capacity = tuple(sorted((name, amount(value)) for name, value in requests.items()))
         except QuantityError as error:
             raise InvalidClaimError(f"{path}.capacity.requests: {error}") from None
-        wanted = Filter(
+        wanted = DeviceFilter(
             class_selectors=_texts(device_class.spec.selectors, f"DeviceClass {ask.device_class_name}: spec"),
             selectors=_texts(ask.selectors, path),
             tolerations=ask.tolerations,
             capacity=capacity,
         )
-        return Ask(
+        return CompiledRequest(
             name=request if sub is None else f"{request}/{sub}",
             request=request,
             class_name=ask.device_class_name,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.allocator.requests import ClaimAsk
+    from fairlead.engine.allocator.requests import CompiledClaim
     from fairlead.engine.types.model import DeviceRef
     from fairlead.kube import resource
     from fairlead.kube.core import NodeSelector
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def allocation(
     key: str,
-    claim: ClaimAsk,
+    claim: CompiledClaim,
     picks: Sequence[Pick],
     node: str,
     classes: Mapping[str, resource.DeviceClass],
@@ -56,7 +56,9 @@ def _result(key: str, pick: Pick, share_ids: ShareIds) -> DeviceResult:
     )
 
 
-def _configs(claim: ClaimAsk, picks: Sequence[Pick], classes: Mapping[str, resource.DeviceClass]) -> list[DeviceConfig]:
+def _configs(
+    claim: CompiledClaim, picks: Sequence[Pick], classes: Mapping[str, resource.DeviceClass]
+) -> list[DeviceConfig]:
     """Class configs, per request in the claim's order, then the claim's own in its order."""
     configs: list[DeviceConfig] = []
     if not claim.spec.devices.config and not any(

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.inventory.device import Device, Value
     from fairlead.engine.inventory.ledger import Consumption, Ledger
 
 
-def give(ledger: Ledger, ask: Ask, device: Device, consumption: Consumption) -> bool:
+def give(ledger: Ledger, ask: CompiledRequest, device: Device, consumption: Consumption) -> bool:
     """Admin access takes no device, but its share of a shared one counts beside the others of the same decision."""
     if not ask.admin:
         return ledger.take(device, consumption)
     return not device.shared or ledger.take_share(device, consumption)
 
 
-def give_back(ledger: Ledger, ask: Ask, device: Device, consumption: Consumption) -> None:
+def give_back(ledger: Ledger, ask: CompiledRequest, device: Device, consumption: Consumption) -> None:
     """Undo one `give`."""
     if not ask.admin:
         ledger.release(device, consumption)
@@ -52,7 +52,7 @@ class Search:
         budget: Budget,
         *,
         by_preference: bool = True,
-        chosen: Sequence[Mapping[str, Ask]] | None = None,
+        chosen: Sequence[Mapping[str, CompiledRequest]] | None = None,
     ) -> None:
         """`chosen` fixes, per offer, the alternative of each request."""
         self.offers = offers
@@ -81,14 +81,14 @@ class Search:
         # Devices that a claim has, by claim: exclusive ones may not come twice, also not by admin access.
         self.mine: list[set[Device]] = [set() for _ in offers]
         self.trail: list[tuple[int, Pick, tuple[Constraint, ...]]] = []
-        self.short: Ask | None = None
+        self.short: CompiledRequest | None = None
         self.got = 0
         self.depth = -1
         self.detail = ""
         # Both as things stand before the search: it gives back what it takes.
-        self.found: dict[tuple[int, Ask], Candidates] = {}
-        self.order: dict[tuple[int, Ask], Sequence[Device]] = {}
-        member: dict[Device, list[tuple[int, Ask]]] = {}
+        self.found: dict[tuple[int, CompiledRequest], Candidates] = {}
+        self.order: dict[tuple[int, CompiledRequest], Sequence[Device]] = {}
+        member: dict[Device, list[tuple[int, CompiledRequest]]] = {}
         for (claim, _), asks in zip(self.slots, self.alternatives, strict=True):
             offer = offers[claim]
             for ask in asks:
@@ -167,7 +167,7 @@ class Search:
             if not device.shared or self.ledger.room(device, found.consumption[device])
         ]
 
-    def _all_problem(self, claim: int, ask: Ask) -> str | None:
+    def _all_problem(self, claim: int, ask: CompiledRequest) -> str | None:
         found, wanted = self.found[claim, ask], self.order[claim, ask]
         if found.all_problem is not None:
             return found.all_problem
@@ -180,12 +180,12 @@ class Search:
             return f"all {len(wanted)} devices are wanted, but a claim holds at most {RESULTS_MAX}"
         return None
 
-    def _possible(self, claim: int, ask: Ask) -> bool:
+    def _possible(self, claim: int, ask: CompiledRequest) -> bool:
         if ask.all:
             return self._all_problem(claim, ask) is None
         return len(self.order[claim, ask]) >= ask.count
 
-    def _usable(self, ask: Ask, device: Device, found: Candidates) -> bool:
+    def _usable(self, ask: CompiledRequest, device: Device, found: Candidates) -> bool:
         if ask.admin:
             return not device.shared or self.ledger.room(device, found.consumption[device])
         if not self.ledger.free(device) or not self.ledger.draws_fit(device):
@@ -213,7 +213,7 @@ class Search:
                 return True
         return False
 
-    def _take_all(self, slot: int, claim: int, ask: Ask, found: Candidates) -> bool:
+    def _take_all(self, slot: int, claim: int, ask: CompiledRequest, found: Candidates) -> bool:
         wanted = self.order[claim, ask]
         if len(self.picks[claim]) + len(wanted) > RESULTS_MAX:
             self._fell_short(ask, 0, f"the claim would have more than {RESULTS_MAX} devices")
@@ -229,7 +229,7 @@ class Search:
         self._undo(mark)
         return False
 
-    def _choose(self, slot: int, claim: int, ask: Ask, start: int, left: int) -> bool:
+    def _choose(self, slot: int, claim: int, ask: CompiledRequest, start: int, left: int) -> bool:
         """Take `left` more devices from position `start` on, and then serve the rest."""
         if left == 0:
             return self.request(slot + 1)
@@ -253,7 +253,7 @@ class Search:
         self._fell_short(ask, ask.count - left, "")
         return False
 
-    def _take(self, claim: int, ask: Ask, device: Device, found: Candidates) -> bool:
+    def _take(self, claim: int, ask: CompiledRequest, device: Device, found: Candidates) -> bool:
         consumption = found.consumption.get(device, ())
         if not device.shared and device in self.mine[claim]:
             return False
@@ -282,7 +282,7 @@ class Search:
     def unwind(self) -> None:
         self._undo(0)
 
-    def _face(self, ask: Ask, device: Device) -> object:
+    def _face(self, ask: CompiledRequest, device: Device) -> object:
         """Equal for devices that are interchangeable in this search, as things stand."""
         face = self.faces[device]
         if device.shared:
@@ -293,7 +293,7 @@ class Search:
     def _claims_of(self, device: Device) -> tuple[int, ...]:
         return tuple(claim for claim, picks in enumerate(self.picks) if any(pick.device is device for pick in picks))
 
-    def _fell_short(self, ask: Ask, got: int, detail: str) -> None:
+    def _fell_short(self, ask: CompiledRequest, got: int, detail: str) -> None:
         if len(self.trail) >= self.depth:
             self.depth = len(self.trail)
             self.short, self.got = ask, got

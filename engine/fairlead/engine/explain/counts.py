@@ -14,11 +14,11 @@ from fairlead.engine.types.reasons import Filter, Holder, RequestShortage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.node_info import Site, Sites
-    from fairlead.engine.placement.shapes import Shape, Unit
+    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape
 
 NOBODY: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Filter)}
@@ -46,7 +46,7 @@ class Counts:
 
     def __init__(
         self,
-        sites: Sites,
+        sites: NodeSnapshot,
         ledger: Ledger,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]],
@@ -56,15 +56,15 @@ class Counts:
         self._taken_by = taken_by
         self._held_for = held_for
         self._census: dict[object, Census] = {}
-        self._refusals: dict[object, tuple[dict[str, list[str]], set[Site]]] = {}
+        self._refusals: dict[object, tuple[dict[str, list[str]], set[CandidateNode]]] = {}
 
-    def nodes(self, shape: Shape) -> tuple[dict[str, list[str]], set[Site]]:
+    def nodes(self, shape: Shape) -> tuple[dict[str, list[str]], set[CandidateNode]]:
         """Nodes refused for what is not a device, by need; and the nodes that are left."""
         found = self._refusals.get(shape.needs)
         if found is not None:
             return found
         refused: dict[str, list[str]] = {}
-        willing: set[Site] = set()
+        willing: set[CandidateNode] = set()
         for site in self._sites.all:
             why = next((why for needs in shape.needs if (why := site.node.refuses(needs)) is not None), None)
             example = site.node.name
@@ -83,7 +83,9 @@ class Counts:
         self._refusals[shape.needs] = (refused, willing)
         return refused, willing
 
-    def shortages(self, unit: Unit, willing: set[Site]) -> tuple[tuple[RequestShortage, ...], Census | None]:
+    def shortages(
+        self, unit: PlacementUnit, willing: set[CandidateNode]
+    ) -> tuple[tuple[RequestShortage, ...], Census | None]:
         """One entry per alternative of each request, and the census of the request that is shortest of devices."""
         shortages: list[RequestShortage] = []
         worst: Census | None = None
@@ -113,7 +115,7 @@ class Counts:
                         worst, least = census, census.best / count
         return tuple(shortages), worst
 
-    def _count(self, shape: Shape, ask: Ask, willing: set[Site]) -> Census:
+    def _count(self, shape: Shape, ask: CompiledRequest, willing: set[CandidateNode]) -> Census:
         key = (shape.needs, ask.filter, ask.admin, ask.all)
         census = self._census.get(key)
         if census is None:
@@ -123,7 +125,9 @@ class Counts:
                 self._count_on(census, site, ask, reachable=site in willing, seen=seen)
         return census
 
-    def _count_on(self, census: Census, site: Site, ask: Ask, *, reachable: bool, seen: set[Device] | None) -> None:
+    def _count_on(
+        self, census: Census, site: CandidateNode, ask: CompiledRequest, *, reachable: bool, seen: set[Device] | None
+    ) -> None:
         found = self._sites.candidates(site, ask)
         census.devices += len(site.devices.devices) + found.removed.get(Filter.POOL, 0)
         for why, number in found.removed.items():
@@ -168,7 +172,9 @@ class Counts:
         census.nodes += bool(here)
         census.best = max(census.best, here)
 
-    def _why_not(self, ask: Ask, device: Device, consumption: tuple[tuple[str, object], ...]) -> Filter | None:
+    def _why_not(
+        self, ask: CompiledRequest, device: Device, consumption: tuple[tuple[str, object], ...]
+    ) -> Filter | None:
         ledger = self._ledger
         if ask.admin:
             return None

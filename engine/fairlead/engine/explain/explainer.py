@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.explain import messages as words
 from fairlead.engine.explain.counts import NOBODY, Census, Counts
-from fairlead.engine.types.reasons import Barrier, Code, Holder, NodeShortage, Reason
+from fairlead.engine.types.reasons import Code, Holder, NodeShortage, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import Outcome
-    from fairlead.engine.placement.node_info import Sites
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.model import PlacementResult
+    from fairlead.engine.placement.node_info import NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.types.model import GangRequest, Reservation
 
 HOLDERS_MAX = 8
@@ -32,7 +32,7 @@ class Explainer:
 
     def __init__(
         self,
-        sites: Sites,
+        sites: NodeSnapshot,
         ledger: Ledger,
         owners: Mapping[str, tuple[str, str]],
         taken_by: Mapping[Device, tuple[str, str]],
@@ -47,10 +47,10 @@ class Explainer:
     def explain(
         self,
         gang: GangRequest,
-        units: Sequence[Unit],
-        outcome: Outcome,
+        units: Sequence[PlacementUnit],
+        outcome: PlacementResult,
         ever: bool | None,
-        barriers: tuple[Barrier, ...] = (),
+        barriers: tuple[PreemptionBlocker, ...] = (),
         reserved: Reservation | None = None,
     ) -> Reason:
         unit = outcome.stuck or units[0]
@@ -75,7 +75,7 @@ class Explainer:
             holders=self._holders(unit, worst),
         )
 
-    def _holders(self, unit: Unit, worst: Census | None) -> tuple[Holder, ...]:
+    def _holders(self, unit: PlacementUnit, worst: Census | None) -> tuple[Holder, ...]:
         if worst is None:
             return ()
         if worst.shown is None:

@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Verdict
-from fairlead.engine.types.reasons import Bar, Barrier, Code, Filter, NearMiss, RequestShortage
+from fairlead.engine.types.reasons import Code, Filter, NearMiss, PreemptionBlock, PreemptionBlocker, RequestShortage
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.explain.counts import Census
-    from fairlead.engine.placement.model import Outcome
-    from fairlead.engine.placement.node_info import Site
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.model import PlacementResult
+    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.types.model import GangRequest, Reservation
 
 
 def code_of(
-    outcome: Outcome,
+    outcome: PlacementResult,
     ever: bool | None,
     worst: Census | None,
-    willing: set[Site],
+    willing: set[CandidateNode],
     shortages: tuple[RequestShortage, ...],
 ) -> Code:
     if outcome.verdict is Verdict.BUDGET_ENDED:
@@ -41,11 +41,11 @@ def code_of(
 def message_of(
     code: Code,
     gang: GangRequest,
-    units: Sequence[Unit],
-    unit: Unit,
+    units: Sequence[PlacementUnit],
+    unit: PlacementUnit,
     shortages: tuple[RequestShortage, ...],
     worst: Census | None,
-    willing: set[Site],
+    willing: set[CandidateNode],
     known: int,
 ) -> str:
     count = len(gang.members)
@@ -85,15 +85,15 @@ def message_of(
     return f"not enough free devices for {pods}, {each}: {missing}"
 
 
-def by_whom(worst: Census | None, wanted: int, barriers: tuple[Barrier, ...]) -> Code:
+def by_whom(worst: Census | None, wanted: int, barriers: tuple[PreemptionBlocker, ...]) -> Code:
     """Why devices that are in use stay so, in one word."""
     held = 0 if worst is None else worst.removed.get(Filter.HELD, 0)
     if worst is not None and held and worst.free + held >= wanted:
         return Code.HELD
     bars = {barrier.bar for barrier in barriers}
-    if bars & {Bar.MIN_RUNTIME, Bar.BUDGET, Bar.DISRUPTIONS}:
+    if bars & {PreemptionBlock.MIN_RUNTIME, PreemptionBlock.BUDGET, PreemptionBlock.DISRUPTIONS}:
         return Code.PROTECTED
-    return Code.OVER_SHARE if Bar.SHARE in bars else Code.NO_DEVICES
+    return Code.OVER_SHARE if PreemptionBlock.SHARE in bars else Code.NO_DEVICES
 
 
 def reserved_of(reserved: Reservation | None) -> str:
@@ -118,7 +118,7 @@ def _in_use(shortage: RequestShortage) -> int:
     return sum(removed.get(why, 0) for why in (Filter.IN_USE, Filter.COUNTERS, Filter.SHARED_FULL))
 
 
-def near_miss_of(gang: GangRequest, outcome: Outcome) -> NearMiss:
+def near_miss_of(gang: GangRequest, outcome: PlacementResult) -> NearMiss:
     node = outcome.closest.node.name if outcome.closest is not None else ""
     lacking = ""
     if outcome.short is not None:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 CounterKey = tuple[str, str]  # counter set, counter
 # What a device draws: counter and amount, each counter once, sorted; and the same by place in the pool's layout.
-NamedDraw = tuple[tuple[CounterKey, "Amount"], ...]
-Draw = tuple[tuple[int, "Amount"], ...]
+NamedConsumption = tuple[tuple[CounterKey, "Amount"], ...]
+CounterConsumption = tuple[tuple[int, "Amount"], ...]
 
 
 AFTER_MAX = 50_000  # remembered outcomes of cutting a parent
@@ -33,7 +33,7 @@ class Layout:
 
     __slots__ = ("_after", "_draws", "_groups", "_shares", "_sizes", "index", "keys", "sets", "totals")
 
-    def __init__(self, content: NamedDraw) -> None:
+    def __init__(self, content: NamedConsumption) -> None:
         self.keys = tuple(key for key, _ in content)
         self.totals = tuple(total for _, total in content)
         self.index = {key: place for place, key in enumerate(self.keys)}
@@ -45,19 +45,19 @@ class Layout:
             sums[group] = sums.get(group, 0) + self.totals[place]
         # memory-slice-0 … memory-slice-7 are parts of one thing: each place's group and the group's total.
         self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
-        self._draws: dict[NamedDraw, Draw] = {}
-        self._shares: dict[Draw, Amount] = {}
-        self._sizes: dict[Draw, float] = {}
-        self._after: dict[tuple[Draw, tuple[Amount, ...]], tuple[float, ...]] = {}
+        self._draws: dict[NamedConsumption, CounterConsumption] = {}
+        self._shares: dict[CounterConsumption, Amount] = {}
+        self._sizes: dict[CounterConsumption, float] = {}
+        self._after: dict[tuple[CounterConsumption, tuple[Amount, ...]], tuple[float, ...]] = {}
 
-    def draw(self, named: NamedDraw) -> Draw:
+    def draw(self, named: NamedConsumption) -> CounterConsumption:
         """By place. Raises KeyError for a counter that is not here."""
         found = self._draws.get(named)
         if found is None:
             found = self._draws[named] = tuple((self.index[key], value) for key, value in named)
         return found
 
-    def share(self, draw: Draw) -> Amount:
+    def share(self, draw: CounterConsumption) -> Amount:
         """The part of its parent that a device takes: the largest over what it draws, numbered counters together."""
         part = self._shares.get(draw)
         if part is None:
@@ -70,14 +70,14 @@ class Layout:
             part = self._shares[draw] = int(exact) if exact.denominator == 1 else exact
         return part
 
-    def size(self, draw: Draw) -> float:
+    def size(self, draw: CounterConsumption) -> float:
         """The share, for comparing."""
         size = self._sizes.get(draw)
         if size is None:
             size = self._sizes[draw] = float(self.share(draw))
         return size
 
-    def left_after(self, draw: Draw, free: tuple[Amount, ...]) -> tuple[float, ...]:
+    def left_after(self, draw: CounterConsumption, free: tuple[Amount, ...]) -> tuple[float, ...]:
         """The shares of what could still be had of the parent after this draw, negated, largest first: low is better.
 
         `free` is what its counter set has left, beside `sets`. Counts every draw that a pool of this layout ever had.
@@ -100,7 +100,7 @@ class Layout:
             )
         return found
 
-    def set_of(self, draw: Draw) -> str:
+    def set_of(self, draw: CounterConsumption) -> str:
         """The counter set of the parent: that of the first counter drawn from."""
         return self.keys[draw[0][0]][0]
 
@@ -109,7 +109,7 @@ def _group(name: str) -> str:
     return name.rstrip("0123456789")
 
 
-def published(sets: Iterable[CounterSet]) -> NamedDraw:
+def published(sets: Iterable[CounterSet]) -> NamedConsumption:
     """The content of a layout. Raises ValueError when a set is published twice, or for a bad quantity."""
     content: dict[CounterKey, Amount] = {}
     seen: set[str] = set()
@@ -122,7 +122,7 @@ def published(sets: Iterable[CounterSet]) -> NamedDraw:
     return tuple(sorted(content.items()))
 
 
-def named_draw(consumes: Iterable[DeviceCounterConsumption]) -> NamedDraw:
+def named_draw(consumes: Iterable[DeviceCounterConsumption]) -> NamedConsumption:
     """What a device says that it consumes. Raises QuantityError."""
     total: dict[CounterKey, Amount] = {}
     for consumption in consumes:

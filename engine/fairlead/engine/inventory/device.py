@@ -1,7 +1,7 @@
 """One device in few bytes: what many devices have in common is kept once.
 
 Exists because ten thousand nodes of MIG-capable GPUs publish two million devices: as API structs they take 3 KB each.
-A Kind is everything but attributes and place, shared by the devices of alike nodes; a Form is a set of attribute names;
+A DeviceKind is everything but attributes and place, shared by the devices of alike nodes; a AttributeForm is a set of attribute names;
 values are shared where they are equal. Chooses nothing.
 """
 
@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory import node_selector as nodes_selector
-from fairlead.engine.inventory.counters import Draw, NamedDraw, named_draw
+from fairlead.engine.inventory.counters import CounterConsumption, NamedConsumption, named_draw
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.model import DeviceRef
 from fairlead.kube import resource
@@ -31,7 +31,7 @@ _NONE: frozenset[Value] = frozenset()
 SHARED_MAX = 1_000_000  # values remembered for sharing
 
 
-class Use:
+class DeviceUse:
     """Who has a device: claims without admin access, and what they consume of a shared one."""
 
     __slots__ = ("claims", "consumed", "whole")
@@ -42,7 +42,7 @@ class Use:
         self.consumed: dict[str, Amount] = {}  # capacity name, qualified
 
 
-class Kind:
+class DeviceKind:
     """A device but for its attributes and its place. Raises QuantityError for one that can't be measured."""
 
     __slots__ = ("capacity", "draws", "driver", "fallible", "name", "shared", "spec", "taints", "totals")
@@ -64,7 +64,7 @@ class Kind:
         self.fallible = not all(_is_quantity(entry.value) for entry in spec.capacity.values())
         self.shared = bool(spec.allow_multiple_allocations)
         self.taints = tuple(taint for taint in spec.taints if taint.effect in {"NoSchedule", "NoExecute"})
-        self.draws: NamedDraw = named_draw(spec.consumes_counters)
+        self.draws: NamedConsumption = named_draw(spec.consumes_counters)
         self.totals: dict[str, Amount] = {}  # of a shared device: each capacity, by qualified name
         if self.shared:
             self.totals = {qualified(name, driver): amount(entry.value) for name, entry in spec.capacity.items()}
@@ -90,7 +90,7 @@ def _is_quantity(value: str | int) -> bool:
     return True
 
 
-class Form:
+class AttributeForm:
     """A set of attribute names, as published, and where each one's value is."""
 
     __slots__ = ("fallible", "names", "place")
@@ -122,8 +122,8 @@ class Device:
     def __init__(
         self,
         pool: Pool,
-        kind: Kind,
-        form: Form,
+        kind: DeviceKind,
+        form: AttributeForm,
         values: tuple[resource.DeviceAttribute, ...],
         where: resource.Device | resource.ResourceSliceSpec,
     ) -> None:
@@ -135,8 +135,8 @@ class Device:
         self.selector: NodeSelector | None = where.node_selector
         self.everywhere = bool(where.all_nodes)
         self.shared = kind.shared
-        self.draws: Draw = ()  # by place in the pool's layout
-        self.use: Use | None = None
+        self.draws: CounterConsumption = ()  # by place in the pool's layout
+        self.use: DeviceUse | None = None
         self.order = 0  # within its pool
         self.home: tuple[object, object] | None = None  # island and NUMA node: worked out when first asked
 
@@ -203,12 +203,12 @@ def readable(attribute: resource.DeviceAttribute) -> bool:
     return attribute.value is not None
 
 
-class Sharer:
+class SharedDevice:
     """Makes devices, reusing kinds, forms and values that it has seen."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], list[Kind]] = {}
-        self._forms: dict[tuple[str, tuple[str, ...], bool], Form] = {}
+        self._kinds: dict[tuple[str, str], list[DeviceKind]] = {}
+        self._forms: dict[tuple[str, tuple[str, ...], bool], AttributeForm] = {}
         self._values: dict[resource.DeviceAttribute, resource.DeviceAttribute] = {}
         self._unreadable: set[resource.DeviceAttribute] = set()
         self._latest: dict[tuple[str, str], tuple[resource.DeviceAttribute, ...]] = {}
@@ -228,22 +228,22 @@ class Sharer:
             form = self._form(pool.driver, names, fallible=fallible)
         return Device(pool, kind, form, values, spec if slice_spec.per_device_node_selection else slice_spec)
 
-    def _kind(self, driver: str, spec: resource.Device) -> Kind:
+    def _kind(self, driver: str, spec: resource.Device) -> DeviceKind:
         known = self._kinds.setdefault((driver, spec.name), [])
         for kind in known:
             if kind.same(spec):
                 return kind
-        made = Kind(driver, spec)
+        made = DeviceKind(driver, spec)
         if len(known) >= 16:
             known.clear()  # a name with ever new contents: remember the recent ones only
         known.append(made)
         return made
 
-    def _form(self, driver: str, names: tuple[str, ...], *, fallible: bool) -> Form:
+    def _form(self, driver: str, names: tuple[str, ...], *, fallible: bool) -> AttributeForm:
         key = (driver, names, fallible)
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = Form(driver, names, fallible=fallible)
+            form = self._forms[key] = AttributeForm(driver, names, fallible=fallible)
         return form
 
     def _one(self, value: resource.DeviceAttribute) -> resource.DeviceAttribute:

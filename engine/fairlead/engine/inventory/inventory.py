@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.counters import Layout, NamedDraw
-from fairlead.engine.inventory.device import Device, Sharer, Use
+from fairlead.engine.inventory.counters import Layout, NamedConsumption
+from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
 from fairlead.engine.inventory.pool import Pool, SliceEntry
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.model import DeviceRef
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.model import Amount
     from fairlead.kube import resource
 
-__all__ = ["Device", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool", "Use"]
+__all__ = ["Device", "DeviceUse", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool"]
 
 
 LAYOUTS_MAX = 10_000  # remembered for sharing
@@ -93,11 +93,11 @@ class Inventory:
     """The table. Mutated by the four `set_`/`drop_` methods; everything else only reads."""
 
     def __init__(self) -> None:
-        self._sharer = Sharer()
-        self._layouts: dict[NamedDraw, Layout] = {}
+        self._sharer = SharedDevice()
+        self._layouts: dict[NamedConsumption, Layout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
-        self._uses: dict[tuple[str, str], dict[str, Use]] = {}  # pool key: device name: use
+        self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
         self._claims: dict[str, HeldClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
         self._pools_on: dict[str, dict[tuple[str, str], Pool]] = {}  # node name: pools with local devices there
@@ -231,7 +231,7 @@ class Inventory:
                 self._on_node.clear()
                 self.changes.note_all()
 
-    def _layout(self, content: NamedDraw) -> Layout:
+    def _layout(self, content: NamedConsumption) -> Layout:
         found = self._layouts.get(content)
         if found is None:
             if len(self._layouts) >= LAYOUTS_MAX:
@@ -261,7 +261,7 @@ class Inventory:
             uses = self._uses.setdefault(key, {})
             use = uses.get(item.ref.device)
             if use is None:
-                use = uses[item.ref.device] = Use()
+                use = uses[item.ref.device] = DeviceUse()
             was_used = bool(use.claims)
             _count(use, held.uid, item, sign)
             pool = self._pools.get(key)
@@ -282,7 +282,7 @@ class Inventory:
                     del self._uses[key]
 
 
-def _count(use: Use, uid: str, item: HeldDevice, sign: int) -> None:
+def _count(use: DeviceUse, uid: str, item: HeldDevice, sign: int) -> None:
     use.whole += sign * item.whole
     results = use.claims.get(uid, 0) + sign
     if results:

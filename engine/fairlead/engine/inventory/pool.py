@@ -15,8 +15,8 @@ from fairlead.kube.quantity import QuantityError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairlead.engine.inventory.counters import NamedDraw
-    from fairlead.engine.inventory.device import Device, Sharer, Use
+    from fairlead.engine.inventory.counters import NamedConsumption
+    from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
     from fairlead.engine.types.model import Amount
     from fairlead.kube import resource
 
@@ -26,7 +26,7 @@ class SliceEntry:
 
     __slots__ = ("count", "counters", "devices", "fault", "generation")
 
-    def __init__(self, pool: Pool, spec: resource.ResourceSliceSpec, sharer: Sharer) -> None:
+    def __init__(self, pool: Pool, spec: resource.ResourceSliceSpec, sharer: SharedDevice) -> None:
         self.generation = spec.pool.generation
         self.count = spec.pool.resource_slice_count
         self.counters = spec.shared_counters
@@ -84,7 +84,7 @@ class Pool:
     def sort_key(self) -> tuple[bool, str, str]:
         return (self.binding, self.driver, self.name)
 
-    def rebuild(self, uses: Mapping[str, Use], layout: Callable[[NamedDraw], Layout]) -> None:
+    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], Layout]) -> None:
         """Devices, counters and verdict from the slices of the highest generation."""
         self.built += 1
         newest = max((entry.generation for entry in self.slices.values()), default=0)
@@ -122,7 +122,7 @@ class Pool:
             return f"pool {self.id} is invalid: two devices have the same name"
         return None
 
-    def _link(self, device: Device, use: Use | None) -> None:
+    def _link(self, device: Device, use: DeviceUse | None) -> None:
         device.draws = ()
         device.use = use
         if not device.kind.draws:

@@ -11,16 +11,16 @@ import msgspec
 
 from fairlead.engine.allocator.model import Answer, Budget, Verdict
 from fairlead.engine.allocator.result import node_selector
-from fairlead.engine.placement.model import Outcome, Placed
+from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 from fairlead.kube import core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.node_info import Site, Spots
+    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
     from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.shapes import Shape, Unit
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape
 
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
 
@@ -33,13 +33,13 @@ class Attempt:
     ) -> None:
         self.placer = placer
         self.budget = budget
-        self.options: Callable[[Shape], Spots] = lambda shape: placer.spots(
+        self.options: Callable[[Shape], ScoredNodes] = lambda shape: placer.spots(
             shape, spread=spread, avoid=avoid, among=among
         )
-        self.deepest = Outcome(Verdict.IMPOSSIBLE)
+        self.deepest = PlacementResult(Verdict.IMPOSSIBLE)
 
-    def greedy(self, units: Sequence[Unit]) -> Outcome:
-        placed: list[Placed] = []
+    def greedy(self, units: Sequence[PlacementUnit]) -> PlacementResult:
+        placed: list[UnitPlacement] = []
         ended = False
         for unit in hardest_first(units):
             entry, stuck = self.best_node(unit)
@@ -52,20 +52,20 @@ class Attempt:
                 ended = self.budget.ended
                 self.placer.undo(placed)
                 verdict = Verdict.BUDGET_ENDED if ended else Verdict.IMPOSSIBLE
-                outcome = Outcome(verdict, members_placed=members_of(placed), stuck=unit)
+                outcome = PlacementResult(verdict, members_placed=members_of(placed), stuck=unit)
                 if stuck is not None:
                     outcome.closest, outcome.short = stuck
                 return outcome
             placed.append(entry)
-        return Outcome(Verdict.FOUND, placed)
+        return PlacementResult(Verdict.FOUND, placed)
 
-    def best_node(self, unit: Unit) -> tuple[Placed | None, tuple[Site, Answer] | None]:
+    def best_node(self, unit: PlacementUnit) -> tuple[UnitPlacement | None, tuple[CandidateNode, Answer] | None]:
         spots = self.options(unit.shape)
-        closest: tuple[Site, Answer] | None = None
-        undecided: set[Site] = set()
+        closest: tuple[CandidateNode, Answer] | None = None
+        undecided: set[CandidateNode] = set()
         while (site := spots.best(undecided)) is not None:
             entry = self.placer.put(unit, site, self.budget)
-            if isinstance(entry, Placed):
+            if isinstance(entry, UnitPlacement):
                 return entry, None
             closest = closest or (site, entry)
             if entry.verdict is Verdict.BUDGET_ENDED:
@@ -74,12 +74,12 @@ class Attempt:
                 self.placer.refuse(spots, site)
         return None, closest
 
-    def with_gang(self, unit: Unit, placed: list[Placed]) -> Placed | None:
+    def with_gang(self, unit: PlacementUnit, placed: list[UnitPlacement]) -> UnitPlacement | None:
         """On a node that its gang uses already, all their claims there allocated together."""
         if unit.shape.plain and all(entry.unit.shape is unit.shape for entry in placed):
             return None  # alike asks can't make room for one another
         spots = self.options(unit.shape)
-        seen: dict[Site, None] = dict.fromkeys(entry.site for entry in placed)
+        seen: dict[CandidateNode, None] = dict.fromkeys(entry.site for entry in placed)
         for site in list(seen)[:JOINT_NODES_MAX]:
             if site in spots.among:
                 entry = self.placer.put_jointly(unit, site, placed, self.budget)
@@ -87,14 +87,14 @@ class Attempt:
                     return entry
         return None
 
-    def _apart(self, unit: Unit) -> list[Placed]:
+    def _apart(self, unit: PlacementUnit) -> list[UnitPlacement]:
         """Pods that share a claim on different nodes, where its devices can be reached from several; [] if they can't."""
         if len(unit.members) == 1 or not self.placer.sites.roaming:
             return []
         lead = self.placer.shapes.lead(unit)
         for site in self.options(lead.shape).ranked():
             first = self.placer.put(lead, site, self.budget)
-            if not isinstance(first, Placed):
+            if not isinstance(first, UnitPlacement):
                 continue
             picks = [pick for given in first.picks for pick in given]
             parts = [first]
@@ -113,10 +113,10 @@ class Attempt:
         return []
 
 
-def members_of(placed: Sequence[Placed]) -> int:
+def members_of(placed: Sequence[UnitPlacement]) -> int:
     return sum(len(entry.unit.members) for entry in placed)
 
 
-def hardest_first(units: Sequence[Unit]) -> list[Unit]:
+def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:
     """Large units before small ones, alike ones together; otherwise as given."""
     return sorted(units, key=lambda unit: (-unit.shape.least, unit.shape.number))

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.node_info import Site, Spots
-    from fairlead.engine.placement.shapes import Shape, Unit
+    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape
 
 MANY = 1 << 20
 
 
-def counts(units: Iterable[Unit]) -> dict[Shape, int]:
+def counts(units: Iterable[PlacementUnit]) -> dict[Shape, int]:
     """How many units there are of each shape."""
     found: dict[Shape, int] = {}
     for unit in units:
@@ -26,12 +26,12 @@ def counts(units: Iterable[Unit]) -> dict[Shape, int]:
     return found
 
 
-def units_at_most(spots: Spots) -> int:
+def units_at_most(spots: ScoredNodes) -> int:
     """Units of the spots' shape that all its nodes take now; exact for plain shapes."""
     return sum(_units_on(site, spots) for site in spots.ranked())
 
 
-def too_many(units: Sequence[Unit], options: Callable[[Shape], Spots]) -> bool:
+def too_many(units: Sequence[PlacementUnit], options: Callable[[Shape], ScoredNodes]) -> bool:
     """Whether the units surely do not fit: those of one shape, or all of them by the number of devices."""
     wanted = counts(units)
     for shape, count in wanted.items():
@@ -56,7 +56,7 @@ def too_many(units: Sequence[Unit], options: Callable[[Shape], Spots]) -> bool:
     return sum(unit.shape.least for unit in units) > len(free)
 
 
-def _units_on(site: Site, spots: Spots) -> int:
+def _units_on(site: CandidateNode, spots: ScoredNodes) -> int:
     """By devices and by the pods' requests."""
     shape = spots.shape
     most = MANY

@@ -12,17 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.placement.leftover import Form, Lens, Rooms
+from fairlead.engine.placement.leftover import LeftoverForm, LeftoverValue, Rooms
 from fairlead.engine.placement.prices import WHOLE
 from fairlead.engine.types.amounts import qualified
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import Ask, Compiler
+    from fairlead.engine.allocator.requests import CompiledRequest, Compiler
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import NodeDevices
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.node_info import Site, Sites
+    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import Shape
     from fairlead.engine.placement.workload import Workload
     from fairlead.engine.types.pod_needs import PodNeeds
@@ -34,26 +34,28 @@ SHARES_MAX = 512  # requests remembered per node
 Profile = tuple[int, ...]  # thousandths of a device that each usual request takes on a node; 0: it can't run there
 
 
-class Outlook:
+class FragmentationScore:
     """One mix on the cluster as it is. Made anew when either changes; read by one placer, whose ledger it looks at."""
 
-    def __init__(self, asks: list[tuple[Ask, int, float]], sites: Sites, ledger: Ledger) -> None:
+    def __init__(self, asks: list[tuple[CompiledRequest, int, float]], sites: NodeSnapshot, ledger: Ledger) -> None:
         """`asks`: what is asked, the CPU with it, and its part of the mix."""
         self._asks = asks
         self._sites = sites
         self._ledger = ledger
-        self._profiles: dict[Site, tuple[NodeDevices, Profile, int]] = {}  # and its devices that count
-        self._shares: dict[Site, tuple[NodeDevices, dict[Ask, int]]] = {}
-        self._states: dict[Site, tuple[int, Rooms, int]] = {}
+        self._profiles: dict[CandidateNode, tuple[NodeDevices, Profile, int]] = {}  # and its devices that count
+        self._shares: dict[CandidateNode, tuple[NodeDevices, dict[CompiledRequest, int]]] = {}
+        self._states: dict[CandidateNode, tuple[int, Rooms, int]] = {}
         self._parts: list[float] = []
-        self._lenses: dict[Profile, Lens] = {}
+        self._lenses: dict[Profile, LeftoverValue] = {}
         self.renew()
 
     @classmethod
-    def of(cls, workload: Workload | None, compiler: Compiler, sites: Sites, ledger: Ledger) -> Outlook | None:
+    def of(
+        cls, workload: Workload | None, compiler: Compiler, sites: NodeSnapshot, ledger: Ledger
+    ) -> FragmentationScore | None:
         if workload is None:
             return None
-        kinds: dict[tuple[object, int, int], tuple[Ask, int, int]] = {}
+        kinds: dict[tuple[object, int, int], tuple[CompiledRequest, int, int]] = {}
         for demand in workload.demands:
             ask = _single_ask(demand.spec, compiler)
             if ask is not None:
@@ -66,12 +68,12 @@ class Outlook:
             return None
         return cls([(ask, cpu, count / total) for ask, cpu, count in kinds.values()], sites, ledger)
 
-    def cost(self, shape: Shape, site: Site) -> tuple[int, int]:
+    def cost(self, shape: Shape, site: CandidateNode) -> tuple[int, int]:
         """(waste, loss) of one unit of this shape there; low is better. The unit seems to fit."""
         found = self._look(shape, site)
         return (0, 0) if found is None else found[:2]
 
-    def room(self, shape: Shape, site: Site) -> int:
+    def room(self, shape: Shape, site: CandidateNode) -> int:
         """How much room the shared device should have that the unit is given, in thousandths; 0: any."""
         found = self._look(shape, site)
         return 0 if found is None else found[2]
@@ -96,7 +98,7 @@ class Outlook:
 
     # ------------------------------------------------------------------------------------------------------ one node
 
-    def _look(self, shape: Shape, site: Site) -> tuple[int, int, int] | None:
+    def _look(self, shape: Shape, site: CandidateNode) -> tuple[int, int, int] | None:
         lens = self._lenses.get(self._profile(site)[0])
         if lens is None or len(shape.needs) != 1:
             return None
@@ -113,7 +115,7 @@ class Outlook:
             return None
         return lens.cost(rooms, cpu, count=count, share=share, wants_cpu=_cpu(shape.needs[0]))
 
-    def _state(self, site: Site) -> tuple[Rooms, int]:
+    def _state(self, site: CandidateNode) -> tuple[Rooms, int]:
         known = self._states.get(site)
         if known is not None and known[0] == site.changes:
             return known[1], known[2]
@@ -125,14 +127,14 @@ class Outlook:
         self._states[site] = (site.changes, rooms, cpu)
         return rooms, cpu
 
-    def _profile(self, site: Site) -> tuple[Profile, int]:
+    def _profile(self, site: CandidateNode) -> tuple[Profile, int]:
         found = self._profiles.get(site)
         if found is None or found[0] is not site.devices:
             profile = tuple([self._share(site, ask) for ask, _, _ in self._asks])
             found = self._profiles[site] = (site.devices, profile, len(_lanes(site)))
         return found[1], found[2]
 
-    def _share(self, site: Site, ask: Ask) -> int:
+    def _share(self, site: CandidateNode, ask: CompiledRequest) -> int:
         """Thousandths of a device that the request takes there; 0 where it can't run. Devices of a node are taken as alike."""
         known = self._shares.get(site)
         if known is None or known[0] is not site.devices or len(known[1]) >= SHARES_MAX:
@@ -158,12 +160,12 @@ class Outlook:
             kinds[key] = kinds.get(key, 0) + 1
         capacity = [0] * len(self._asks)
         devices = 0
-        forms: dict[Profile, tuple[Form, ...]] = {}
+        forms: dict[Profile, tuple[LeftoverForm, ...]] = {}
         for (profile, lanes, cpu), number in kinds.items():
             devices += number * lanes
             if profile not in forms:
                 forms[profile] = tuple(
-                    Form(ask.count, share, wants_cpu, part)
+                    LeftoverForm(ask.count, share, wants_cpu, part)
                     for (ask, wants_cpu, part), share in zip(self._asks, profile, strict=True)
                 )
             for place, form in enumerate(forms[profile]):
@@ -179,11 +181,11 @@ class Outlook:
             able = [(form, part) for form, part in zip(seen, parts, strict=True) if form.share]
             if able:
                 weights = [form.frequency / (form.size / WHOLE) ** 0.5 / part / WHOLE for form, part in able]
-                self._lenses[profile] = Lens(tuple(form for form, _ in able), weights)
+                self._lenses[profile] = LeftoverValue(tuple(form for form, _ in able), weights)
         return True
 
 
-def _lanes(site: Site) -> list[Device]:
+def _lanes(site: CandidateNode) -> list[Device]:
     return [device for device in site.devices.devices if not device.draws]
 
 
@@ -210,7 +212,7 @@ def _cpu(needs: PodNeeds) -> int:
     return 0
 
 
-def _single_ask(spec: resource.ResourceClaimSpec, compiler: Compiler) -> Ask | None:
+def _single_ask(spec: resource.ResourceClaimSpec, compiler: Compiler) -> CompiledRequest | None:
     try:
         claim = compiler.compile_spec(spec)
     except InvalidClaimError:

@@ -13,29 +13,29 @@ from fairlead.engine.allocator.model import Answer, Pick, Verdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.node_info import Site
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.shapes import PlacementUnit
 
 
 @dataclass(slots=True, eq=False)
-class Placed:
+class UnitPlacement:
     """A unit on its node, with what each of its claims got."""
 
-    unit: Unit
-    site: Site
+    unit: PlacementUnit
+    site: CandidateNode
     picks: list[list[Pick]]
     fixed: bool = False  # other pods rely on these very devices
 
 
 @dataclass(slots=True)
-class Outcome:
+class PlacementResult:
     """`placed` is whole or empty. Otherwise: how far it got, and what stopped it."""
 
     verdict: Verdict
-    placed: list[Placed] = field(default_factory=list)
+    placed: list[UnitPlacement] = field(default_factory=list)
     members_placed: int = 0  # before it gave up
-    stuck: Unit | None = None  # the unit that found no node
-    closest: Site | None = None
+    stuck: PlacementUnit | None = None  # the unit that found no node
+    closest: CandidateNode | None = None
     short: Answer | None = None
 
 
@@ -44,6 +44,6 @@ class Domain:
 
     __slots__ = ("name", "sites")
 
-    def __init__(self, name: str, sites: Sequence[Site]) -> None:
+    def __init__(self, name: str, sites: Sequence[CandidateNode]) -> None:
         self.name = name
         self.sites = sites

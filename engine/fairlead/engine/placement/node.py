@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import Answer, Budget, Offer, Pick, Verdict
-from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.preference import free_of, preferred, tightest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import Ask, ClaimAsk
+    from fairlead.engine.allocator.requests import CompiledClaim, CompiledRequest
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.fragmentation import Outlook
-    from fairlead.engine.placement.node_info import Site, Sites
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit
 
 
-class OnNode:
+class NodePlacer:
     """Puts units onto nodes and takes them off again, in one ledger."""
 
-    def __init__(self, sites: Sites, ledger: Ledger) -> None:
+    def __init__(self, sites: NodeSnapshot, ledger: Ledger) -> None:
         self.sites = sites
         self.ledger = ledger
-        self.outlook: Outlook | None = None
+        self.outlook: FragmentationScore | None = None
 
-    def put(self, unit: Unit, site: Site, budget: Budget) -> Placed | Answer:
+    def put(self, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> UnitPlacement | Answer:
         """The unit on this node, or why not. Room for the pods is checked too."""
         node, ledger = site.node, self.ledger
         room = 0 if self.outlook is None else self.outlook.room(unit.shape, site)  # before the pod weighs on the node
@@ -52,9 +52,9 @@ class OnNode:
             self._unload(unit, site, loaded)
             return answer
         self.sites.changed(site)
-        return Placed(unit, site, answer.picks)
+        return UnitPlacement(unit, site, answer.picks)
 
-    def _fast(self, unit: Unit, site: Site) -> Answer | None:
+    def _fast(self, unit: PlacementUnit, site: CandidateNode) -> Answer | None:
         """The common case, n alike whole devices for one claim: no search. None when it does not apply."""
         if not unit.shape.plain:
             return Answer(Verdict.FOUND) if not unit.shape.claims else None
@@ -69,14 +69,14 @@ class OnNode:
         self.ledger.taken.update(ordered)
         return Answer(Verdict.FOUND, picks=[[Pick(ask, device, ()) for device in ordered]])
 
-    def _offer(self, claim: ClaimAsk, site: Site, room: int = 0) -> Offer:
+    def _offer(self, claim: CompiledClaim, site: CandidateNode, room: int = 0) -> Offer:
         """`room`: how much of it a shared device should have left, so as to be taken first; 0: any."""
         sites, ledger, outlook = self.sites, self.ledger, self.outlook
 
-        def found(ask: Ask) -> Candidates:
+        def found(ask: CompiledRequest) -> Candidates:
             return sites.candidates(site, ask)
 
-        def prefer(ask: Ask, candidates: Candidates) -> Sequence[Device]:
+        def prefer(ask: CompiledRequest, candidates: Candidates) -> Sequence[Device]:
             ordered = preferred(ask, candidates, ledger)
             if room and outlook is not None:
                 return sorted(ordered, key=lambda device: outlook.left(device) != room)
@@ -84,11 +84,13 @@ class OnNode:
 
         return Offer(claim, found, prefer)
 
-    def _unload(self, unit: Unit, site: Site, loaded: int) -> None:
+    def _unload(self, unit: PlacementUnit, site: CandidateNode, loaded: int) -> None:
         for needs in unit.shape.needs[:loaded]:
             self.ledger.load(site.node, needs, -1)
 
-    def put_jointly(self, unit: Unit, site: Site, gang: list[Placed], budget: Budget) -> Placed | None:
+    def put_jointly(
+        self, unit: PlacementUnit, site: CandidateNode, gang: list[UnitPlacement], budget: Budget
+    ) -> UnitPlacement | None:
         """The unit on this node, with the gang's claims that could be in its way allocated anew; None if even so not."""
         others = [entry for entry in gang if (self.sites.roaming or entry.site is site) and not entry.fixed]
         if not others or not unit.shape.claims:
@@ -120,9 +122,9 @@ class OnNode:
             start += count
             self.sites.changed(entry.site)
         self.sites.changed(site)
-        return Placed(unit, site, answer.picks[start:])
+        return UnitPlacement(unit, site, answer.picks[start:])
 
-    def undo(self, placed: Iterable[Placed]) -> None:
+    def undo(self, placed: Iterable[UnitPlacement]) -> None:
         for entry in placed:
             for picks in entry.picks:
                 allocator.release(picks, self.ledger)

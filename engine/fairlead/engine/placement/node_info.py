@@ -19,18 +19,18 @@ from fairlead.engine.inventory.changes import ChangeLog
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.inventory.inventory import NodeDevices
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.engine.placement.fragmentation import Outlook
+    from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.shapes import Shape
 
 Score = tuple[bool, int, int, int, int, int, str]
 
 
-class Site:
+class CandidateNode:
     """One node, as placement sees it. Lives as long as a node of that name does."""
 
     __slots__ = ("changes", "devices", "name", "node")
@@ -42,26 +42,26 @@ class Site:
         self.changes = 0  # how often anything was taken or given back here
 
     def __repr__(self) -> str:
-        return f"Site({self.name})"
+        return f"CandidateNode({self.name})"
 
 
-class Sites:
+class NodeSnapshot:
     """All nodes, in name order, and a log of those that changed: in the cluster, or by the decision being made."""
 
     def __init__(self, selectors: Selectors) -> None:
         self.selectors = selectors
-        self.all: list[Site] = []
-        self.by_name: dict[str, Site] = {}
-        self.log: ChangeLog[Site] = ChangeLog()
+        self.all: list[CandidateNode] = []
+        self.by_name: dict[str, CandidateNode] = {}
+        self.log: ChangeLog[CandidateNode] = ChangeLog()
         self.membership = 0  # grows when nodes come, go, or change what they are or publish
-        self._roaming: set[Site] = set()
+        self._roaming: set[CandidateNode] = set()
 
     @property
     def roaming(self) -> bool:
         """Whether some node reaches devices that are not its own."""
         return bool(self._roaming)
 
-    def changed(self, site: Site) -> None:
+    def changed(self, site: CandidateNode) -> None:
         """Devices or room of this node were taken or given back."""
         site.changes += 1
         self.log.note(site)
@@ -70,7 +70,7 @@ class Sites:
         """A node came, or is to be looked at again."""
         site = self.by_name.get(node.name)
         if site is None:
-            site = self.by_name[node.name] = Site(node, devices)
+            site = self.by_name[node.name] = CandidateNode(node, devices)
             bisect.insort(self.all, site, key=_name)
             self.membership += 1
         elif site.node is not node or site.devices is not devices:
@@ -90,27 +90,27 @@ class Sites:
             self.membership += 1
             self.log.note(site)
 
-    def candidates(self, site: Site, ask: Ask) -> Candidates:
+    def candidates(self, site: CandidateNode, ask: CompiledRequest) -> Candidates:
         return candidates(site.devices, ask.filter, self.selectors)
 
 
-def _name(site: Site) -> str:
+def _name(site: CandidateNode) -> str:
     return site.name
 
 
-class Spots:
+class ScoredNodes:
     """The heap of one shape over all sites, or over a scope. Stays right while sites change, see `_catch_up`."""
 
     def __init__(
         self,
         shape: Shape,
-        sites: Sites,
+        sites: NodeSnapshot,
         ledger: Ledger,
         *,
-        scope: frozenset[Site] | None = None,
+        scope: frozenset[CandidateNode] | None = None,
         spread: bool,
         avoid: frozenset[str],
-        outlook: Outlook | None = None,
+        outlook: FragmentationScore | None = None,
     ) -> None:
         self.shape = shape
         self.sites = sites
@@ -120,13 +120,13 @@ class Spots:
         self.outlook = None if spread else outlook
         self.scope = scope
         self.preferring = [needs for needs in shape.needs if needs.preferred]
-        self.among: set[Site] = set()  # sites that may take the shape when they have room
-        self._stamp: dict[Site, int] = {}
-        self._heap: list[tuple[Score, int, Site]] = []
+        self.among: set[CandidateNode] = set()  # sites that may take the shape when they have room
+        self._stamp: dict[CandidateNode, int] = {}
+        self._heap: list[tuple[Score, int, CandidateNode]] = []
         self._cursor = -1
         self._catch_up()
 
-    def _never(self, site: Site) -> bool:
+    def _never(self, site: CandidateNode) -> bool:
         node = site.node
         for needs in self.shape.needs:
             if node.refuses(needs) is not None:
@@ -134,7 +134,7 @@ class Spots:
         bound = self.shape.bound
         return bool(bound) and any(not nodes_selector.matches(selector, node.name, node.labels) for selector in bound)
 
-    def score(self, site: Site) -> Score | None:
+    def score(self, site: CandidateNode) -> Score | None:
         """None when the node surely does not take the shape now."""
         node = site.node
         needs = self.shape.needs
@@ -166,7 +166,7 @@ class Spots:
             self.ledger.load(node, needs, -1)
         return loaded == len(self.shape.needs)
 
-    def _spare(self, site: Site, asks: tuple[Ask, ...]) -> tuple[int, int] | None:
+    def _spare(self, site: CandidateNode, asks: tuple[CompiledRequest, ...]) -> tuple[int, int] | None:
         """The place of the first alternative that may do, and how many devices it would leave over."""
         for place, ask in enumerate(asks):
             found = self.sites.candidates(site, ask)
@@ -181,7 +181,7 @@ class Spots:
                 return place, free - ask.count
         return None
 
-    def free(self, ask: Ask, found: Candidates) -> int:
+    def free(self, ask: CompiledRequest, found: Candidates) -> int:
         ledger = self.ledger
         if ask.admin:
             return len(found.devices)
@@ -206,11 +206,11 @@ class Spots:
 
     # ---------------------------------------------------------------------------------------------------- the heap
 
-    def best(self, skip: frozenset[Site] | set[Site] = frozenset()) -> Site | None:
+    def best(self, skip: frozenset[CandidateNode] | set[CandidateNode] = frozenset()) -> CandidateNode | None:
         """The best node now, leaving out `skip`; None when none is left."""
         self._catch_up()
-        aside: list[tuple[Score, int, Site]] = []
-        found: Site | None = None
+        aside: list[tuple[Score, int, CandidateNode]] = []
+        found: CandidateNode | None = None
         while self._heap:
             entry = self._heap[0]
             site = entry[2]
@@ -226,11 +226,11 @@ class Spots:
             heapq.heappush(self._heap, entry)
         return found
 
-    def drop(self, site: Site) -> None:
+    def drop(self, site: CandidateNode) -> None:
         """The allocator said no: not again until the node changes."""
         self._stamp[site] = self._stamp.get(site, 0) + 1
 
-    def again(self, site: Site) -> None:
+    def again(self, site: CandidateNode) -> None:
         """Forget what the allocator said."""
         if site in self.among:
             stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
@@ -238,7 +238,7 @@ class Spots:
             if score is not None:
                 heapq.heappush(self._heap, (score, stamp, site))
 
-    def ranked(self) -> list[Site]:
+    def ranked(self) -> list[CandidateNode]:
         """All nodes that might take it now, best first."""
         self._catch_up()
         return [site for _, stamp, site in sorted(self._heap, key=_by_score) if stamp == self._stamp.get(site, 0)]
@@ -248,7 +248,7 @@ class Spots:
         log = self.sites.log
         if self._cursor == log.cursor:
             return
-        changed: Iterable[Site] | None = log.since(self._cursor)
+        changed: Iterable[CandidateNode] | None = log.since(self._cursor)
         self._cursor = log.cursor
         if changed is None or self.sites.roaming:
             self._rebuild()
@@ -266,7 +266,7 @@ class Spots:
             self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
             heapq.heapify(self._heap)
 
-    def _eligible(self, site: Site) -> bool:
+    def _eligible(self, site: CandidateNode) -> bool:
         return (
             (self.scope is None or site in self.scope)
             and self.sites.by_name.get(site.name) is site
@@ -284,5 +284,5 @@ class Spots:
         heapq.heapify(self._heap)
 
 
-def _by_score(entry: tuple[Score, int, Site]) -> Score:
+def _by_score(entry: tuple[Score, int, CandidateNode]) -> Score:
     return entry[0]

@@ -15,42 +15,42 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.attempt import Attempt
 from fairlead.engine.placement.bounds import too_many
-from fairlead.engine.placement.node import OnNode
-from fairlead.engine.placement.node_info import Spots
+from fairlead.engine.placement.node import NodePlacer
+from fairlead.engine.placement.node_info import ScoredNodes
 from fairlead.engine.placement.search import Backtracking
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.fragmentation import Outlook
-    from fairlead.engine.placement.model import Domain, Outcome
-    from fairlead.engine.placement.node_info import Site, Sites
-    from fairlead.engine.placement.shapes import Shape, Shapes, Unit
+    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.model import Domain, PlacementResult
+    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape, Shapes
 
 SPOTS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
 SPOT_ENTRIES_MAX = 4_000_000  # of all heaps together: the oldest goes first
 
 
-class Placer(OnNode):
+class Placer(NodePlacer):
     """Places gangs one after the other against one ledger."""
 
-    def __init__(self, sites: Sites, ledger: Ledger, shapes: Shapes) -> None:
+    def __init__(self, sites: NodeSnapshot, ledger: Ledger, shapes: Shapes) -> None:
         super().__init__(sites, ledger)
         self.shapes = shapes
-        self._spots: dict[object, Spots] = {}
-        self._refused: list[tuple[Spots, Site]] = []
+        self._spots: dict[object, ScoredNodes] = {}
+        self._refused: list[tuple[ScoredNodes, CandidateNode]] = []
         self.mark = sites.log.cursor  # what is logged after it was changed by the decision being made
 
     def place(
         self,
-        units: Sequence[Unit],
+        units: Sequence[PlacementUnit],
         budget: Budget,
         *,
         spread: bool = False,
         avoid: frozenset[str] = frozenset(),
         among: Domain | None = None,
-    ) -> Outcome:
+    ) -> PlacementResult:
         """All units on nodes of the domain (default: all), or none."""
         attempt = Attempt(self, budget, spread=spread, avoid=avoid, among=among)
         outcome = attempt.greedy(units)
@@ -60,25 +60,25 @@ class Placer(OnNode):
                 return searched if searched.verdict is Verdict.FOUND else replace(outcome, verdict=searched.verdict)
         return outcome
 
-    def _worth_searching(self, units: Sequence[Unit], attempt: Attempt) -> bool:
+    def _worth_searching(self, units: Sequence[PlacementUnit], attempt: Attempt) -> bool:
         """Not where greedy was complete, nor where there is too little of something anyway."""
         if self.sites.roaming:
             return True
         return len({unit.shape for unit in units}) > 1 and not too_many(units, attempt.options)
 
-    def spots(self, shape: Shape, *, spread: bool, avoid: frozenset[str], among: Domain | None) -> Spots:
+    def spots(self, shape: Shape, *, spread: bool, avoid: frozenset[str], among: Domain | None) -> ScoredNodes:
         key = (shape, spread, avoid, among)
         found = self._spots.get(key)
         if found is None:
             while len(self._spots) >= SPOTS_MIN and len(self._spots) * len(self.sites.all) > SPOT_ENTRIES_MAX:
                 del self._spots[next(iter(self._spots))]
             scope = None if among is None else frozenset(among.sites)
-            found = self._spots[key] = Spots(
+            found = self._spots[key] = ScoredNodes(
                 shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid, outlook=self.outlook
             )
         return found
 
-    def look(self, outlook: Outlook | None) -> None:
+    def look(self, outlook: FragmentationScore | None) -> None:
         """Judge nodes by this from now on."""
         self.outlook = outlook
         self._spots.clear()
@@ -100,7 +100,7 @@ class Placer(OnNode):
         self._refused.clear()
         self.mark = self.sites.log.cursor
 
-    def refuse(self, spots: Spots, site: Site) -> None:
+    def refuse(self, spots: ScoredNodes, site: CandidateNode) -> None:
         """The allocator said no to the spots' shape on this node, as the ledger is."""
         spots.drop(site)
         self._refused.append((spots, site))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.pool import Pool
@@ -26,7 +26,7 @@ ISLAND = "nvlinkDomain"
 T = TypeVar("T")
 
 
-def preferred(ask: Ask, found: Candidates, ledger: Ledger) -> Sequence[Device]:
+def preferred(ask: CompiledRequest, found: Candidates, ledger: Ledger) -> Sequence[Device]:
     """The candidates that are free, best first. Ties keep the inventory's order."""
     if ask.admin:
         return found.devices

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator import allocate as allocator
 from fairlead.engine.allocator.model import Answer, Verdict
 from fairlead.engine.placement.attempt import Attempt, hardest_first
-from fairlead.engine.placement.model import Outcome, Placed
+from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.allocator.model import Pick
-    from fairlead.engine.placement.node_info import Site
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.shapes import PlacementUnit
 
 
 NODE_STEPS = 10  # what trying one node costs, in devices tried
@@ -32,10 +32,10 @@ class Backtracking:
         self.budget = attempt.budget
         self.options = attempt.options
 
-    def search(self, units: Sequence[Unit]) -> Outcome:
+    def search(self, units: Sequence[PlacementUnit]) -> PlacementResult:
         """Every way to spread the units over nodes, until one works or the budget ends."""
         ordered = hardest_first(units)
-        placed: list[Placed] = []
+        placed: list[UnitPlacement] = []
         try:
             found = self._descend(ordered, 0, placed)
         except (_EndError, RecursionError):
@@ -43,10 +43,10 @@ class Backtracking:
             self.budget.ended = True
             self.placer.undo(placed)
         if found:
-            return Outcome(Verdict.FOUND, placed)
-        return Outcome(Verdict.BUDGET_ENDED if self.budget.ended else Verdict.IMPOSSIBLE)
+            return PlacementResult(Verdict.FOUND, placed)
+        return PlacementResult(Verdict.BUDGET_ENDED if self.budget.ended else Verdict.IMPOSSIBLE)
 
-    def _descend(self, units: list[Unit], place: int, placed: list[Placed]) -> bool:
+    def _descend(self, units: list[PlacementUnit], place: int, placed: list[UnitPlacement]) -> bool:
         if place == len(units):
             return True
         unit = units[place]
@@ -60,8 +60,8 @@ class Backtracking:
             if self.budget.steps < 0:
                 raise _EndError
             before = [entry.picks for entry in placed]
-            entry: Placed | Answer | None = self.placer.put(unit, site, self.budget)
-            if not isinstance(entry, Placed):
+            entry: UnitPlacement | Answer | None = self.placer.put(unit, site, self.budget)
+            if not isinstance(entry, UnitPlacement):
                 entry = self.placer.put_jointly(unit, site, placed, self.budget)
             if entry is None:
                 continue
@@ -73,7 +73,7 @@ class Backtracking:
             self._restore(placed, before)
         return False
 
-    def _restore(self, placed: list[Placed], before: list[list[list[Pick]]]) -> None:
+    def _restore(self, placed: list[UnitPlacement], before: list[list[list[Pick]]]) -> None:
         """Back to the picks that the units had before they were allocated anew together."""
         moved = [(entry, picks) for entry, picks in zip(placed, before, strict=True) if entry.picks is not picks]
         for entry, _ in moved:
@@ -90,5 +90,5 @@ class _EndError(Exception):
     """The budget ended."""
 
 
-def _name(site: Site) -> str:
+def _name(site: CandidateNode) -> str:
     return site.name

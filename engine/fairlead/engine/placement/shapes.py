@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.requests import ClaimAsk, Compiler, InvalidClaimError
+from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidClaimError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from fairlead.engine.allocator.requests import Ask
+    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.types.model import ClaimRequest, GangRequest, Member
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube.core import NodeSelector
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class Shape:
     """What a unit asks for, whoever asks. Compared by identity; `Shapes` interns."""
 
-    claims: tuple[ClaimAsk, ...]
+    claims: tuple[CompiledClaim, ...]
     needs: tuple[PodNeeds, ...]  # one per pod
     bound: tuple[NodeSelector, ...]  # of claims that are allocated already
     least: int  # devices it takes at least
@@ -37,13 +37,13 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class PlacementUnit:
     members: tuple[Member, ...]
     claims: tuple[ClaimRequest, ...]  # to allocate; as shape.claims
     shape: Shape
 
     @property
-    def asks(self) -> Iterator[tuple[Ask, ...]]:
+    def asks(self) -> Iterator[tuple[CompiledRequest, ...]]:
         """The alternatives of each request."""
         return (asks for claim in self.shape.claims for asks in claim.alternatives)
 
@@ -59,7 +59,7 @@ class Shapes:
     def known(self) -> int:
         return len(self._known)
 
-    def units(self, gang: GangRequest, banned: tuple[str, ...] = (), skip: int = 0) -> list[Unit]:
+    def units(self, gang: GangRequest, banned: tuple[str, ...] = (), skip: int = 0) -> list[PlacementUnit]:
         """The gang's units, in the order of its members. Raises InvalidClaimError.
 
         `banned` selectors keep their devices out, `skip` leaves out so many alternatives of each `firstAvailable`.
@@ -67,17 +67,19 @@ class Shapes:
         claims = {claim.key: claim for claim in gang.claims}
         return [self._unit(members, claims, banned, skip) for members in _linked(gang, claims)]
 
-    def lead(self, unit: Unit) -> Unit:
+    def lead(self, unit: PlacementUnit) -> PlacementUnit:
         """The unit's first pod with all of its claims, to be placed before the others."""
         shape = self._shape(unit.shape.claims, list(unit.members[:1]), unit.shape.bound)
-        return Unit(unit.members[:1], unit.claims, shape)
+        return PlacementUnit(unit.members[:1], unit.claims, shape)
 
-    def followers(self, unit: Unit, bound: NodeSelector | None) -> list[Unit]:
+    def followers(self, unit: PlacementUnit, bound: NodeSelector | None) -> list[PlacementUnit]:
         """Its other pods, each for itself, on nodes that the claims allow as they were given to the first."""
         selectors = unit.shape.bound if bound is None else (*unit.shape.bound, bound)
-        return [Unit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
+        return [PlacementUnit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
 
-    def _unit(self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int) -> Unit:
+    def _unit(
+        self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int
+    ) -> PlacementUnit:
         asked: dict[str, ClaimRequest] = {}
         bound: list[NodeSelector] = []
         for member in members:
@@ -90,9 +92,11 @@ class Shapes:
         compiled = tuple(
             self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in asked.values()
         )
-        return Unit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
+        return PlacementUnit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
 
-    def _shape(self, claims: tuple[ClaimAsk, ...], members: list[Member], bound: tuple[NodeSelector, ...]) -> Shape:
+    def _shape(
+        self, claims: tuple[CompiledClaim, ...], members: list[Member], bound: tuple[NodeSelector, ...]
+    ) -> Shape:
         needs = tuple(member.needs for member in members)
         key = (claims, needs, bound)
         shape = self._known.get(key)
@@ -128,7 +132,7 @@ def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Mem
     return [groups[number] for number in sorted(groups)]
 
 
-def signature(gang: GangRequest, units: list[Unit], *, spread: bool) -> object:
+def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) -> object:
     """Equal for gangs that placement cannot tell apart."""
     counts: dict[int, int] = {}
     for unit in units:

@@ -15,14 +15,14 @@ from fairlead.api import names
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.placement.bounds import counts, units_at_most
-from fairlead.engine.placement.model import Domain, Outcome
+from fairlead.engine.placement.model import Domain, PlacementResult
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.node_info import Site
+    from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.shapes import Shape, Unit
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape
     from fairlead.engine.types.model import GangRequest
 
 
@@ -56,7 +56,7 @@ class Domains:
         self._placer = placer
         self._known: dict[str, dict[str, Domain]] = {}
         self._unions: dict[tuple[str, tuple[str, ...]], Domain] = {}
-        self._of_site: dict[str, dict[Site, str]] = {}
+        self._of_site: dict[str, dict[CandidateNode, str]] = {}
         self._membership = -1
 
     def of(self, label: str) -> dict[str, Domain]:
@@ -71,14 +71,16 @@ class Domains:
         if found is None:
             sites = self._placer.sites.all
             of_site = _by_label(label, sites) or _by_attribute(label, sites)
-            groups: dict[str, list[Site]] = {}
+            groups: dict[str, list[CandidateNode]] = {}
             for site, value in of_site.items():
                 groups.setdefault(value, []).append(site)
             self._of_site[label] = of_site
             found = self._known[label] = {value: Domain(value, groups[value]) for value in sorted(groups)}
         return found
 
-    def place(self, gang: GangRequest, units: Sequence[Unit], budget: Budget, *, spread: bool) -> Outcome:
+    def place(
+        self, gang: GangRequest, units: Sequence[PlacementUnit], budget: Budget, *, spread: bool
+    ) -> PlacementResult:
         """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
         topology = parse(gang.topology)
         avoid = frozenset(gang.avoid)
@@ -86,7 +88,7 @@ class Domains:
             return self._placer.place(units, budget, spread=spread, avoid=avoid)
         domains = self.of(topology.label)
         ordered = self._ordered(gang, topology, domains, units, spread=spread, avoid=avoid)
-        best = Outcome(Verdict.IMPOSSIBLE)
+        best = PlacementResult(Verdict.IMPOSSIBLE)
         for domain in ordered:
             # A domain where the search is long must not use up what the next one needs.
             part = Budget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
@@ -103,7 +105,7 @@ class Domains:
         gang: GangRequest,
         topology: Topology,
         domains: dict[str, Domain],
-        units: Sequence[Unit],
+        units: Sequence[PlacementUnit],
         *,
         spread: bool,
         avoid: frozenset[str],
@@ -137,12 +139,12 @@ class Domains:
         self,
         label: str,
         ordered: list[Domain],
-        units: Sequence[Unit],
+        units: Sequence[PlacementUnit],
         budget: Budget,
         *,
         spread: bool,
         avoid: frozenset[str],
-    ) -> Outcome:
+    ) -> PlacementResult:
         """The roomiest domains together, two at first, then twice as many, at last every node."""
         shapes = counts(units)
         roomiest = sorted(
@@ -168,13 +170,13 @@ class Domains:
         return self._placer.place(units, budget, spread=spread, avoid=avoid)
 
 
-def _by_label(label: str, sites: Sequence[Site]) -> dict[Site, str]:
+def _by_label(label: str, sites: Sequence[CandidateNode]) -> dict[CandidateNode, str]:
     return {site: site.node.labels[label] for site in sites if label in site.node.labels}
 
 
-def _by_attribute(name: str, sites: Sequence[Site]) -> dict[Site, str]:
+def _by_attribute(name: str, sites: Sequence[CandidateNode]) -> dict[CandidateNode, str]:
     """Nodes whose devices, as far as they have the attribute, all have one value of it: the clique of an NVL72 rack."""
-    found: dict[Site, str] = {}
+    found: dict[CandidateNode, str] = {}
     for site in sites:
         values = {value for device in site.devices.devices for _, value in device.values(name)}
         if len(values) == 1:
@@ -182,7 +184,7 @@ def _by_attribute(name: str, sites: Sequence[Site]) -> dict[Site, str]:
     return found
 
 
-def _better(best: Outcome, other: Outcome) -> Outcome:
+def _better(best: PlacementResult, other: PlacementResult) -> PlacementResult:
     """The more telling of two failures: an undecided one, else the one that got further."""
     if other.verdict is Verdict.BUDGET_ENDED and best.verdict is not Verdict.BUDGET_ENDED:
         return other

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.placement.model import Placed
-    from fairlead.engine.plan.unschedulable import Stuck
-    from fairlead.engine.queues.cache import Totals
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.plan.unschedulable import Unschedulable
+    from fairlead.engine.queues.cache import ClusterTotals
     from fairlead.engine.queues.tree import Tree
     from fairlead.engine.types.model import Amount, ClaimRequest, FlavorSpec, GangRequest, PodRef
     from fairlead.kube import resource
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def admission(
     gang: GangRequest,
     queue: str,
-    placed: Sequence[Placed],
+    placed: Sequence[UnitPlacement],
     classes: Mapping[str, resource.DeviceClass],
     share_ids: ShareIds,
 ) -> Admission:
@@ -111,8 +111,8 @@ def kept(result: resource.AllocationResult) -> Allocation:
 
 
 def waiting(
-    found: Iterable[tuple[GangRequest, str | None, int, Reason | Stuck]],
-    explain: Callable[[GangRequest, Stuck], Reason],
+    found: Iterable[tuple[GangRequest, str | None, int, Reason | Unschedulable]],
+    explain: Callable[[GangRequest, Unschedulable], Reason],
     last: int,
 ) -> tuple[Waiting, ...]:
     """In order of position; gangs that were not considered (position 0) come after `last`."""
@@ -163,7 +163,7 @@ def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
 
 
 def flavor_totals(
-    flavors: Sequence[FlavorSpec], totals: Totals, allocated: Mapping[str, Amount]
+    flavors: Sequence[FlavorSpec], totals: ClusterTotals, allocated: Mapping[str, Amount]
 ) -> tuple[FlavorTotal, ...]:
     """What the cluster has of each flavor that can be read, in name order."""
     return tuple(

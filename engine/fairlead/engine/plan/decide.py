@@ -15,17 +15,17 @@ from fairlead.engine.explain.explainer import Explainer
 from fairlead.engine.plan import memo as plan_memory
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.gang import Places, behind, for_gang, invalid, shared
-from fairlead.engine.plan.pending import Asking, Running
-from fairlead.engine.plan.statement import Given
+from fairlead.engine.plan.pending import PendingGangs, RunningGangs
+from fairlead.engine.plan.statement import Statement
 from fairlead.engine.plan.turns import may_contend, promised_first, split
-from fairlead.engine.plan.unschedulable import Blocked, Stuck
-from fairlead.engine.queues.cache import Board
+from fairlead.engine.plan.unschedulable import Blocked, Unschedulable
+from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.order import Order
 from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.reclaim import beyond_share
-from fairlead.engine.reclaim.replace import Broken
+from fairlead.engine.reclaim.replace import BrokenDevices
 from fairlead.engine.types.model import DeviceRef, Plan
 from fairlead.engine.types.reasons import Code, Reason
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.placement.model import Outcome, Placed
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.model import GangRequest
@@ -72,20 +72,20 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
 class _Decision:
     def __init__(self, snapshot: Snapshot, now: float, share_ids: ShareIds) -> None:
         self.snapshot = snapshot
-        self.board = Board.of(snapshot)
+        self.board = SchedulerCache.of(snapshot)
         self.charges = self.board.charges
         self.tree = self.board.tree(snapshot.queues)
         self.totals = self.board.totals()
         self.tree.begin({} if self.tree.implicit else self.board.usable())
         self.places = Places(self.board, snapshot)
-        self.given = Given(self.board, snapshot, share_ids)
-        self.waiting: dict[str, tuple[GangRequest, str | None, int, Reason | Stuck]] = {}
-        self.stuck: dict[Queue, dict[object, Reason | Stuck]] = {}  # kin of which one waits, and why
+        self.given = Statement(self.board, snapshot, share_ids)
+        self.waiting: dict[str, tuple[GangRequest, str | None, int, Reason | Unschedulable]] = {}
+        self.stuck: dict[Queue, dict[object, Reason | Unschedulable]] = {}  # kin of which one waits, and why
         self.stuck_since = 0  # commits of `blocked` then
         self.position = 0
-        self.running = Running(snapshot, self.board, self.tree)
-        self.asking = Asking(snapshot, self.board, self.tree)
-        self.broken = Broken(snapshot.inventory, now)
+        self.running = RunningGangs(snapshot, self.board, self.tree)
+        self.asking = PendingGangs(snapshot, self.board, self.tree)
+        self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
         leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
         self.blocked = Blocked(self.board, snapshot, self.places, now, self.running.gangs, leaving, self.given)
@@ -97,7 +97,7 @@ class _Decision:
         self._divide()
         self.blocked.start()
         first = promised_first(entries)
-        passed: set[Entry] = set()
+        passed: set[PendingGang] = set()
         for entry in first:
             if entry.gang.preemptor or beyond_share(entry.queue, entry.charge) is None:
                 self._decide(entry)
@@ -113,9 +113,9 @@ class _Decision:
         self.asking.demand(lambda entry: not self._servable(entry))  # to be told
         return self._plan()
 
-    def _in_turn(self, entries: list[Entry], *, within_share: bool) -> list[Entry]:
+    def _in_turn(self, entries: list[PendingGang], *, within_share: bool) -> list[PendingGang]:
         """Decide on each in the order of the queues; those are returned undecided that are to stay within a share and do not."""
-        beyond: list[Entry] = []
+        beyond: list[PendingGang] = []
         floor: dict[Queue, int] = {}  # what is less important than this waits for a gang that could preempt it
         order = Order(self.tree, entries, self.totals.devices)
         while (head := order.next()) is not None:
@@ -153,13 +153,13 @@ class _Decision:
         self.asking.demand(self._servable)
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
 
-    def _servable(self, entry: Entry) -> bool:
+    def _servable(self, entry: PendingGang) -> bool:
         """What this cluster could never run is no demand: it would only make shares idle."""
         return not entry.charge or self.places.ever(entry.gang, entry.units) is not False
 
     # --------------------------------------------------------------------------------------------------- one gang
 
-    def _decide(self, entry: Entry) -> bool:
+    def _decide(self, entry: PendingGang) -> bool:
         """Admit the gang or have it wait, with its position; whether it stays."""
         self.position += 1
         self.blocked.line.setdefault(entry.id, self.position)
@@ -174,7 +174,7 @@ class _Decision:
             self.stuck.setdefault(entry.queue, {})[entry.kin] = verdict
         return True
 
-    def _like(self, entry: Entry) -> Reason | Stuck:
+    def _like(self, entry: PendingGang) -> Reason | Unschedulable:
         """What was found for a gang of its kin, earlier in this decision: nothing has been given back since."""
         verdict = self.stuck[entry.queue][entry.kin]
         given = self.given.claims
@@ -182,15 +182,15 @@ class _Decision:
             return shared(entry.gang.claims[entry.keys.index(key)], given[key])
         if isinstance(verdict, Reason):
             return verdict
-        return Stuck(for_gang(verdict.outcome, entry.units), verdict.barriers)
+        return Unschedulable(for_gang(verdict.outcome, entry.units), verdict.barriers)
 
-    def _consider(self, entry: Entry) -> Reason | Stuck | None:
+    def _consider(self, entry: PendingGang) -> Reason | Unschedulable | None:
         """Admit the gang (None), or say why not."""
         gang, queue = entry.gang, entry.queue
         for claim in gang.claims:
             if claim.key in self.given.claims:
                 return shared(claim, self.given.claims[claim.key])
-        why: Reason | Outcome
+        why: Reason | PlacementResult
         try:
             broken = self.blocked.over_limit(queue, entry.charge)
             if broken:
@@ -207,7 +207,7 @@ class _Decision:
         except InvalidClaimError as error:
             return invalid(error)
 
-    def _place(self, entry: Entry) -> Reason | Outcome | tuple[list[Placed], Charge]:
+    def _place(self, entry: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         found = self.places.within_limits(entry, self.blocked.over_limit)
         if isinstance(found, tuple):
             return found
@@ -224,13 +224,13 @@ class _Decision:
         self.places.failed = known
         return again if isinstance(again, tuple) else found
 
-    def _promised(self, entry: Entry, verdict: Reason | Stuck) -> Reason | Stuck:
+    def _promised(self, entry: PendingGang, verdict: Reason | Unschedulable) -> Reason | Unschedulable:
         """Claims of a gang that is promised devices are not given to others with whom it shares them."""
         if self.blocked.promises.last == entry.id:
             self.given.keep_claims(entry)
         return verdict
 
-    def _again(self, entries: list[Entry]) -> None:
+    def _again(self, entries: list[PendingGang]) -> None:
         """What victims left over, or what queues hold since, may serve gangs that were blocked before; and who is owed what
         this decision gave to others, takes it back before anybody is told.
         """
@@ -241,7 +241,7 @@ class _Decision:
             if now == seen:
                 return
             seen = now
-            stuck: dict[object, Entry] = {}  # one of each kin
+            stuck: dict[object, PendingGang] = {}  # one of each kin
             for entry in ranked:
                 if entry.kin not in stuck and self._stuck(entry) is not None:
                     stuck[entry.kin] = entry
@@ -251,7 +251,7 @@ class _Decision:
             if owed is not None:
                 self._take_back(owed, ranked)
 
-    def _look_again(self, ranked: Sequence[Entry], stuck: Container[object]) -> Entry | None:
+    def _look_again(self, ranked: Sequence[PendingGang], stuck: Container[object]) -> PendingGang | None:
         """At those of the kin that is stuck; returns the first for whom others give back, if there is one."""
         hopeless: set[object] = set()  # kin of which one stays stuck: nothing has been given back since
         commits = self.blocked.commits
@@ -273,15 +273,15 @@ class _Decision:
                 hopeless.add(entry.kin)
         return None
 
-    def _stuck(self, entry: Entry) -> Reason | Outcome | None:
+    def _stuck(self, entry: PendingGang) -> Reason | PlacementResult | None:
         """Why it waits, where others could still make room for it."""
         known = self.waiting.get(entry.id)
         why = None if known is None else known[3]
-        if isinstance(why, Stuck):
+        if isinstance(why, Unschedulable):
             return why.outcome
         return why if why is not None and why.code is Code.OVER_LIMIT else None
 
-    def _take_back(self, owed: Entry, entries: list[Entry]) -> None:
+    def _take_back(self, owed: PendingGang, entries: list[PendingGang]) -> None:
         """Those give back who stand in the gang's way and have not started; it comes first, then all who wait, in turn."""
         for gang_id in self.blocked.give_back():
             landed = self.given.withdraw(gang_id)
@@ -296,7 +296,7 @@ class _Decision:
             if self.waiting.pop(entry.id, None) is not None:
                 entry.queue.waiting -= 1
         self._decide(owed)
-        free: list[Entry] = []
+        free: list[PendingGang] = []
         for entry in again:
             head = promised.get(entry.queue)
             if entry is owed:
@@ -307,11 +307,11 @@ class _Decision:
                 free.append(entry)
         self._in_turn(self._in_turn(free, within_share=True), within_share=False)
 
-    def _admit(self, entry: Entry, placed: list[Placed], charge: Charge) -> None:
+    def _admit(self, entry: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
         self.asking.count(entry, -1)
         self.blocked.note_admitted(self.given.admit(entry, placed, charge))
 
-    def _wait(self, gang: GangRequest, queue: Queue | None, why: Reason | Stuck) -> None:
+    def _wait(self, gang: GangRequest, queue: Queue | None, why: Reason | Unschedulable) -> None:
         if queue is not None:
             queue.waiting += 1
         position = self.blocked.line.setdefault(gang.id, self.position)
@@ -329,7 +329,7 @@ class _Decision:
         reservations = self.blocked.promises.reservations
         standing = {id(each) for each in reservations}  # one may have been cancelled since
 
-        def explain(gang: GangRequest, stuck: Stuck) -> Reason:
+        def explain(gang: GangRequest, stuck: Unschedulable) -> Reason:
             units = self.asking.by_id[gang.id].units
             reserved = stuck.reserved if id(stuck.reserved) in standing else None
             return explainer.explain(
@@ -347,8 +347,8 @@ class _Decision:
         )
 
 
-def _lasting(verdict: Reason | Stuck) -> bool:
+def _lasting(verdict: Reason | Unschedulable) -> bool:
     """Whether the same holds for the next gang of the same kin: not where this one was promised something."""
-    if isinstance(verdict, Stuck):
+    if isinstance(verdict, Unschedulable):
         return verdict.reserved is None
     return verdict.code is Code.OVER_LIMIT

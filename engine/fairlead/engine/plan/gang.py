@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairlead.engine.allocator.requests import InvalidClaimError
-    from fairlead.engine.placement.model import Outcome, Placed
-    from fairlead.engine.placement.shapes import Unit
-    from fairlead.engine.queues.cache import Board
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.model import Amount, ClaimRequest, GangRequest
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 class Places:
     """Placement of one decision, with what failed remembered: nothing is given back, so it fails again."""
 
-    def __init__(self, board: Board, snapshot: Snapshot) -> None:
+    def __init__(self, board: SchedulerCache, snapshot: Snapshot) -> None:
         self.board = board
         self.snapshot = snapshot
-        self.failed: dict[object, Outcome] = {}
+        self.failed: dict[object, PlacementResult] = {}
 
-    def within_limits(self, entry: Entry, over_limit: OverLimit) -> Reason | Outcome | tuple[list[Placed], Charge]:
+    def within_limits(
+        self, entry: PendingGang, over_limit: OverLimit
+    ) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """A place and its charge, or why there is none. Raises InvalidClaimError.
 
         Where it would cost more than a limit allows, it is tried without the flavors that are too dear, and then again with
@@ -66,7 +68,7 @@ class Places:
                 return outcome  # no limit stands in the way: fewer alternatives would not help
         return blocked or outcome
 
-    def place(self, gang: GangRequest, units: list[Unit], *, spread: bool) -> Outcome:
+    def place(self, gang: GangRequest, units: list[PlacementUnit], *, spread: bool) -> PlacementResult:
         if self.failed:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
@@ -77,7 +79,7 @@ class Places:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
-    def ever(self, gang: GangRequest, units: list[Unit]) -> bool | None:
+    def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         """Whether it fits on the same cluster with nothing running; None when that search did not end."""
         key = (signature(gang, units, spread=False), self.snapshot.search_steps)
         known = self.board.ever
@@ -90,7 +92,7 @@ class Places:
         return known[key]
 
 
-def for_gang(known: Outcome, units: list[Unit]) -> Outcome:
+def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure, told of this gang's own unit."""
     stuck = known.stuck
     mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
@@ -120,7 +122,7 @@ def invalid(error: InvalidClaimError) -> Reason:
     return Reason(code=Code.INVALID, message=str(error), advice="", could_ever_fit=False)
 
 
-def behind(head: Entry, queue: Queue) -> Reason:
+def behind(head: PendingGang, queue: Queue) -> Reason:
     return Reason(
         code=Code.BEHIND_HEAD,
         message=f"queue {queue.name} is strict FIFO and its head {head.gang.id} waits",

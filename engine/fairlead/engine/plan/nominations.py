@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.assumed import Landed, devices_in
+from fairlead.engine.queues.assumed import AssumedGang, devices_in
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.reclaim import beyond_share
 from fairlead.engine.reclaim.releasing import drop, keep
@@ -19,50 +19,50 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import Placed
-    from fairlead.engine.queues.cache import Board
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.reclaim import Wish
+    from fairlead.engine.reclaim.reclaim import Preemptor
     from fairlead.engine.reclaim.reservation import Held, Reserver
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
+class Nomination:
     """`landed` is where it will be, taken in the later ledger; `kept` what of that it holds of the one of now."""
 
-    landed: Landed
-    kept: Sequence[Placed]
+    landed: AssumedGang
+    kept: Sequence[UnitPlacement]
     reservation: Reservation
 
 
-class Promises:
+class Nominations:
     """Those of one decision."""
 
-    def __init__(self, board: Board) -> None:
+    def __init__(self, board: SchedulerCache) -> None:
         self._board = board
         self.reservations: list[Reservation] = []
         self.taken_by: dict[Device, tuple[str, str]] = {}  # free devices that are held: gang, queue
-        self.promised: dict[str, Promise] = {}  # by gang id
+        self.promised: dict[str, Nomination] = {}  # by gang id
         self.kept: dict[str, tuple[Held, Reservation]] = {}  # gang id: its place
         self.last = ""  # id of the gang that was promised something last
         self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, those below it included
 
-    def promise(self, entry: Entry, placed: Sequence[Placed], *, evicted: bool) -> Reservation:
+    def promise(self, entry: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool) -> Reservation:
         """The gang lands there when those are gone who hold it; `placed` is taken in the later ledger. `evicted`: for it."""
         kept = keep(placed, self._board.placer.ledger)
         self._name(entry.id, entry.queue.name, placed)
-        landed = Landed(entry, placed, self._board.charges.of_placed(placed), devices_in(placed))
+        landed = AssumedGang(entry, placed, self._board.charges.of_placed(placed), devices_in(placed))
         entry.queue.charge(landed.charge, landed.devices)
         reservation = _reservation(entry, placed, None, evicted=evicted)
-        self.promised[entry.id] = Promise(landed, kept, reservation)
+        self.promised[entry.id] = Nomination(landed, kept, reservation)
         if not evicted:
             self._count(entry.queue, landed.charge, 1)
         self.reservations.append(reservation)
         self.last = entry.id
         return reservation
 
-    def coming(self) -> Iterable[Landed]:
+    def coming(self) -> Iterable[AssumedGang]:
         """For whom nobody was evicted: they only wait for what comes free anyway."""
         return [each.landed for each in self.promised.values() if each.reservation.kind == "Blocked"]
 
@@ -84,7 +84,7 @@ class Promises:
         drop(promise.kept, self._board.placer.ledger)
         self._forget(promise.landed.placed, gang_id, promise.reservation)
 
-    def keep(self, entry: Entry, held: Held) -> Reservation:
+    def keep(self, entry: PendingGang, held: Held) -> Reservation:
         """The gang has a place kept for it."""
         self._name(entry.id, entry.queue.name, held.placed)
         reservation = _reservation(entry, held.placed, held.ready_by, evicted=False)
@@ -100,7 +100,7 @@ class Promises:
         self.reservations.remove(kept[1])
         return True
 
-    def weak(self, wish: Wish) -> list[Held]:
+    def weak(self, wish: Preemptor) -> list[Held]:
         """Places that are no bar to a gang: its own, and those kept for gangs that are beyond their share until others of
         theirs end, for who may evict those.
         """
@@ -120,7 +120,7 @@ class Promises:
         for promise in self.promised.values():
             promise.landed.entry.queue.charge(promise.landed.charge, promise.landed.devices, -1)
 
-    def _name(self, gang_id: str, queue: str, placed: Sequence[Placed]) -> None:
+    def _name(self, gang_id: str, queue: str, placed: Sequence[UnitPlacement]) -> None:
         for entry in placed:
             self._board.sites.changed(entry.site)
             for picks in entry.picks:
@@ -128,14 +128,16 @@ class Promises:
                     if pick.device.use is None:
                         self.taken_by.setdefault(pick.device, (gang_id, queue))
 
-    def _forget(self, placed: Sequence[Placed], gang_id: str, reservation: Reservation) -> None:
+    def _forget(self, placed: Sequence[UnitPlacement], gang_id: str, reservation: Reservation) -> None:
         self.reservations.remove(reservation)
         self.taken_by = {device: who for device, who in self.taken_by.items() if who[0] != gang_id}
         for entry in placed:
             self._board.sites.changed(entry.site)
 
 
-def _reservation(entry: Entry, placed: Sequence[Placed], ready_by: float | None, *, evicted: bool) -> Reservation:
+def _reservation(
+    entry: PendingGang, placed: Sequence[UnitPlacement], ready_by: float | None, *, evicted: bool
+) -> Reservation:
     return Reservation(
         namespace=entry.gang.namespace,
         name=entry.gang.name,

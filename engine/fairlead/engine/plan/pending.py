@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.order import Entry
+from fairlead.engine.queues.order import PendingGang
 from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from fairlead.engine.queues.cache import Board
+    from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Tree
     from fairlead.engine.types.model import Eviction, GangRequest, RunningGang
 
 
-class Running:
+class RunningGangs:
     """Gangs that hold devices, with their queues; these are charged."""
 
-    def __init__(self, snapshot: Snapshot, board: Board, tree: Tree) -> None:
+    def __init__(self, snapshot: Snapshot, board: SchedulerCache, tree: Tree) -> None:
         self.gangs: list[tuple[RunningGang, Queue]] = []
         self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
         self.allocated: Charge = {}  # to gangs of any queue, or of none
@@ -66,11 +66,11 @@ class Running:
         return replace(eviction, queue=name)
 
 
-class Asking:
+class PendingGangs:
     """Gangs that wait: those that can be considered, and the others with why not."""
 
-    def __init__(self, snapshot: Snapshot, board: Board, tree: Tree) -> None:
-        self.entries: list[Entry] = []
+    def __init__(self, snapshot: Snapshot, board: SchedulerCache, tree: Tree) -> None:
+        self.entries: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
         known, board.entries = board.entries, {}
         for gang in snapshot.gangs:
@@ -83,11 +83,11 @@ class Asking:
             board.entries[gang.uid] = before
             self.entries.append(before[0])
         self.by_id = {entry.id: entry for entry in self.entries}
-        self._alike: dict[object, tuple[Entry, int]] = {}  # by kin: one of them, and how many wait
+        self._alike: dict[object, tuple[PendingGang, int]] = {}  # by kin: one of them, and how many wait
         for entry in self.entries:
             self.count(entry)
 
-    def _entry(self, gang: GangRequest, board: Board, tree: Tree) -> Entry | None:
+    def _entry(self, gang: GangRequest, board: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)
         if isinstance(queue, Reason):
             self.refused.append((gang, None, queue))
@@ -101,14 +101,14 @@ class Asking:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return Entry(gang, queue, units, board.charges.least(units, board.sites), board.kinds)
+        return PendingGang(gang, queue, units, board.charges.least(units, board.sites), board.kinds)
 
-    def count(self, entry: Entry, more: int = 1) -> None:
+    def count(self, entry: PendingGang, more: int = 1) -> None:
         """One more that waits, or (-1) one that was admitted."""
         first, count = self._alike.get(entry.kin, (entry, 0))
         self._alike[entry.kin] = (first, count + more)
 
-    def demand(self, wanted: Callable[[Entry], bool]) -> None:
+    def demand(self, wanted: Callable[[PendingGang], bool]) -> None:
         """Add to the demand of their queues what so many like each of these ask for at least."""
         for entry, count in self._alike.values():
             if count and wanted(entry):

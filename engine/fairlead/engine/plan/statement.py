@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.queues.assumed import Landed, devices_in
+from fairlead.engine.queues.assumed import AssumedGang, devices_in
 from fairlead.engine.queues.charges import Charge, add
 
 if TYPE_CHECKING:
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import Placed
-    from fairlead.engine.queues.cache import Board
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.types.model import Admission
 
 
-class Given:
+class Statement:
     """One per decision."""
 
-    def __init__(self, board: Board, snapshot: Snapshot, share_ids: ShareIds) -> None:
+    def __init__(self, board: SchedulerCache, snapshot: Snapshot, share_ids: ShareIds) -> None:
         self._board = board
         self._snapshot = snapshot
         self._share_ids = share_ids
-        self.landed: dict[str, Landed] = {}  # by gang id, in order of decision
+        self.landed: dict[str, AssumedGang] = {}  # by gang id, in order of decision
         self.claims: dict[str, str] = {}  # key of each claim that is allocated or promised by this decision: gang
         self.taken_by: dict[Device, tuple[str, str]] = {}  # gang, queue
         self.times = 0  # gangs that were ever admitted
 
-    def admit(self, entry: Entry, placed: Sequence[Placed], charge: Charge) -> Landed:
+    def admit(self, entry: PendingGang, placed: Sequence[UnitPlacement], charge: Charge) -> AssumedGang:
         """The gang starts there; `placed` is taken already."""
         gang, queue = entry.gang, entry.queue
-        landed = self.landed[gang.id] = Landed(entry, placed, charge, devices_in(placed))
+        landed = self.landed[gang.id] = AssumedGang(entry, placed, charge, devices_in(placed))
         for unit in placed:
             for picks in unit.picks:
                 for pick in picks:
@@ -51,7 +51,7 @@ class Given:
         self.times += 1
         return landed
 
-    def withdraw(self, gang_id: str) -> Landed | None:
+    def withdraw(self, gang_id: str) -> AssumedGang | None:
         """As if it had not been admitted, or promised anything (None). Its queue's use is off already: `Later.take_out`."""
         self.claims = {key: gang for key, gang in self.claims.items() if gang != gang_id}
         landed = self.landed.pop(gang_id, None)
@@ -61,7 +61,7 @@ class Given:
             landed.entry.queue.admitted -= 1
         return landed
 
-    def keep_claims(self, entry: Entry) -> None:
+    def keep_claims(self, entry: PendingGang) -> None:
         """No other gang of this decision is given those that it shares with this one."""
         for claim in entry.gang.claims:
             if claim.allocation is None:

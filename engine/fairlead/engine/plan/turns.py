@@ -13,11 +13,11 @@ from fairlead.engine.reclaim.reclaim import beyond_share, fits_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.tree import Queue
 
 
-def promised_first(entries: Sequence[Entry]) -> list[Entry]:
+def promised_first(entries: Sequence[PendingGang]) -> list[PendingGang]:
     """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
     queue, and within its share.
     """
@@ -40,14 +40,14 @@ def promised_first(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def split(
-    entries: Sequence[Entry], keep_place: Callable[[Entry], None]
-) -> tuple[list[Entry], list[Entry], list[Entry]]:
+    entries: Sequence[PendingGang], keep_place: Callable[[PendingGang], None]
+) -> tuple[list[PendingGang], list[PendingGang], list[PendingGang]]:
     """Three turns: whom a share allows as things stand; who could make it so by preempting in the own queue, with those whom
     they could preempt at once; and who has to see what is left over.
     """
-    within: list[Entry] = []
-    contending: list[Entry] = []
-    beyond: list[Entry] = []
+    within: list[PendingGang] = []
+    contending: list[PendingGang] = []
+    beyond: list[PendingGang] = []
     floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it
     known: dict[object, tuple[bool, bool]] = {}  # of each kin: beyond its share, and whether preempting could help
     for entry in sorted(entries, key=lambda entry: entry.rank):
@@ -70,6 +70,6 @@ def split(
     return within, contending, beyond
 
 
-def may_contend(entry: Entry) -> bool:
+def may_contend(entry: PendingGang) -> bool:
     """Whether a gang that is beyond its share would be within, if gangs of its own queue gave way."""
     return entry.queue.spec.preemption != "Never" and fits_share(entry.queue, entry.charge)

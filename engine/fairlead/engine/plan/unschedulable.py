@@ -13,40 +13,40 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Verdict
-from fairlead.engine.placement.model import Outcome
+from fairlead.engine.placement.model import PlacementResult
 from fairlead.engine.placement.shapes import signature
-from fairlead.engine.plan.nominations import Promises
-from fairlead.engine.plan.rollback import GiveBack
+from fairlead.engine.plan.nominations import Nominations
+from fairlead.engine.plan.rollback import Rollback
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.reclaim.candidates import Crowd
+from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.evictions import evictions, making_room
-from fairlead.engine.reclaim.reclaim import Rules, Wish, over_share_barrier
-from fairlead.engine.reclaim.releasing import Later, devices_of
+from fairlead.engine.reclaim.reclaim import Preemptor, Rules, over_share_barrier
+from fairlead.engine.reclaim.releasing import PipelinedCluster, devices_of
 from fairlead.engine.reclaim.reservation import Held, Reserver
-from fairlead.engine.reclaim.search import Victims
-from fairlead.engine.types.reasons import Bar, Barrier, Code, Reason
+from fairlead.engine.reclaim.search import VictimSearch
+from fairlead.engine.types.reasons import Code, PreemptionBlock, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from fairlead.engine.placement.model import Placed
+    from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.gang import Places
-    from fairlead.engine.plan.statement import Given
-    from fairlead.engine.queues.assumed import Landed
-    from fairlead.engine.queues.cache import Board
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.plan.statement import Statement
+    from fairlead.engine.queues.assumed import AssumedGang
+    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.search import Choice
+    from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.model import Amount, Eviction, Reservation, RunningGang
 
 
 @dataclass(slots=True)
-class Stuck:
+class Unschedulable:
     """A gang that stays, with what is known of why: told in full when the decision is over."""
 
-    outcome: Outcome
-    barriers: tuple[Barrier, ...] = ()
+    outcome: PlacementResult
+    barriers: tuple[PreemptionBlocker, ...] = ()
     reserved: Reservation | None = None
 
 
@@ -54,33 +54,35 @@ class Stuck:
 class Blocked:
     """Those of one decision. `running` with their queues; `leaving`: UIDs of pods that go for another reason."""
 
-    board: Board
+    board: SchedulerCache
     snapshot: Snapshot
     places: Places
     now: float
     running: Sequence[tuple[RunningGang, Queue]]
     leaving: set[str]
-    given: Given
+    given: Statement
     gone: dict[Queue, Charge] = field(default_factory=dict)  # held now by pods that leave
     evictions: list[Eviction] = field(default_factory=list)
     due: list[float] = field(default_factory=list)  # times at which an answer may change
     commits: int = 0
     line: dict[str, int] = field(default_factory=dict)  # gang id: when it was its turn first
     _least: dict[Queue, tuple[int, int]] | None = None  # queue: least priority that runs there, and how many gangs
-    _later: Later | None = None
-    _crowd: Crowd | None = None
+    _later: PipelinedCluster | None = None
+    _crowd: VictimCandidates | None = None
     _rules: Rules | None = None
-    _victims: Victims | None = None
+    _victims: VictimSearch | None = None
     _reserver: Reserver | None = None
-    _barriers: dict[object, tuple[Barrier, ...]] = field(default_factory=dict)
-    _mirrored: dict[str, list[Placed]] = field(default_factory=dict)  # gang id: what it holds of the later ledger
-    promises: Promises = field(init=False)
-    back: GiveBack = field(init=False)
+    _barriers: dict[object, tuple[PreemptionBlocker, ...]] = field(default_factory=dict)
+    _mirrored: dict[str, list[UnitPlacement]] = field(
+        default_factory=dict
+    )  # gang id: what it holds of the later ledger
+    promises: Nominations = field(init=False)
+    back: Rollback = field(init=False)
     _tried: set[object] = field(default_factory=set)  # for whom weak reservations stood aside, to no avail
 
     def __post_init__(self) -> None:
-        self.promises = Promises(self.board)
-        self.back = GiveBack(self.now)
+        self.promises = Nominations(self.board)
+        self.back = Rollback(self.now)
 
     def start(self) -> None:
         """Before anybody is considered: what leaves counts as gone for shares and order."""
@@ -91,17 +93,17 @@ class Blocked:
                     return
 
     @property
-    def later(self) -> Later:
+    def later(self) -> PipelinedCluster:
         if self._later is None:
-            self._later = Later(self.board, self.snapshot, self.gone)
+            self._later = PipelinedCluster(self.board, self.snapshot, self.gone)
             for landed in self.given.landed.values():
                 self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
         return self._later
 
     @property
-    def crowd(self) -> Crowd:
+    def crowd(self) -> VictimCandidates:
         if self._crowd is None:
-            self._crowd = Crowd(self.snapshot.inventory, self.board.charges, self.now)
+            self._crowd = VictimCandidates(self.snapshot.inventory, self.board.charges, self.now)
             for gang, queue in self.running:
                 self._crowd.enter(gang, queue, self.leaving)
             self._crowd.sort()
@@ -115,9 +117,9 @@ class Blocked:
         return self._rules
 
     @property
-    def victims(self) -> Victims:
+    def victims(self) -> VictimSearch:
         if self._victims is None:
-            self._victims = Victims(self.later, self.rules)
+            self._victims = VictimSearch(self.later, self.rules)
         return self._victims
 
     @property
@@ -140,11 +142,11 @@ class Blocked:
             add(step.used, self.gone.get(step, {}), -1)
         return broken
 
-    def note_admitted(self, landed: Landed) -> None:
+    def note_admitted(self, landed: AssumedGang) -> None:
         if self._later is not None:
             self._mirrored[landed.entry.id] = self._later.mirror(landed.placed)
 
-    def backfill(self, entry: Entry) -> list[Held]:
+    def backfill(self, entry: PendingGang) -> list[Held]:
         """Reservations that this gang may use meanwhile: it ends before they are ready. Let go; take again afterwards."""
         kept = self.promises.kept
         own = [kept[entry.id][0]] if entry.id in kept else []
@@ -152,7 +154,7 @@ class Blocked:
             return own
         return [*own, *(held for held in self._reserver.usable(self.now + entry.gang.run_s) if held not in own)]
 
-    def keep_place(self, entry: Entry) -> None:
+    def keep_place(self, entry: PendingGang) -> None:
         """For a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         if not self.running or entry.gang.created + self.snapshot.reserve_after_s > self.now:
             return
@@ -165,7 +167,9 @@ class Blocked:
 
     # --------------------------------------------------------------------------------------------------- later
 
-    def consider(self, entry: Entry, why: Reason | Outcome, *, again: bool = False) -> Reason | Stuck | None:
+    def consider(
+        self, entry: PendingGang, why: Reason | PlacementResult, *, again: bool = False
+    ) -> Reason | Unschedulable | None:
         """What becomes of a gang that cannot start now. `again`: it was blocked before, and more has come free since.
 
         None: it takes back from gangs of this decision; see `give_back`, and decide on it anew.
@@ -178,7 +182,7 @@ class Blocked:
         spread = wish.spread
         if not self.running and not self.back.fresh:
             over = over_share_barrier(wish)
-            return why if isinstance(why, Reason) else Stuck(why, () if over is None else (over,))
+            return why if isinstance(why, Reason) else Unschedulable(why, () if over is None else (over,))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
             outcome = self.later.place(gang, units, wish.signature, spread=spread)
             if outcome.verdict is Verdict.FOUND:
@@ -188,15 +192,15 @@ class Blocked:
                     return _coming(wish, reserved)
                 self.later.placer.undo(outcome.placed)
         if self.places.ever(gang, units) is False:
-            return why if isinstance(why, Reason) else Stuck(why)
-        barriers: tuple[Barrier, ...] = ()
+            return why if isinstance(why, Reason) else Unschedulable(why)
+        barriers: tuple[PreemptionBlocker, ...] = ()
         if gang.preemptor and self._later is not None and self._later.leaving:
-            barriers = (Barrier(bar=Bar.LEAVING, queue=queue.name),)
+            barriers = (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue=queue.name),)
         elif not self.back.fresh and (equals := self._only_equals(wish)) is not None:
             barriers = equals
         else:
             choice = self._choose(wish)
-            if not isinstance(choice, Bar):
+            if not isinstance(choice, PreemptionBlock):
                 return self._make_room(entry, wish, choice)
             barriers = () if limited else self._barriers_of(wish, choice)
         if again:
@@ -206,10 +210,10 @@ class Blocked:
             reserved_ = None if limited else self._reserve(entry, wish)
         if isinstance(why, Reason):
             return why
-        return Stuck(why, barriers, reserved_)
+        return Unschedulable(why, barriers, reserved_)
 
-    def _choose(self, wish: Wish) -> Choice | Bar:
-        """Victims; weak reservations stand aside where they are in the way.
+    def _choose(self, wish: Preemptor) -> VictimChoice | PreemptionBlock:
+        """VictimSearch; weak reservations stand aside where they are in the way.
 
         Nobody is evicted because his queue has been promised what comes free: that promise would be taken back first.
         """
@@ -220,9 +224,9 @@ class Blocked:
             self.promises.count_coming(wish.queue)
         return choice
 
-    def _choose_past_weak(self, wish: Wish) -> Choice | Bar:
+    def _choose_past_weak(self, wish: Preemptor) -> VictimChoice | PreemptionBlock:
         choice = self.victims.choose(wish)
-        weak = self.promises.weak(wish) if isinstance(choice, Bar) else []
+        weak = self.promises.weak(wish) if isinstance(choice, PreemptionBlock) else []
         tried = (wish.kind, wish.signature, self.commits, len(self.back.fresh))
         if not weak or tried in self._tried:
             return choice
@@ -232,7 +236,7 @@ class Blocked:
         self.later.version += 1
         self.victims.again()
         choice = self.victims.choose(wish)
-        taken = set() if isinstance(choice, Bar) else devices_of(choice.placed)
+        taken = set() if isinstance(choice, PreemptionBlock) else devices_of(choice.placed)
         for held in weak:
             if taken and (held.wish.id == wish.id or taken & devices_of(held.placed)):
                 self.promises.cancel(held, self.reserver)
@@ -240,7 +244,7 @@ class Blocked:
                 held.come_back(self.later)
         return choice
 
-    def _make_room(self, entry: Entry, wish: Wish, choice: Choice) -> Reason | None:
+    def _make_room(self, entry: PendingGang, wish: Preemptor, choice: VictimChoice) -> Reason | None:
         """Who runs, is evicted; who only was about to, need not start."""
         gone = [piece for piece in choice.pieces if piece.runs]
         made = evictions(wish, gone)
@@ -258,7 +262,7 @@ class Blocked:
         self.promises.promise(entry, choice.placed, evicted=True)
         return making_room(wish, made)
 
-    def again(self, stuck: Collection[Entry]) -> bool:
+    def again(self, stuck: Collection[PendingGang]) -> bool:
         """Before gangs are looked at that were blocked: who has landed since may have to give back. False: nobody gives."""
         new = self.back.new(self.given.landed.values(), self.promises.coming(), stuck, self.line)
         if new:
@@ -280,13 +284,13 @@ class Blocked:
                 self.promises.withdraw(gang_id)
         return void
 
-    def _wish(self, entry: Entry) -> Wish:
+    def _wish(self, entry: PendingGang) -> Preemptor:
         spread = entry.queue.spec.strategy == "spread"
         looks = signature(entry.gang, entry.units, spread=spread)
         turn = self.line.get(entry.id, 0) if self.back.coming else 0
-        return Wish(entry.gang, entry.queue, entry.units, entry.charge, spread, looks, entry.id, turn)
+        return Preemptor(entry.gang, entry.queue, entry.units, entry.charge, spread, looks, entry.id, turn)
 
-    def _only_equals(self, wish: Wish) -> tuple[Barrier, ...] | None:
+    def _only_equals(self, wish: Preemptor) -> tuple[PreemptionBlocker, ...] | None:
         """Where only its own queue runs, or flavors say nothing: that all of it is as important. None where one must look.
 
         Asked before anything is worked out about who runs: so saying no costs little.
@@ -303,16 +307,20 @@ class Blocked:
         never = queue.spec.preemption == "Never"
         if least < wish.gang.priority and not never:
             return None
-        bar = Bar.POLICY if never and least < wish.gang.priority else Bar.PRIORITY
+        bar = PreemptionBlock.POLICY if never and least < wish.gang.priority else PreemptionBlock.PRIORITY
         over = over_share_barrier(wish)
         first = () if over is None else (over,)
-        return (*first, Barrier(bar=bar, queue=queue.name, gangs=count, devices=queue.devices)) if count else first
+        return (
+            (*first, PreemptionBlocker(bar=bar, queue=queue.name, gangs=count, devices=queue.devices))
+            if count
+            else first
+        )
 
-    def _barriers_of(self, wish: Wish, bar: Bar) -> tuple[Barrier, ...]:
+    def _barriers_of(self, wish: Preemptor, bar: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
         known = self._barriers.get(wish.kind)
         if known is None:
             known = self._barriers[wish.kind] = self.rules.barriers(wish)
-        return (Barrier(bar=bar, queue=wish.queue.name), *known) if bar is Bar.STEPS else known
+        return (PreemptionBlocker(bar=bar, queue=wish.queue.name), *known) if bar is PreemptionBlock.STEPS else known
 
     def settle(self) -> None:
         """The decision is made: queues hold what they hold now, with what leaves and without what is promised."""
@@ -320,7 +328,7 @@ class Blocked:
         for queue, charge in self.gone.items():
             add(queue.used, charge)
 
-    def _reserve(self, entry: Entry, wish: Wish) -> Reservation | None:
+    def _reserve(self, entry: PendingGang, wish: Preemptor) -> Reservation | None:
         """For a gang that has waited long enough, if its queue has none yet."""
         if entry.id in self.promises.kept:
             return self.promises.kept[entry.id][1]
@@ -332,7 +340,7 @@ class Blocked:
         return None if held is None else self.promises.keep(entry, held)
 
 
-def _coming(wish: Wish, reserved: Reservation) -> Reason:
+def _coming(wish: Preemptor, reserved: Reservation) -> Reason:
     where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
     evicted = wish.gang.preemptor
     return Reason(

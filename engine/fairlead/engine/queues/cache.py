@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.selectors import Selectors
-from fairlead.engine.placement.fragmentation import Outlook
-from fairlead.engine.placement.node_info import Sites
+from fairlead.engine.placement.fragmentation import FragmentationScore
+from fairlead.engine.placement.node_info import NodeSnapshot
 from fairlead.engine.placement.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
 from fairlead.engine.placement.topology import Domains
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.workload import Workload
-    from fairlead.engine.queues.order import Entry
+    from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.types.model import FlavorSpec, QueueSpec
     from fairlead.kube import resource
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
 
 
-class Totals(NamedTuple):
+class ClusterTotals(NamedTuple):
     """What the cluster has: per flavor in its measure, per flavor in devices, and devices of any kind."""
 
     charge: Charge
@@ -44,7 +44,7 @@ class Totals(NamedTuple):
     problems: list[Problem]
 
 
-class Board:
+class SchedulerCache:
     """Everything that outlives a decision. `begin` before each."""
 
     def __init__(self, inventory: Inventory, nodes: NodeTable, classes: Mapping[str, resource.DeviceClass]) -> None:
@@ -54,36 +54,36 @@ class Board:
         self.selectors = Selectors()
         self.compiler = Compiler(self.classes)
         self.shapes = Shapes(self.compiler)
-        self.sites = Sites(self.selectors)
+        self.sites = NodeSnapshot(self.selectors)
         self.placer = Placer(self.sites, Ledger(), self.shapes)
         self.domains = Domains(self.placer)
         self.charges = Charges((), self.selectors)
         self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
-        self.entries: dict[str, tuple[Entry, Tree, Charges]] = {}  # gang UID: as it was last asked for
+        self.entries: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # gang UID: as it was last asked for
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, Domains] | None = None
         self._later: tuple[Placer, Domains] | None = None
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
-        self._totals: tuple[Charges, int, Totals] | None = None
+        self._totals: tuple[Charges, int, ClusterTotals] | None = None
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
         self._membership = -1
         self._tree: tuple[tuple[QueueSpec, ...], Tree] | None = None
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Board:
+    def of(cls, snapshot: Snapshot) -> SchedulerCache:
         """The board of the snapshot's tables, brought up to date."""
         memo = snapshot.inventory.memo
-        board = memo.get(Board)
+        board = memo.get(SchedulerCache)
         if (
-            not isinstance(board, Board)
+            not isinstance(board, SchedulerCache)
             or board.nodes is not snapshot.nodes
             or board.classes != snapshot.classes
             or board.shapes.known + board.compiler.known + len(board.kinds) > SHAPES_MAX
         ):
-            board = memo[Board] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
+            board = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
         board.begin(snapshot.flavors, snapshot.workload)
         return board
 
@@ -115,7 +115,7 @@ class Board:
         outlook = self.placer.outlook
         if workload is not self._workload:
             self._workload = workload
-            self.placer.look(Outlook.of(workload, self.compiler, self.sites, self.placer.ledger))
+            self.placer.look(FragmentationScore.of(workload, self.compiler, self.sites, self.placer.ledger))
         elif outlook is not None and self._membership != self.sites.membership and outlook.renew():
             self.placer.look(outlook)
         self._membership = self.sites.membership
@@ -135,14 +135,14 @@ class Board:
             self._tree = (specs, Tree(specs))
         return self._tree[1]
 
-    def totals(self) -> Totals:
+    def totals(self) -> ClusterTotals:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
         if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
             charge, taken = self.charges.total(self.inventory.any_order()) if self.charges.flavors else ({}, {})
             devices = sum(len(pool.devices) for pool in self.inventory.any_order())
             idle = [flavor for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
             problems = [_selects_nothing(flavor, devices) for flavor in idle]
-            self._totals = (self.charges, self.inventory.structure, Totals(charge, taken, devices, problems))
+            self._totals = (self.charges, self.inventory.structure, ClusterTotals(charge, taken, devices, problems))
         return self._totals[2]
 
     def usable(self) -> Charge:

@@ -17,15 +17,15 @@ from fairlead.engine.types.model import Problem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.allocator.requests import Ask, Filter
+    from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import HeldClaim, Inventory
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.engine.placement.model import Placed
-    from fairlead.engine.placement.node_info import Sites
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.placement.node_info import NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.types.model import Amount, FlavorSpec
 
 # Flavor name to amount. Zero amounts are left out.
@@ -48,8 +48,8 @@ class Charges:
         self.flavors: list[FlavorSpec] = []
         self._selectors = selectors
         self._devices: dict[Device, Charge] = {}
-        self._least: dict[Filter, Charge] = {}  # one device
-        self._least_all: dict[Filter, Charge] = {}  # all of a node
+        self._least: dict[DeviceFilter, Charge] = {}  # one device
+        self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
         self._held: dict[str, tuple[HeldClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
         self._structure = -1
@@ -170,7 +170,7 @@ class Charges:
                 add(total, self.of_device(device, held.consumed))
         return total
 
-    def of_placed(self, placed: Iterable[Placed]) -> Charge:
+    def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
         """What a gang has just been given."""
         total: Charge = {}
         for entry in placed:
@@ -180,7 +180,7 @@ class Charges:
                         add(total, self.of_device(pick.device, pick.consumption))
         return total
 
-    def least(self, units: Iterable[Unit], sites: Sites) -> Charge:
+    def least(self, units: Iterable[PlacementUnit], sites: NodeSnapshot) -> Charge:
         """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
         total: Charge = {}
         if not self.flavors:
@@ -191,7 +191,7 @@ class Charges:
                     add(total, self._cheapest([self._least_of(ask, sites) for ask in asks]))
         return total
 
-    def _least_of(self, ask: Ask, sites: Sites) -> Charge:
+    def _least_of(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
         if ask.admin:
             return {}
         if not ask.count:
@@ -207,7 +207,7 @@ class Charges:
             one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
         return {flavor: value * ask.count for flavor, value in one.items()}
 
-    def _least_of_all(self, ask: Ask, sites: Sites) -> Charge:
+    def _least_of_all(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
         """All devices of the node where that is least: what the claim would get there."""
         known = self._least_all.get(ask.filter)
         if known is None:

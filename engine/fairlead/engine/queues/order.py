@@ -20,13 +20,13 @@ from fairlead.engine.queues.past_usage import weighed
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.model import GangRequest
 
 
-class Entry:
+class PendingGang:
     """A waiting gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
 
     `kin` is the same for gangs of one queue that a decision treats alike but for their age; `kinds` knows those there are.
@@ -35,7 +35,7 @@ class Entry:
     __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "rank", "shares", "units")
 
     def __init__(
-        self, gang: GangRequest, queue: Queue, units: list[Unit], charge: Charge, kinds: dict[object, object]
+        self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, kinds: dict[object, object]
     ) -> None:
         self.gang = gang
         self.id = gang.id
@@ -62,12 +62,12 @@ Key = tuple[bool, bool, int, int, float, float, float, str]
 class Order:
     """Iterate by `next()`; say what became of the gang by `settle()` before asking again."""
 
-    def __init__(self, tree: Tree, entries: list[Entry], devices: int) -> None:
+    def __init__(self, tree: Tree, entries: list[PendingGang], devices: int) -> None:
         """`tree`: with what runs charged, and divided. `devices` of the cluster are the measure where there are no flavors."""
         self._tree = tree
         self._devices = max(devices, 1)
         self._before = {name: dict(queue.used) for name, queue in tree.queues.items() if queue.spec.past_usage}
-        self._lines: dict[Queue, list[Entry]] = {}  # leaf: its gangs, last one first
+        self._lines: dict[Queue, list[PendingGang]] = {}  # leaf: its gangs, last one first
         for entry in entries:
             self._lines.setdefault(entry.queue, []).append(entry)
         for line in self._lines.values():
@@ -79,7 +79,7 @@ class Order:
         for queue in self._roots:
             self._grow(queue)
 
-    def next(self) -> Entry | None:
+    def next(self) -> PendingGang | None:
         """The gang to consider now; None when all have been."""
         heap = self._heaps.get(None)
         if not heap:
@@ -89,7 +89,7 @@ class Order:
             queue = self._top(queue)
         return None if queue is None else self._lines[queue][-1]
 
-    def settle(self, entry: Entry, stuck: Container[object] = ()) -> list[Entry]:
+    def settle(self, entry: PendingGang, stuck: Container[object] = ()) -> list[PendingGang]:
         """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
 
         Those right behind it whose kin is `stuck` are set aside with it, and returned: a thousand alike cost one climb.
@@ -103,7 +103,7 @@ class Order:
         self._climb(entry.queue)
         return behind
 
-    def block(self, queue: Queue) -> list[Entry]:
+    def block(self, queue: Queue) -> list[PendingGang]:
         """Take the rest of the queue's line out: strict FIFO behind a gang that waits. In order."""
         rest = self._lines[queue][::-1]
         self._lines[queue] = []
@@ -112,14 +112,14 @@ class Order:
 
     # ----------------------------------------------------------------------------------------------- the tournament
 
-    def _grow(self, queue: Queue) -> Entry | None:
+    def _grow(self, queue: Queue) -> PendingGang | None:
         for child in queue.children:
             self._grow(child)
         head = self._head(queue)
         self._enter(queue, head)
         return head
 
-    def _enter(self, queue: Queue, head: Entry | None) -> None:
+    def _enter(self, queue: Queue, head: PendingGang | None) -> None:
         serial = self._serial[queue] = self._serial.get(queue, 0) + 1
         if head is not None:
             heap = self._heaps.setdefault(queue.parent, [])
@@ -130,7 +130,7 @@ class Order:
         for step in queue.path():
             self._enter(step, self._head(step))
 
-    def _head(self, queue: Queue) -> Entry | None:
+    def _head(self, queue: Queue) -> PendingGang | None:
         if not queue.children:
             line = self._lines.get(queue)
             return line[-1] if line else None
@@ -147,7 +147,7 @@ class Order:
             heapq.heappop(heap)
         return None
 
-    def _key(self, queue: Queue, head: Entry) -> Key:
+    def _key(self, queue: Queue, head: PendingGang) -> Key:
         gang = head.gang
         within = fair = True
         for flavor, value in head.charge.items():
@@ -165,7 +165,7 @@ class Order:
             gang.uid,
         )
 
-    def _share(self, queue: Queue, head: Entry) -> float:
+    def _share(self, queue: Queue, head: PendingGang) -> float:
         if queue.parent is None and len(self._roots) == 1:
             return 0.0  # nobody to compare with
         if not self._tree.totals:

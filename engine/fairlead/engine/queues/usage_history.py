@@ -27,7 +27,7 @@ KEPT = 1e-6  # less than this of the cluster is forgotten
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedUsage:
     """What a queue's status says, or should say: parts by flavor, as of `at` (unix seconds; 0: nothing was ever said)."""
 
     parts: Mapping[str, float]
@@ -38,23 +38,23 @@ class Remembered:
 class _Line:
     past: dict[str, float]
     at: float
-    written: Remembered
+    written: RememberedUsage
     held: dict[str, float] = field(default_factory=dict)
     restored: bool = True  # nobody has looked since it was read back
 
 
-class Memory:
+class UsageHistory:
     """One per term of leadership. Queues are known by UID: one that is made anew begins anew."""
 
     def __init__(self, half_life_s: float) -> None:
         self.half_life_s = half_life_s
         self._lines: dict[str, _Line] = {}
-        self._restored: Mapping[str, Remembered] | None = None
+        self._restored: Mapping[str, RememberedUsage] | None = None
         self._names: dict[str, str] = {}  # UID: name
         self._ticked = float("-inf")
         self._shown: tuple[tuple[QueueSpec, ...], float, tuple[QueueSpec, ...]] | None = None
 
-    def restore(self, remembered: Mapping[str, Remembered]) -> None:
+    def restore(self, remembered: Mapping[str, RememberedUsage]) -> None:
         """By UID what the status of every queue says; heard once of each. Queues that are gone are forgotten."""
         if remembered is self._restored:
             return
@@ -126,16 +126,16 @@ class Memory:
         past, before = line.past, line.written.parts
         return any(abs(past.get(f, 0.0) - before.get(f, 0.0)) >= MATERIAL for f in past.keys() | before.keys())
 
-    def standing(self, uid: str, now: float) -> Remembered | None:
+    def standing(self, uid: str, now: float) -> RememberedUsage | None:
         """What the queue's status should say: what stands there, until there is something new worth a write."""
         line = self._lines.get(uid)
         if line is None:
             return None
         if not self._due(line, now):
             return line.written
-        return Remembered(parts={flavor: round(part, 6) for flavor, part in sorted(line.past.items())}, at=line.at)
+        return RememberedUsage(parts={flavor: round(part, 6) for flavor, part in sorted(line.past.items())}, at=line.at)
 
-    def wrote(self, uid: str, remembered: Remembered) -> None:
+    def wrote(self, uid: str, remembered: RememberedUsage) -> None:
         """It stands in the queue's status."""
         line = self._lines.get(uid)
         if line is not None:

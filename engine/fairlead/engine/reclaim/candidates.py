@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Rank = tuple[bool, int, float, float, str, str]
 
 
-class Piece:
+class EvictionUnit:
     """What one eviction gives back. `members` are those that would go; leaving ones are gone already."""
 
     runs = True  # else it was given something by this decision, see `victims_fresh`
@@ -57,7 +57,7 @@ class Piece:
         self.rank: Rank = (whole, gang.priority, -self.started, -gang.created, gang.uid, last)
 
     def __repr__(self) -> str:
-        return f"Piece({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
+        return f"EvictionUnit({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
 
     def here(self, node: str) -> int:
         """Its devices on this node, those by admin access included."""
@@ -70,20 +70,20 @@ class Piece:
         return dict.fromkeys([member.node for member in self.members] + list(self.claims))
 
 
-class Crowd:
+class VictimCandidates:
     """All that runs, per node, worked out once per decision. `now` decides what min-runtime still protects."""
 
     def __init__(self, inventory: Inventory, charges: Charges, now: float) -> None:
         self._inventory = inventory
         self._charges = charges
         self.now = now
-        self.pieces: list[Piece] = []
-        self.by_queue: dict[Queue, list[Piece]] = {}
-        self.protected: dict[Piece, float] = {}  # until when
-        self.unprotected: dict[Queue, list[Piece]] = {}  # the others
-        self._by_node: dict[str, list[Piece]] | None = None
+        self.pieces: list[EvictionUnit] = []
+        self.by_queue: dict[Queue, list[EvictionUnit]] = {}
+        self.protected: dict[EvictionUnit, float] = {}  # until when
+        self.unprotected: dict[Queue, list[EvictionUnit]] = {}  # the others
+        self._by_node: dict[str, list[EvictionUnit]] | None = None
         self._shortest_s: dict[Queue, float] = {}
-        self._whole: dict[str, Piece] = {}
+        self._whole: dict[str, EvictionUnit] = {}
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
     def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
@@ -112,13 +112,13 @@ class Crowd:
         if len(members) > gang.size:
             self._surplus(gang, queue, members, shortest_s)
 
-    def _single(self, gang: RunningGang, queue: Queue, member: RunningMember) -> Piece | None:
+    def _single(self, gang: RunningGang, queue: Queue, member: RunningMember) -> EvictionUnit | None:
         """A gang of one pod with one claim: most are, and a large cluster runs many. None: it is none of these."""
         claim = self._inventory.claim(member.claims[0]) if len(member.claims) == 1 else None
         if claim is None:
             return None
         charge = self._charges.of_held(claim, self._inventory)
-        return Piece(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
+        return EvictionUnit(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
 
     def _surplus(self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], shortest_s: float) -> None:
         """Each member of a gang that runs more than it needs, by what it alone holds."""
@@ -145,7 +145,7 @@ class Crowd:
         self.staying[piece.id] = 0
         self._add(piece, inf)
 
-    def _add(self, piece: Piece, until: float) -> None:
+    def _add(self, piece: EvictionUnit, until: float) -> None:
         """With the time until which it is protected."""
         if until > self.now:
             self.protected[piece] = until
@@ -157,7 +157,7 @@ class Crowd:
             known.append(piece)
 
     @property
-    def by_node(self) -> Mapping[str, list[Piece]]:
+    def by_node(self) -> Mapping[str, list[EvictionUnit]]:
         """In order, once sorted. Made when somebody looks for a place: a refusal needs no nodes."""
         if self._by_node is None:
             self._by_node = {}
@@ -174,7 +174,7 @@ class Crowd:
         held: Mapping[str, str],
         *,
         whole: bool,
-    ) -> Piece:
+    ) -> EvictionUnit:
         claims: dict[str, list[HeldClaim]] = {}
         charge: Charge = {}
         devices = 0
@@ -188,9 +188,9 @@ class Crowd:
                     charge = more
                 else:
                     add(charge, more)
-        return Piece(gang, queue, members, claims, charge, devices, whole=whole)
+        return EvictionUnit(gang, queue, members, claims, charge, devices, whole=whole)
 
-    def went(self, piece: Piece) -> None:
+    def went(self, piece: EvictionUnit) -> None:
         """A member of a surplus is evicted for good: what is left of its gang is a smaller whole."""
         if piece.whole:
             return
@@ -206,7 +206,7 @@ class Crowd:
         add(whole.charge, piece.charge, -1)
         whole.devices -= piece.devices
 
-    def join(self, pieces: Iterable[Piece]) -> None:
+    def join(self, pieces: Iterable[EvictionUnit]) -> None:
         """More of them, that start now, when the others are sorted already."""
         for piece in pieces:
             insort(self.pieces, piece, key=_rank)
@@ -220,7 +220,7 @@ class Crowd:
                 for node in piece.nodes:
                     insort(self._by_node.setdefault(node, []), piece, key=_rank)
 
-    def leave(self, piece: Piece) -> None:
+    def leave(self, piece: EvictionUnit) -> None:
         """One that joined, and is no more."""
         self.pieces.remove(piece)
         self.by_queue[piece.queue].remove(piece)
@@ -240,7 +240,7 @@ class Crowd:
         }
 
 
-def _rank(piece: Piece) -> Rank:
+def _rank(piece: EvictionUnit) -> Rank:
     return piece.rank
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.policy import parting
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairlead.engine.allocator.model import Budget
-    from fairlead.engine.placement.node_info import Site, Spots
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import Crowd, Piece, Rank
-    from fairlead.engine.reclaim.reclaim import Wish
-    from fairlead.engine.reclaim.releasing import Later
-    from fairlead.engine.types.reasons import Bar
+    from fairlead.engine.reclaim.candidates import EvictionUnit, Rank, VictimCandidates
+    from fairlead.engine.reclaim.reclaim import Preemptor
+    from fairlead.engine.reclaim.releasing import PipelinedCluster
+    from fairlead.engine.types.reasons import PreemptionBlock
 
 Givers = frozenset["Queue"]
 # What counts before the surplus of those who give, and what counts after it.
@@ -35,29 +35,31 @@ Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float,
 STEPS_PUT = 10  # what asking the allocator costs, in pieces tried
 
 
-class Law(Protocol):
+class EvictionRules(Protocol):
     """Who may go, and the count of what is used up by those that do: `reclaim.Rules`, or that all may end."""
 
-    crowd: Crowd
+    crowd: VictimCandidates
 
-    def refusal(self, wish: Wish, piece: Piece) -> Bar | None: ...
-    def take(self, piece: Piece) -> None: ...
-    def give(self, piece: Piece) -> None: ...
+    def refusal(self, wish: Preemptor, piece: EvictionUnit) -> PreemptionBlock | None: ...
+    def take(self, piece: EvictionUnit) -> None: ...
+    def give(self, piece: EvictionUnit) -> None: ...
 
 
-class Rooms:
+class EvictionCosts:
     """For one kind of wish and one shape, over the nodes of the spots."""
 
-    def __init__(self, later: Later, rules: Law, spots: Spots) -> None:
+    def __init__(self, later: PipelinedCluster, rules: EvictionRules, spots: ScoredNodes) -> None:
         self.later = later
         self.rules = rules
         self.spots = spots
         # By who would give: what a queue has in surplus changes with every choice, the rest of a cost seldom.
-        self._heaps: dict[Givers, list[tuple[Cost, int, Site]]] = {}
-        self._stamp: dict[Site, int] = {}
+        self._heaps: dict[Givers, list[tuple[Cost, int, CandidateNode]]] = {}
+        self._stamp: dict[CandidateNode, int] = {}
         self._cursor = -1
 
-    def best(self, wish: Wish, unit: Unit, budget: Budget) -> tuple[Site, list[Piece]] | None:
+    def best(
+        self, wish: Preemptor, unit: PlacementUnit, budget: Budget
+    ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
         """The node where the unit finds a place for least, and who has to go; None when there is none."""
         self._catch_up(wish, unit, budget)
         while (givers := self._cheapest(wish)) is not None:
@@ -72,7 +74,7 @@ class Rooms:
             self._enter(site, found)
         return None
 
-    def _cheapest(self, wish: Wish) -> Givers | None:
+    def _cheapest(self, wish: Preemptor) -> Givers | None:
         """Whose heap has the cheapest node on top."""
         best: tuple[tuple[object, ...], Givers] | None = None
         for givers in sorted(self._heaps, key=_names) if len(self._heaps) > 1 else list(self._heaps):
@@ -88,11 +90,11 @@ class Rooms:
                 best = (cost, givers)
         return None if best is None else best[1]
 
-    def _surplus(self, wish: Wish, givers: Givers) -> float:
+    def _surplus(self, wish: Preemptor, givers: Givers) -> float:
         """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
         return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
 
-    def _catch_up(self, wish: Wish, unit: Unit, budget: Budget) -> None:
+    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: Budget) -> None:
         log = self.later.board.sites.log
         self.spots.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
@@ -104,27 +106,29 @@ class Rooms:
             self._enter(site, self._clear(wish, unit, site, budget) if site in self.spots.among else None)
         self._cursor = log.cursor
 
-    def _enter(self, site: Site, found: tuple[Cost, list[Piece]] | None) -> None:
+    def _enter(self, site: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
         stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
         if found is not None:
             givers = frozenset(self._givers(found[1]))
             heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, site))
 
-    def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
+    def _givers(self, pieces: Sequence[EvictionUnit]) -> Iterator[Queue]:
         for piece in pieces:
             yield piece.queue
 
     # -------------------------------------------------------------------------------------------------- one node
 
-    def _clear(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> tuple[Cost, list[Piece]] | None:
+    def _clear(
+        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget
+    ) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
-        pieces: Sequence[Piece] = self.rules.crowd.by_node.get(site.name, ())
+        pieces: Sequence[EvictionUnit] = self.rules.crowd.by_node.get(site.name, ())
         if not pieces:
             return None
         pieces = self._in_turn(wish, pieces)
         best = self._try(wish, unit, site, pieces, budget)
         alone = best[1][0].here(site.name) if best is not None and len(best[1]) == 1 else None
-        tries: list[Sequence[Piece]] = [
+        tries: list[Sequence[EvictionUnit]] = [
             (piece,)
             for piece in pieces
             if (alone is None or piece.here(site.name) < alone) and self._may_do(unit, site, piece)
@@ -137,15 +141,15 @@ class Rooms:
                 best = other
         return best
 
-    def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
         """Of alike pieces of several queues, each time the next of whose queue then has most beyond deserved; own ones last."""
         if len({piece.queue for piece in pieces}) == 1:
             return pieces
-        lines: dict[tuple[bool, int, Queue], list[Piece]] = {}
+        lines: dict[tuple[bool, int, Queue], list[EvictionUnit]] = {}
         for piece in reversed(pieces):
             lines.setdefault((*piece.rank[:2], piece.queue), []).append(piece)
         gone: dict[Queue, Charge] = {}  # of each giver, by those before
-        order: list[Piece] = []
+        order: list[EvictionUnit] = []
 
         def turn(key: tuple[bool, int, Queue]) -> tuple[bool, int, bool, float, Rank]:
             queue = key[2]
@@ -160,7 +164,7 @@ class Rooms:
                 del lines[key]
         return order
 
-    def _may_do(self, unit: Unit, site: Site, piece: Piece) -> bool:
+    def _may_do(self, unit: PlacementUnit, site: CandidateNode, piece: EvictionUnit) -> bool:
         """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
         if not unit.shape.plain:
             return True
@@ -168,10 +172,10 @@ class Rooms:
         return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
 
     def _try(
-        self, wish: Wish, unit: Unit, site: Site, order: Sequence[Piece], budget: Budget
-    ) -> tuple[Cost, list[Piece]] | None:
+        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, order: Sequence[EvictionUnit], budget: Budget
+    ) -> tuple[Cost, list[EvictionUnit]] | None:
         """Take pieces out in order until the unit fits, put back those that were not needed, and undo it all."""
-        chosen: list[Piece] = []
+        chosen: list[EvictionUnit] = []
         fits = False
         for _ in range(2):  # what is refused at first may be allowed once own gangs are out
             before = len(chosen)
@@ -198,15 +202,15 @@ class Rooms:
             self._back(piece, site)
         return None if cost is None else (cost, chosen)
 
-    def _out(self, piece: Piece, site: Site) -> None:
+    def _out(self, piece: EvictionUnit, site: CandidateNode) -> None:
         self.later.take_out(piece, only=site.name)
         self.rules.take(piece)
 
-    def _back(self, piece: Piece, site: Site) -> None:
+    def _back(self, piece: EvictionUnit, site: CandidateNode) -> None:
         self.rules.give(piece)
         self.later.put_back(piece, only=site.name)
 
-    def _fits(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> bool:
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
         if len(wish.units) == 1 and wish.queue.over_limit(wish.charge):
             return False
         if self.spots.score(site) is None:
@@ -215,14 +219,14 @@ class Rooms:
             return True
         budget.steps -= STEPS_PUT
         entry = self.later.placer.put(unit, site, budget)
-        if not isinstance(entry, Placed):
+        if not isinstance(entry, UnitPlacement):
             return False
         self.later.placer.undo((entry,))
         return True
 
     # ------------------------------------------------------------------------------------------------------ cost
 
-    def _cost(self, wish: Wish, site: Site, chosen: Sequence[Piece]) -> Cost:
+    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them out; what the givers have in surplus comes in between."""
         whole = [float(piece.gang.priority) for piece in chosen if piece.whole]
         surplus = [float(piece.gang.priority) for piece in chosen if not piece.whole]
@@ -241,19 +245,19 @@ class Rooms:
         return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
 
 
-def _giver(wish: Wish, queue: Queue) -> Queue:
+def _giver(wish: Preemptor, queue: Queue) -> Queue:
     """The queue that gives, at the level where it parts from the taker."""
     return queue if queue is wish.queue else parting(wish.queue, queue)[1]
 
 
-def _surplus_of(wish: Wish, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
+def _surplus_of(wish: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
     """What the giver has beyond deserved, for its weight, without what is `gone`."""
     giver = _giver(wish, queue)
     less = gone.get(giver, {})
     return max((giver.surplus(flavor, -less.get(flavor, 0)) for flavor in wish.charge), default=0.0)
 
 
-def _below(wish: Wish, piece: Piece) -> bool:
+def _below(wish: Preemptor, piece: EvictionUnit) -> bool:
     """Whether its queue, or one above it, is left with less than it deserves and asks for."""
     if piece.queue is wish.queue:
         return False
@@ -269,7 +273,7 @@ def _names(givers: Givers) -> list[str]:
     return sorted(queue.name for queue in givers)
 
 
-def _up_to(piece: Piece, last: Queue) -> Iterator[Queue]:
+def _up_to(piece: EvictionUnit, last: Queue) -> Iterator[Queue]:
     for queue in piece.queue.path():
         yield queue
         if queue is last:

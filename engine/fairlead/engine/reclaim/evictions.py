@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import Piece
-    from fairlead.engine.reclaim.reclaim import Wish
+    from fairlead.engine.reclaim.candidates import EvictionUnit
+    from fairlead.engine.reclaim.reclaim import Preemptor
     from fairlead.engine.types.model import Amount
 
 
-def evictions(wish: Wish, chosen: Sequence[Piece]) -> list[Eviction]:
+def evictions(wish: Preemptor, chosen: Sequence[EvictionUnit]) -> list[Eviction]:
     """One per gang, in the order in which they were chosen. Their pieces are out already, the wish is not yet in."""
-    gangs: dict[str, list[Piece]] = {}
+    gangs: dict[str, list[EvictionUnit]] = {}
     lost: dict[Queue, Charge] = {}  # by who gives: all that goes for this wish
     for piece in chosen:
         gangs.setdefault(piece.gang.id, []).append(piece)
@@ -34,7 +34,7 @@ def evictions(wish: Wish, chosen: Sequence[Piece]) -> list[Eviction]:
     return [_eviction(wish, pieces, lost) for pieces in gangs.values()]
 
 
-def _eviction(wish: Wish, pieces: Sequence[Piece], lost: Mapping[Queue, Charge]) -> Eviction:
+def _eviction(wish: Preemptor, pieces: Sequence[EvictionUnit], lost: Mapping[Queue, Charge]) -> Eviction:
     first = pieces[0]
     gang, queue = first.gang, first.queue
     preempt = queue is wish.queue
@@ -53,7 +53,7 @@ def _eviction(wish: Wish, pieces: Sequence[Piece], lost: Mapping[Queue, Charge])
     )
 
 
-def _preempted(wish: Wish, piece: Piece) -> Reason:
+def _preempted(wish: Preemptor, piece: EvictionUnit) -> Reason:
     return Reason(
         code=Code.PREEMPTED,
         message=f"of the same queue {wish.queue.name}, with priority {wish.gang.priority} against its {piece.gang.priority}",
@@ -61,7 +61,7 @@ def _preempted(wish: Wish, piece: Piece) -> Reason:
     )
 
 
-def _reclaimed(wish: Wish, piece: Piece, lost: Mapping[str, Amount]) -> Reason:
+def _reclaimed(wish: Preemptor, piece: EvictionUnit, lost: Mapping[str, Amount]) -> Reason:
     """Who was owed what, by the numbers as they were before: `lost` is what the giver is left without."""
     taker, giver = parting(wish.queue, piece.queue)
     owed = all(taker.used.get(flavor, 0) + value <= taker.deserved(flavor) for flavor, value in wish.charge.items())
@@ -87,11 +87,11 @@ def _reclaimed(wish: Wish, piece: Piece, lost: Mapping[str, Amount]) -> Reason:
     )
 
 
-def _after(piece: Piece) -> str:
+def _after(piece: EvictionUnit) -> str:
     return "made anew, its pods wait with its age" if piece.whole else "its other pods run on"
 
 
-def making_room(wish: Wish, made: Sequence[Eviction]) -> Reason:
+def making_room(wish: Preemptor, made: Sequence[Eviction]) -> Reason:
     """Why the gang itself still waits."""
     names = ", ".join(
         f"{eviction.id} (queue {eviction.queue})" if eviction.queue else eviction.id for eviction in made[:3]

@@ -12,7 +12,7 @@ Compared are the two queues just below the level where the paths to reclaimer an
 Below that level, every queue on the victim's path must be above what it deserves too: who is within it, is left alone.
 Keeps: who took by fairness cannot lose it to the same victim by fairness, for it ends within its share.
 
-    may_reclaim(reclaimer, ask, victim, freed) -> Legality      one more victim; those taken before are off `used` already
+    may_reclaim(reclaimer, ask, victim, freed) -> ReclaimPolicy      one more victim; those taken before are off `used` already
 `reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `ask` is not charged yet. A set is legal
 when it can be taken one by one in some order.
 Source: KAI-Scheduler reclaimable.go and strategies.go, Kueue's fair sharing preemption; DESIGN 4.
@@ -46,7 +46,7 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Legality:
+class ReclaimPolicy:
     """True where it is allowed. `queue` is the one that gets, or the one because of which not."""
 
     allowed: bool
@@ -70,9 +70,11 @@ def parting(reclaimer: Queue, victim: Queue) -> tuple[Queue, Queue]:
     raise AssertionError("all paths end above the roots")
 
 
-def may_reclaim(reclaimer: Queue, ask: Mapping[str, Amount], victim: Queue, freed: Mapping[str, Amount]) -> Legality:
+def may_reclaim(
+    reclaimer: Queue, ask: Mapping[str, Amount], victim: Queue, freed: Mapping[str, Amount]
+) -> ReclaimPolicy:
     if reclaimer is victim:
-        return Legality(False, Rule.SAME_QUEUE, victim.name)
+        return ReclaimPolicy(False, Rule.SAME_QUEUE, victim.name)
     taker, giver = parting(reclaimer, victim)
     claim = _claim(taker, ask)
     return claim if not claim else _give(claim.rule, ask, _over(taker, ask), taker, victim, giver, freed)
@@ -82,7 +84,7 @@ def _steps(queue: Queue) -> list[tuple[Queue, Queue | None]]:
     return [(step, step.parent) for step in queue.path()]
 
 
-def _claim(taker: Queue, ask: Mapping[str, Amount]) -> Legality:
+def _claim(taker: Queue, ask: Mapping[str, Amount]) -> ReclaimPolicy:
     """What the reclaimer's side is entitled to."""
     rule = Rule.GUARANTEE
     for flavor in sorted(ask):
@@ -90,8 +92,8 @@ def _claim(taker: Queue, ask: Mapping[str, Amount]) -> Legality:
         if after > taker.deserved(flavor):
             rule = Rule.FAIRNESS
             if after > taker.fair.get(flavor, 0):
-                return Legality(False, Rule.OVER_SHARE, taker.name, flavor)
-    return Legality(True, rule, taker.name)
+                return ReclaimPolicy(False, Rule.OVER_SHARE, taker.name, flavor)
+    return ReclaimPolicy(True, rule, taker.name)
 
 
 def _over(taker: Queue, ask: Mapping[str, Amount]) -> dict[str, float]:
@@ -107,27 +109,27 @@ def _give(
     victim: Queue,
     giver: Queue,
     freed: Mapping[str, Amount],
-) -> Legality:
+) -> ReclaimPolicy:
     """Whether the victim's side must give it."""
     wanted = sorted(flavor for flavor, value in freed.items() if value and ask.get(flavor))
     if not wanted:
-        return Legality(False, Rule.NOTHING_ASKED, victim.name)
+        return ReclaimPolicy(False, Rule.NOTHING_ASKED, victim.name)
     for queue in victim.path():
         if not any(queue.used.get(flavor, 0) > queue.deserved(flavor) for flavor in wanted):
-            return Legality(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
+            return ReclaimPolicy(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
         if rule is Rule.FAIRNESS:
             for flavor, value in sorted(freed.items()):
                 if queue.used.get(flavor, 0) - value < queue.deserved(flavor):
-                    return Legality(False, Rule.BELOW_DESERVED, queue.name, flavor)
+                    return ReclaimPolicy(False, Rule.BELOW_DESERVED, queue.name, flavor)
         if queue is giver:
             break
     if rule is Rule.FAIRNESS:
         above = [flavor for flavor in wanted if giver.used.get(flavor, 0) > giver.fair.get(flavor, 0)]
         if not above:
-            return Legality(False, Rule.WITHIN_SHARE, giver.name, wanted[0])
+            return ReclaimPolicy(False, Rule.WITHIN_SHARE, giver.name, wanted[0])
         # Between priority bands the fair shares have settled it: what is left to the lower band is left over.
         if taker.spec.priority == giver.spec.priority and all(
             over[flavor] >= giver.surplus(flavor) for flavor in above
         ):
-            return Legality(False, Rule.NO_FAIRER, giver.name, above[0])
-    return Legality(True, rule, taker.name)
+            return ReclaimPolicy(False, Rule.NO_FAIRER, giver.name, above[0])
+    return ReclaimPolicy(True, rule, taker.name)

@@ -13,37 +13,39 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.tree import amount_text
 from fairlead.engine.reclaim.policy import Rule, may_reclaim, parting
-from fairlead.engine.types.reasons import Bar, Barrier
+from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import Crowd, Piece
+    from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.types.model import Amount, DisruptionBudget, GangRequest
 
 _BARS = {
-    Rule.OVER_SHARE: Bar.SHARE,
-    Rule.NO_FAIRER: Bar.SHARE,
-    Rule.WITHIN_SHARE: Bar.WITHIN_SHARE,
-    Rule.WITHIN_DESERVED: Bar.DESERVED,
-    Rule.BELOW_DESERVED: Bar.DESERVED,
-    Rule.NOTHING_ASKED: Bar.OTHER_FLAVOR,
+    Rule.OVER_SHARE: PreemptionBlock.SHARE,
+    Rule.NO_FAIRER: PreemptionBlock.SHARE,
+    Rule.WITHIN_SHARE: PreemptionBlock.WITHIN_SHARE,
+    Rule.WITHIN_DESERVED: PreemptionBlock.DESERVED,
+    Rule.BELOW_DESERVED: PreemptionBlock.DESERVED,
+    Rule.NOTHING_ASKED: PreemptionBlock.OTHER_FLAVOR,
 }
-_ORDER = {bar: place for place, bar in enumerate(Bar)}
-_ABOUT_SHARES = frozenset({Bar.SHARE, Bar.WITHIN_SHARE, Bar.DESERVED})
-_OF_THE_QUEUE = frozenset({Bar.SHARE, Bar.WITHIN_SHARE, Bar.OTHER_FLAVOR, Bar.POLICY})
+_ORDER = {bar: place for place, bar in enumerate(PreemptionBlock)}
+_ABOUT_SHARES = frozenset({PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.DESERVED})
+_OF_THE_QUEUE = frozenset(
+    {PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.OTHER_FLAVOR, PreemptionBlock.POLICY}
+)
 QUEUES_MAX = 32  # whose gangs are counted when it is told why nothing is evicted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Wish:
+class Preemptor:
     """A gang that wants a place, and what it may cost its queue."""
 
     gang: GangRequest
     queue: Queue
-    units: Sequence[Unit]
+    units: Sequence[PlacementUnit]
     charge: Mapping[str, Amount]
     spread: bool
     signature: object
@@ -55,62 +57,62 @@ class Wish:
         """Equal for gangs that may evict the same."""
         return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
 
-    def with_charge(self, charge: Mapping[str, Amount]) -> Wish:
+    def with_charge(self, charge: Mapping[str, Amount]) -> Preemptor:
         """The same with what it really costs."""
         return replace(self, charge=charge)
 
 
 class Rules:
-    def __init__(self, crowd: Crowd, budgets: Sequence[DisruptionBudget]) -> None:
+    def __init__(self, crowd: VictimCandidates, budgets: Sequence[DisruptionBudget]) -> None:
         self.crowd = crowd
         self._allowed = {(budget.namespace, budget.name): budget.allowed for budget in budgets}
         self._disruptions: dict[Queue, int] = {}  # by this decision
         self._whole: set[str] = set()  # gangs that stop
         self._surplus: dict[str, int] = {}  # gang: members of its surplus that go
-        self._taken: set[Piece] = set()
-        self._witness: dict[object, tuple[Piece, Iterator[Piece]]] = {}  # by kind of wish: see `anybody`
+        self._taken: set[EvictionUnit] = set()
+        self._witness: dict[object, tuple[EvictionUnit, Iterator[EvictionUnit]]] = {}  # by kind of wish: see `anybody`
 
     # -------------------------------------------------------------------------------------------------- one piece
 
-    def refusal(self, wish: Wish, piece: Piece) -> Bar | None:
+    def refusal(self, wish: Preemptor, piece: EvictionUnit) -> PreemptionBlock | None:
         """What forbids to evict the piece as well, as things stand; None when nothing does."""
         gang = piece.gang
         if piece.id == wish.id or piece in self._taken or piece.id in self._whole:
-            return Bar.PLACE
+            return PreemptionBlock.PLACE
         if _comes_first(wish, piece):
             return None
         if piece in self.crowd.protected:
-            return Bar.MIN_RUNTIME if piece.members else Bar.UNKNOWN
+            return PreemptionBlock.MIN_RUNTIME if piece.members else PreemptionBlock.UNKNOWN
         if piece.queue is wish.queue:
             if wish.queue.spec.preemption == "Never":
-                return Bar.POLICY
+                return PreemptionBlock.POLICY
             if gang.priority >= wish.gang.priority:
-                return Bar.PRIORITY
+                return PreemptionBlock.PRIORITY
             if _borrows(wish):
-                return Bar.SHARE
+                return PreemptionBlock.SHARE
         else:
             verdict = may_reclaim(wish.queue, wish.charge, piece.queue, piece.charge)
             if not verdict:
                 return _BARS[verdict.rule]
         return self._spent(piece)
 
-    def _spent(self, piece: Piece) -> Bar | None:
+    def _spent(self, piece: EvictionUnit) -> PreemptionBlock | None:
         """Whether a budget has too little left for it."""
         if not piece.starts:
             return None
         taken = self._surplus.get(piece.id, 0)
         if piece.whole:
             if taken:
-                return Bar.PLACE  # its surplus goes already; the rest would be another eviction
+                return PreemptionBlock.PLACE  # its surplus goes already; the rest would be another eviction
             for queue in piece.queue.path():
                 left = queue.spec.evictions_left
                 if left is not None and self._disruptions.get(queue, 0) >= left:
-                    return Bar.DISRUPTIONS
+                    return PreemptionBlock.DISRUPTIONS
         elif taken >= self.crowd.staying[piece.id] - piece.gang.size:
-            return Bar.PLACE
-        return Bar.BUDGET if self._guarded(piece) else None
+            return PreemptionBlock.PLACE
+        return PreemptionBlock.BUDGET if self._guarded(piece) else None
 
-    def _guarded(self, piece: Piece) -> bool:
+    def _guarded(self, piece: EvictionUnit) -> bool:
         """Whether a PodDisruptionBudget forbids it. The eviction API refuses a pod that several of them select."""
         wanted: dict[str, int] = {}
         for member in piece.members:
@@ -120,23 +122,23 @@ class Rules:
                 wanted[name] = wanted.get(name, 0) + 1
         return any(self._allowed.get((piece.gang.namespace, name), 0) < count for name, count in wanted.items())
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: EvictionUnit) -> None:
         """Count it as going."""
         self._count(piece, 1)
         self._taken.add(piece)
 
-    def settle(self, piece: Piece) -> None:
-        """It goes for good; see `Crowd.went`."""
+    def settle(self, piece: EvictionUnit) -> None:
+        """It goes for good; see `VictimCandidates.went`."""
         if not piece.whole:
             self._surplus[piece.id] -= 1
         self.crowd.went(piece)
 
-    def give(self, piece: Piece) -> None:
+    def give(self, piece: EvictionUnit) -> None:
         """Undo `take`."""
         self._count(piece, -1)
         self._taken.discard(piece)
 
-    def _count(self, piece: Piece, sign: int) -> None:
+    def _count(self, piece: EvictionUnit, sign: int) -> None:
         gang = piece.gang
         if piece.whole:
             (self._whole.add if sign > 0 else self._whole.discard)(piece.id)
@@ -151,7 +153,7 @@ class Rules:
 
     # ------------------------------------------------------------------------------------------------- all at once
 
-    def anybody(self, wish: Wish) -> bool:
+    def anybody(self, wish: Preemptor) -> bool:
         """Whether at least one piece may be evicted for this kind of gang. Within a decision that only gets less."""
         known = self._witness.get(wish.kind)
         if known is not None and self.refusal(wish, known[0]) is None:
@@ -167,7 +169,7 @@ class Rules:
         """Look at everybody again."""
         self._witness.clear()
 
-    def _pieces(self, wish: Wish) -> Iterator[Piece]:
+    def _pieces(self, wish: Preemptor) -> Iterator[EvictionUnit]:
         """Those that might be allowed; of a queue that gives nothing only the first."""
         for pieces in self.crowd.unprotected.values():
             for piece in pieces:
@@ -175,28 +177,28 @@ class Rules:
                     break
                 yield piece
 
-    def barriers(self, wish: Wish) -> tuple[Barrier, ...]:
+    def barriers(self, wish: Preemptor) -> tuple[PreemptionBlocker, ...]:
         """What keeps each queue's gangs from being evicted for this one; the largest holders first."""
-        found: dict[tuple[Bar, str], list[Piece]] = {}
+        found: dict[tuple[PreemptionBlock, str], list[EvictionUnit]] = {}
         queues = sorted(self.crowd.by_queue, key=lambda queue: (-queue.devices, queue.name))
         for queue in queues[:QUEUES_MAX]:
-            barred: dict[Bar, list[Piece]] = {}
+            barred: dict[PreemptionBlock, list[EvictionUnit]] = {}
             for piece in self.crowd.by_queue[queue]:
                 if not piece.whole or not piece.devices or piece.id in self._whole:
                     continue
-                barred.setdefault(self.refusal(wish, piece) or Bar.PLACE, []).append(piece)
+                barred.setdefault(self.refusal(wish, piece) or PreemptionBlock.PLACE, []).append(piece)
             for bar, pieces in barred.items():
-                about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else queue
+                about = wish.queue if bar in {PreemptionBlock.SHARE, PreemptionBlock.POLICY} else queue
                 found.setdefault((bar, about.name), []).extend(pieces)
         over = over_share_barrier(wish)
         first = () if over is None else (over,)
         return first + tuple(
             self._barrier(wish, bar, name, pieces)
             for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
-            if over is None or bar is not Bar.SHARE
+            if over is None or bar is not PreemptionBlock.SHARE
         )
 
-    def spoils(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
+    def spoils(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> bool:
         """Whether one of them, all being out, could have stayed within what its queue deserves.
 
         A large gang may straddle what its queue deserves and be taken; a small one beside it is no part of that.
@@ -215,7 +217,7 @@ class Rules:
                     break
         return False
 
-    def grows(self, wish: Wish, pieces: Sequence[Piece]) -> bool:
+    def grows(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> bool:
         """Whether a queue that evicts gangs of its own, now out, would still hold more than its share, though others ask.
 
         What is idle may be borrowed; but nobody is evicted for what is borrowed: others would take it back.
@@ -223,10 +225,16 @@ class Rules:
         own = any(piece.queue is wish.queue for piece in pieces)
         return own and beyond_share(wish.queue, wish.charge) is not None
 
-    def _barrier(self, wish: Wish, bar: Bar, name: str, pieces: Sequence[Piece]) -> Barrier:
-        until = min((self.crowd.protected[piece] for piece in pieces), default=None) if bar is Bar.MIN_RUNTIME else None
-        about = wish.queue if bar in {Bar.SHARE, Bar.POLICY} else pieces[0].queue
-        return Barrier(
+    def _barrier(
+        self, wish: Preemptor, bar: PreemptionBlock, name: str, pieces: Sequence[EvictionUnit]
+    ) -> PreemptionBlocker:
+        until = (
+            min((self.crowd.protected[piece] for piece in pieces), default=None)
+            if bar is PreemptionBlock.MIN_RUNTIME
+            else None
+        )
+        about = wish.queue if bar in {PreemptionBlock.SHARE, PreemptionBlock.POLICY} else pieces[0].queue
+        return PreemptionBlocker(
             bar=bar,
             queue=name,
             gangs=len(pieces),
@@ -237,7 +245,7 @@ class Rules:
         )
 
 
-def standing(wish: Wish, queue: Queue) -> str:
+def standing(wish: Preemptor, queue: Queue) -> str:
     """What a queue holds against its share, in the flavors that the gang asks for."""
     return "; ".join(
         f"{amount_text(queue.used.get(flavor, 0))} of {flavor} held, fair share "
@@ -246,12 +254,12 @@ def standing(wish: Wish, queue: Queue) -> str:
     )
 
 
-def over_share_barrier(wish: Wish) -> Barrier | None:
+def over_share_barrier(wish: Preemptor) -> PreemptionBlocker | None:
     """What to say of the first queue on the way up that would hold more than its share."""
     step = beyond_share(wish.queue, wish.charge)
     if step is None:
         return None
-    return Barrier(bar=Bar.SHARE, queue=step.name, detail=standing(wish, step))
+    return PreemptionBlocker(bar=PreemptionBlock.SHARE, queue=step.name, detail=standing(wish, step))
 
 
 def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:
@@ -289,15 +297,15 @@ def takes(
     verdict = may_reclaim(queue, charge, giver, freed)
     if verdict or _BARS[verdict.rule] not in _OF_THE_QUEUE:
         return True
-    return _BARS[verdict.rule] is Bar.SHARE and fits_share(queue, charge)  # once others beside it have gone
+    return _BARS[verdict.rule] is PreemptionBlock.SHARE and fits_share(queue, charge)  # once others beside it have gone
 
 
-def _comes_first(wish: Wish, piece: Piece) -> bool:
+def _comes_first(wish: Preemptor, piece: EvictionUnit) -> bool:
     """Whether the piece has only been promised what comes free, and the gang came before it and stays within its share."""
     return not piece.starts and wish.turn < piece.turn and beyond_share(wish.queue, wish.charge) is None
 
 
-def _borrows(wish: Wish) -> bool:
+def _borrows(wish: Preemptor) -> bool:
     """Whether the queue holds more than its share already, though others ask: its gangs run on what is lent."""
     return beyond_share(wish.queue, dict.fromkeys(wish.charge, 0)) is not None
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget, Verdict
-from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.reclaim.tentative import Fresh
+from fairlead.engine.reclaim.tentative import TentativeAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import HeldClaim
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import Outcome
-    from fairlead.engine.placement.node_info import Site
-    from fairlead.engine.placement.shapes import Unit
-    from fairlead.engine.queues.cache import Board
+    from fairlead.engine.placement.model import PlacementResult
+    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import Piece
+    from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.types.model import GangRequest, RunningGang, RunningMember
 
 
-class Later:
+class PipelinedCluster:
     """One per decision, made when the first gang finds no place."""
 
-    def __init__(self, board: Board, snapshot: Snapshot, gone: dict[Queue, Charge]) -> None:
+    def __init__(self, board: SchedulerCache, snapshot: Snapshot, gone: dict[Queue, Charge]) -> None:
         self.board = board
         self.snapshot = snapshot
         self.gone = gone
@@ -45,7 +45,7 @@ class Later:
         self.lifted: dict[str, int] = {}  # claim UID, pod UID: times
         self.version = 0  # grows when something comes free
         self.leaving = False  # some pods go anyway
-        self._failed: dict[object, tuple[int, Outcome]] = {}
+        self._failed: dict[object, tuple[int, PlacementResult]] = {}
 
     # -------------------------------------------------------------------------------------------- what comes free
 
@@ -73,24 +73,24 @@ class Later:
             self._give_back(going, claims, 1)
         self.version += 1
 
-    def take_out(self, piece: Piece, *, only: str | None = None) -> None:
+    def take_out(self, piece: EvictionUnit, *, only: str | None = None) -> None:
         """As if the piece were evicted; `only` this node's part of its devices, for a moment: nobody is told."""
         self.count_out(piece)
         self._move(piece, 1, only)
 
-    def put_back(self, piece: Piece, *, only: str | None = None) -> None:
+    def put_back(self, piece: EvictionUnit, *, only: str | None = None) -> None:
         """Undo `take_out`."""
         self.count_out(piece, -1)
         self._move(piece, -1, only)
 
-    def count_out(self, piece: Piece, sign: int = 1) -> None:
+    def count_out(self, piece: EvictionUnit, sign: int = 1) -> None:
         """Take the piece off what its queues hold, or (sign -1) count it again; the ledger is left alone."""
         for queue in piece.queue.path() if piece.runs else ():
             add(self.gone.setdefault(queue, {}), piece.charge, sign)
         piece.queue.charge(piece.charge, piece.devices, -sign)
 
-    def _move(self, piece: Piece, sign: int, only: str | None) -> None:
-        if isinstance(piece, Fresh):
+    def _move(self, piece: EvictionUnit, sign: int, only: str | None) -> None:
+        if isinstance(piece, TentativeAdmission):
             part = [entry for entry in piece.kept if only is None or entry.site.name == only]
             if sign > 0:
                 drop(part, self.ledger)
@@ -105,7 +105,7 @@ class Later:
         self, members: Iterable[RunningMember], claims: Iterable[HeldClaim], sign: int, *, quiet: bool = False
     ) -> None:
         sites, nodes = self.board.sites, self.snapshot.nodes
-        touched: dict[Site, None] = {}
+        touched: dict[CandidateNode, None] = {}
         for claim in claims:
             if self._turns(claim.uid, sign):
                 (self.ledger.lift if sign > 0 else self.ledger.lower)(claim, self.snapshot.inventory)
@@ -134,7 +134,9 @@ class Later:
 
     # ---------------------------------------------------------------------------------------------- what is placed
 
-    def place(self, gang: GangRequest, units: Sequence[Unit], signature: object, *, spread: bool) -> Outcome:
+    def place(
+        self, gang: GangRequest, units: Sequence[PlacementUnit], signature: object, *, spread: bool
+    ) -> PlacementResult:
         """As the decision's placement does, on what will be. What failed fails until more comes free."""
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
@@ -144,20 +146,20 @@ class Later:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
-    def try_place(self, gang: GangRequest, units: Sequence[Unit], *, spread: bool) -> Outcome:
+    def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
         """The same, nothing remembered: victims are being tried out."""
         return self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
 
-    def mirror(self, placed: Iterable[Placed]) -> list[Placed]:
+    def mirror(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """What was admitted now is taken later too; returns what of it nobody held before."""
         for entry in placed:
             self.board.sites.changed(entry.site)
         return keep(placed, self.ledger)
 
 
-def keep(placed: Iterable[Placed], ledger: Ledger) -> list[Placed]:
+def keep(placed: Iterable[UnitPlacement], ledger: Ledger) -> list[UnitPlacement]:
     """Hold what is promised, see `Ledger.hold`; returns what of it nobody held before."""
-    kept: list[Placed] = []
+    kept: list[UnitPlacement] = []
     for entry in placed:
         for needs in entry.unit.shape.needs:
             ledger.load(entry.site.node, needs, 1)
@@ -165,16 +167,16 @@ def keep(placed: Iterable[Placed], ledger: Ledger) -> list[Placed]:
             [pick for pick in given if not pick.ask.admin and ledger.hold(pick.device, pick.consumption)]
             for given in entry.picks
         ]
-        kept.append(Placed(entry.unit, entry.site, picks))
+        kept.append(UnitPlacement(entry.unit, entry.site, picks))
     return kept
 
 
-def devices_of(placed: Iterable[Placed]) -> set[Device]:
+def devices_of(placed: Iterable[UnitPlacement]) -> set[Device]:
     """Those it holds, or draws shares of."""
     return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.ask.admin}
 
 
-def drop(kept: Iterable[Placed], ledger: Ledger) -> None:
+def drop(kept: Iterable[UnitPlacement], ledger: Ledger) -> None:
     """Undo `keep`."""
     for entry in kept:
         for needs in entry.unit.shape.needs:
@@ -184,7 +186,7 @@ def drop(kept: Iterable[Placed], ledger: Ledger) -> None:
                 ledger.unhold(pick.device, pick.consumption)
 
 
-def _part(piece: Piece, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:
+def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:
     if only is None:
         return piece.members, [claim for claims in piece.claims.values() for claim in claims]
     return [member for member in piece.members if member.node == only], piece.claims.get(only, ())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairlead.kube.resource import DeviceTaint
 
 
-class Broken:
+class BrokenDevices:
     """The taints of one moment. `due` is when the next toleration ends."""
 
     def __init__(self, inventory: Inventory, now: float) -> None:

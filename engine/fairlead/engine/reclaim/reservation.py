@@ -17,25 +17,25 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget
 from fairlead.engine.placement.attempt import Attempt, hardest_first
-from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import Rooms
+from fairlead.engine.reclaim.costs import EvictionCosts
 from fairlead.engine.reclaim.reclaim import over_share
 from fairlead.engine.reclaim.releasing import drop, keep
-from fairlead.engine.types.reasons import Bar
+from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.node_info import Site, Sites
-    from fairlead.engine.placement.shapes import Unit
+    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import Crowd, Piece
+    from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost
-    from fairlead.engine.reclaim.reclaim import Wish
-    from fairlead.engine.reclaim.releasing import Later
+    from fairlead.engine.reclaim.reclaim import Preemptor
+    from fairlead.engine.reclaim.releasing import PipelinedCluster
 
 RESERVATIONS_MAX = 8
 DOMAINS_MAX = 32  # topology domains looked at for one gang
@@ -45,13 +45,13 @@ DOMAINS_MAX = 32  # topology domains looked at for one gang
 class Held:
     """A reservation's hold on the ledger of now, and on that of later."""
 
-    wish: Wish
-    placed: list[Placed]
+    wish: Preemptor
+    placed: list[UnitPlacement]
     ready_by: float | None
     ledger: Ledger
-    sites: Sites
-    _kept: list[Placed] | None = None
-    _later: list[Placed] | None = None
+    sites: NodeSnapshot
+    _kept: list[UnitPlacement] | None = None
+    _later: list[UnitPlacement] | None = None
 
     def take(self) -> None:
         """Hold it, but for what somebody else has taken meanwhile."""
@@ -63,11 +63,11 @@ class Held:
         self._kept = None
         self._changed()
 
-    def come_back(self, later: Later) -> None:
+    def come_back(self, later: PipelinedCluster) -> None:
         """Hold it later, too."""
         self._later = later.mirror(self.placed)
 
-    def stand_aside(self, later: Later) -> None:
+    def stand_aside(self, later: PipelinedCluster) -> None:
         """Undo `come_back`."""
         drop(self._later or (), later.ledger)
         self._later = None
@@ -81,52 +81,52 @@ class Held:
 class AllWhoRun:
     """Every running gang may end: what rules are to victims, this is to waiting."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: VictimCandidates) -> None:
         self.crowd = crowd
         self._ended: set[str] = set()
 
-    def refusal(self, wish: Wish, piece: Piece) -> Bar | None:
-        return None if piece.whole and piece.gang.id not in self._ended else Bar.PLACE
+    def refusal(self, wish: Preemptor, piece: EvictionUnit) -> PreemptionBlock | None:
+        return None if piece.whole and piece.gang.id not in self._ended else PreemptionBlock.PLACE
 
-    def take(self, piece: Piece) -> None:
+    def take(self, piece: EvictionUnit) -> None:
         self._ended.add(piece.gang.id)
 
-    def give(self, piece: Piece) -> None:
+    def give(self, piece: EvictionUnit) -> None:
         self._ended.discard(piece.gang.id)
 
 
-class Waits(Rooms):
+class Waits(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
-    def _cost(self, wish: Wish, site: Site, chosen: Sequence[Piece]) -> Cost:
+    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
         ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
         known = [end for end in ends if end < inf]
         devices = sum(piece.here(site.name) for piece in chosen)
         until = max(known, default=0.0)
         return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
 
-    def _fits(self, wish: Wish, unit: Unit, site: Site, budget: Budget) -> bool:
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
         return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))
 
-    def _in_turn(self, wish: Wish, pieces: Sequence[Piece]) -> Sequence[Piece]:
+    def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
         """Own gangs first: their end also gives back what the queue's share is short of."""
         return sorted(pieces, key=lambda piece: (piece.queue is not wish.queue, piece.rank))
 
-    def _givers(self, pieces: Sequence[Piece]) -> Iterator[Queue]:
+    def _givers(self, pieces: Sequence[EvictionUnit]) -> Iterator[Queue]:
         return iter(())  # nobody gives: whose they are does not matter
 
 
 class Reserver:
     """One per decision."""
 
-    def __init__(self, later: Later, crowd: Crowd, now: float) -> None:
+    def __init__(self, later: PipelinedCluster, crowd: VictimCandidates, now: float) -> None:
         self.later = later
         self.now = now
         self.all = AllWhoRun(crowd)
         self.held: list[Held] = []
         self._queues: set[Queue] = set()
 
-    def reserve(self, wish: Wish, ledger: Ledger) -> Held | None:
+    def reserve(self, wish: Preemptor, ledger: Ledger) -> Held | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
         if wish.queue in self._queues or len(self.held) >= RESERVATIONS_MAX:
             return None
@@ -135,7 +135,7 @@ class Reserver:
         domains: Sequence[Domain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.later.domains.of(topology.label).values()][:DOMAINS_MAX]
-        best: tuple[tuple[float, float, int], list[Placed], float | None] | None = None
+        best: tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None = None
         for domain in domains:
             found = self._wait(wish, domain, budget)
             if found is not None and (best is None or found[0] < best[0]):
@@ -160,15 +160,15 @@ class Reserver:
         return [held for held in self.held if held.ready_by is not None and end <= held.ready_by]
 
     def _wait(
-        self, wish: Wish, among: Domain | None, budget: Budget
-    ) -> tuple[tuple[float, float, int], list[Placed], float | None] | None:
+        self, wish: Preemptor, among: Domain | None, budget: Budget
+    ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
         """Where it would land first, and for whom it would wait; nothing stays taken."""
         placer = self.later.placer
         avoid = frozenset(wish.gang.avoid)
         attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
         rooms: dict[object, Waits] = {}
-        pieces: list[Piece] = []
-        placed: list[Placed] = []
+        pieces: list[EvictionUnit] = []
+        placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
             entry: object = attempt.best_node(unit)[0]
@@ -184,7 +184,7 @@ class Reserver:
                         self.all.take(piece)
                         pieces.append(piece)
                     entry = placer.put(unit, found[0], budget)
-            if not isinstance(entry, Placed):
+            if not isinstance(entry, UnitPlacement):
                 whole = False
                 break
             placed.append(entry)
@@ -201,7 +201,7 @@ class Reserver:
         return cost, placed, max(known) if known and len(known) == len(ends) else None
 
 
-def allowed(wish: Wish) -> bool:
+def allowed(wish: Preemptor) -> bool:
     """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
     if wish.queue.over_limit(wish.charge):
         return False

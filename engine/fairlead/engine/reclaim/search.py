@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.attempt import Attempt, hardest_first
-from fairlead.engine.placement.model import Placed
+from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import Rooms
-from fairlead.engine.types.reasons import Bar
+from fairlead.engine.reclaim.costs import EvictionCosts
+from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.model import Domain
     from fairlead.engine.placement.shapes import Shape
-    from fairlead.engine.reclaim.candidates import Piece
-    from fairlead.engine.reclaim.reclaim import Rules, Wish
-    from fairlead.engine.reclaim.releasing import Later
+    from fairlead.engine.reclaim.candidates import EvictionUnit
+    from fairlead.engine.reclaim.reclaim import Preemptor, Rules
+    from fairlead.engine.reclaim.releasing import PipelinedCluster
 
 PIECES_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
 DOMAINS_MAX = 32  # topology domains tried for one gang
@@ -34,38 +34,38 @@ STEPS_UNIT = 10  # what placing one unit again costs, in pieces looked at
 
 
 @dataclass(slots=True)
-class Choice:
+class VictimChoice:
     """Who goes, in order, and where the gang will be. `placed` is taken in the later ledger."""
 
-    pieces: list[Piece]
-    placed: list[Placed]
+    pieces: list[EvictionUnit]
+    placed: list[UnitPlacement]
 
 
-class Victims:
+class VictimSearch:
     """One per decision. `choose` leaves a found choice in force."""
 
-    def __init__(self, later: Later, rules: Rules) -> None:
+    def __init__(self, later: PipelinedCluster, rules: Rules) -> None:
         self.later = later
         self.rules = rules
-        self._rooms: dict[object, Rooms] = {}
-        self._hopeless: dict[object, Bar] = {}
+        self._rooms: dict[object, EvictionCosts] = {}
+        self._hopeless: dict[object, PreemptionBlock] = {}
 
-    def choose(self, wish: Wish) -> Choice | Bar:
+    def choose(self, wish: Preemptor) -> VictimChoice | PreemptionBlock:
         """A legal, minimal set, out of the later ledger and tree; or why there is none."""
         key = (wish.kind, wish.signature, self.later.version)
         known = self._hopeless.get(key)
         if known is None and (wish.kind, "none") in self._hopeless:
-            known = Bar.PLACE
+            known = PreemptionBlock.PLACE
         if known is not None:
             return known
         if not self.rules.anybody(wish):
-            self._hopeless[wish.kind, "none"] = Bar.PLACE
-            return Bar.PLACE
+            self._hopeless[wish.kind, "none"] = PreemptionBlock.PLACE
+            return PreemptionBlock.PLACE
         budget = Budget(self.later.snapshot.search_steps)
         choice = self._cheapest(wish, budget) or self._of_all(wish, budget)
         if choice is not None:
             return choice
-        bar = self._hopeless[key] = Bar.STEPS if budget.ended else Bar.PLACE
+        bar = self._hopeless[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
         return bar
 
     def again(self) -> None:
@@ -75,7 +75,7 @@ class Victims:
 
     # ---------------------------------------------------------------------------------------------- unit by unit
 
-    def _cheapest(self, wish: Wish, budget: Budget) -> Choice | None:
+    def _cheapest(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
         """Each unit where it costs least; of topology domains the cheapest."""
         topology = parse(wish.gang.topology)
         if topology is None or topology.mode == "preferred":
@@ -92,13 +92,13 @@ class Victims:
                 best = (cost, domain)
         return None if best is None else self._settled(wish, self._greedy(wish, best[1], budget), budget)
 
-    def _greedy(self, wish: Wish, among: Domain | None, budget: Budget) -> list[Piece] | None:
+    def _greedy(self, wish: Preemptor, among: Domain | None, budget: Budget) -> list[EvictionUnit] | None:
         """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
         placer = self.later.placer
         avoid = frozenset(wish.gang.avoid)
         attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
-        pieces: list[Piece] = []
-        placed: list[Placed] = []
+        pieces: list[EvictionUnit] = []
+        placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
             entry: object = attempt.best_node(unit)[0]
@@ -109,7 +109,7 @@ class Victims:
                         self._out(piece)
                         pieces.append(piece)
                     entry = placer.put(unit, found[0], budget)
-            if not isinstance(entry, Placed):
+            if not isinstance(entry, UnitPlacement):
                 whole = False
                 break
             placed.append(entry)
@@ -120,17 +120,17 @@ class Victims:
             self._back(piece)
         return None
 
-    def _room(self, wish: Wish, shape: Shape, avoid: frozenset[str], among: Domain | None) -> Rooms:
+    def _room(self, wish: Preemptor, shape: Shape, avoid: frozenset[str], among: Domain | None) -> EvictionCosts:
         key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
         found = self._rooms.get(key)
         if found is None:
             spots = self.later.placer.spots(shape, spread=wish.spread, avoid=avoid, among=among)
-            found = self._rooms[key] = Rooms(self.later, self.rules, spots)
+            found = self._rooms[key] = EvictionCosts(self.later, self.rules, spots)
         return found
 
     # ------------------------------------------------------------------------------------------ all that may go
 
-    def _of_all(self, wish: Wish, budget: Budget) -> Choice | None:
+    def _of_all(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
         """Everything that may go is out; then what was not needed comes back.
 
         Each that goes leaves its queue less to give, and whose surplus goes does not go whole. So where that is not enough the
@@ -149,9 +149,9 @@ class Victims:
                 return choice
         return None
 
-    def _all_out(self, wish: Wish, pieces: Sequence[Piece], budget: Budget) -> list[Piece]:
+    def _all_out(self, wish: Preemptor, pieces: Sequence[EvictionUnit], budget: Budget) -> list[EvictionUnit]:
         """Those of them that may go, out."""
-        out: list[Piece] = []
+        out: list[EvictionUnit] = []
         for _ in range(2):  # what is refused at first may be allowed once own gangs are out
             before = len(out)
             for piece in pieces:
@@ -168,7 +168,7 @@ class Victims:
 
     # -------------------------------------------------------------------------------------- minimal, and legal
 
-    def _settled(self, wish: Wish, pieces: list[Piece] | None, budget: Budget) -> Choice | None:
+    def _settled(self, wish: Preemptor, pieces: list[EvictionUnit] | None, budget: Budget) -> VictimChoice | None:
         """Place the gang, spare whom it can do without, and judge what is left; None, and all undone, if that fails."""
         if pieces is None:
             return None
@@ -176,22 +176,22 @@ class Victims:
         if placed is not None:
             pieces, placed = self._spare(wish, pieces, placed, budget)
         if placed is not None and pieces and self._legal(wish, pieces, placed):
-            return Choice(pieces, placed)
+            return VictimChoice(pieces, placed)
         if placed is not None:
             self.later.placer.undo(placed)
         for piece in reversed(pieces):
             self._back(piece)
         return None
 
-    def _place(self, wish: Wish) -> list[Placed] | None:
+    def _place(self, wish: Preemptor) -> list[UnitPlacement] | None:
         if wish.queue.over_limit(wish.charge):
             return None
         outcome = self.later.try_place(wish.gang, wish.units, spread=wish.spread)
         return outcome.placed if outcome.verdict is Verdict.FOUND else None
 
     def _spare(
-        self, wish: Wish, pieces: list[Piece], placed: list[Placed], budget: Budget
-    ) -> tuple[list[Piece], list[Placed] | None]:
+        self, wish: Preemptor, pieces: list[EvictionUnit], placed: list[UnitPlacement], budget: Budget
+    ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
         """Put back whoever is not needed: at once those on none of the gang's nodes, then one by one, last one first."""
         kept = self._without_strangers(wish, pieces, placed)
         for piece in list(reversed(kept)) if len(kept) > 1 else ():
@@ -215,7 +215,9 @@ class Victims:
             placed = again
         return kept, placed
 
-    def _without_strangers(self, wish: Wish, pieces: list[Piece], placed: Sequence[Placed]) -> list[Piece]:
+    def _without_strangers(
+        self, wish: Preemptor, pieces: list[EvictionUnit], placed: Sequence[UnitPlacement]
+    ) -> list[EvictionUnit]:
         """Without the pieces that are on none of the gang's nodes, if limits and law allow."""
         nodes = {entry.site.name for entry in placed}
         strangers = {piece for piece in pieces if not any(node in nodes for node in piece.nodes)}
@@ -230,7 +232,7 @@ class Victims:
             self._out(piece)
         return pieces
 
-    def _legal(self, wish: Wish, pieces: Sequence[Piece], placed: Sequence[Placed]) -> bool:
+    def _legal(self, wish: Preemptor, pieces: Sequence[EvictionUnit], placed: Sequence[UnitPlacement]) -> bool:
         """The whole set from nothing, with what the gang really gets: in some order each piece may go when its turn comes."""
         charge = self.later.board.charges.of_placed(placed)
         if wish.queue.over_limit(charge):
@@ -253,16 +255,16 @@ class Victims:
             self.later.count_out(piece)
         return legal
 
-    def _out(self, piece: Piece) -> None:
+    def _out(self, piece: EvictionUnit) -> None:
         self.later.take_out(piece)
         self.rules.take(piece)
 
-    def _back(self, piece: Piece) -> None:
+    def _back(self, piece: EvictionUnit) -> None:
         self.rules.give(piece)
         self.later.put_back(piece)
 
 
-def _cost(pieces: Sequence[Piece]) -> tuple[float, ...]:
+def _cost(pieces: Sequence[EvictionUnit]) -> tuple[float, ...]:
     """Low priority, few gangs, few pods, the youngest."""
     whole = [piece.gang.priority for piece in pieces if piece.whole]
     started = min((piece.started for piece in pieces), default=0.0)

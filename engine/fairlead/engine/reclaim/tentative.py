@@ -8,23 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.reclaim.candidates import Piece
+from fairlead.engine.reclaim.candidates import EvictionUnit
 from fairlead.engine.types.model import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import Placed
-    from fairlead.engine.queues.assumed import Landed
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.queues.assumed import AssumedGang
 
 
-class Fresh(Piece):
+class TentativeAdmission(EvictionUnit):
     """`kept` is what it holds of the later ledger."""
 
     runs = False
     __slots__ = ("kept", "starts", "turn")
 
-    def __init__(self, landed: Landed, kept: Sequence[Placed], now: float, turn: int, *, starts: bool) -> None:
+    def __init__(
+        self, landed: AssumedGang, kept: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
+    ) -> None:
         gang = landed.entry.gang
         members = tuple(
             RunningMember(pod=member.pod, node=placed.site.name, started=now)

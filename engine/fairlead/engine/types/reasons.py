@@ -118,7 +118,7 @@ class LimitBlock:
         return f"queue {self.queue}: flavor {self.flavor}: {self.used} used + {self.asked} asked > limit {self.limit}"
 
 
-class Bar(StrEnum):
+class PreemptionBlock(StrEnum):
     """What keeps running gangs from being evicted for one that waits."""
 
     SHARE = "would hold more than its fair share with this gang"
@@ -137,10 +137,10 @@ class Bar(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Barrier:
+class PreemptionBlocker:
     """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
 
-    bar: Bar
+    bar: PreemptionBlock
     queue: str  # whose gangs, or (SHARE, POLICY) the queue that may not take more
     gangs: int = 0
     devices: int = 0
@@ -199,7 +199,7 @@ class Reason:
     near_miss: NearMiss | None = None
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
-    barriers: tuple[Barrier, ...] = ()  # whose share stands in the way, and what protects who runs
+    barriers: tuple[PreemptionBlocker, ...] = ()  # whose share stands in the way, and what protects who runs
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]
