@@ -1,7 +1,7 @@
-"""What gangs that wait are promised: devices that come free for them, and places that are kept.
+"""What is held for pending gangs: devices that come free for nominated gangs, and places reserved for blocked ones.
 
-Exists so that no later gang of the decision starts on what another is to have, and nobody is evicted twice for the same. A
-promise is held in the ledger of now and in that of later, and charged to its queue; a kept place (`reserve`) is held only.
+No later gang of the decision starts on what another is to have, and nothing is evicted twice for the same gang. A nominated
+gang is held in the ledger of now and in the pipelined one, and its queue is charged; a reserved place is held only.
 """
 
 from __future__ import annotations
@@ -9,141 +9,114 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.assumed import AssumedGang, devices_in
+from fairlead.engine.queues.assumed import AssumedGang
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.reclaim.reclaim import beyond_share
-from fairlead.engine.reclaim.releasing import drop, keep
 from fairlead.engine.types.model import Reservation
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.reclaim import Preemptor
-    from fairlead.engine.reclaim.reservation import Held, Reserver
+
+
+class HeldDevices:
+    """The plan's reservations in the order in which they were made, and the free devices that they hold."""
+
+    def __init__(self) -> None:
+        self.reservations: list[Reservation] = []
+        self.held_for: dict[Device, tuple[str, str]] = {}  # free devices: gang, queue
+
+    def add(
+        self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool, ready_by: float | None = None
+    ) -> Reservation:
+        """`evicted`: others were, for this gang."""
+        for entry in placed:
+            for picks in entry.picks:
+                for pick in picks:
+                    if pick.device.use is None:
+                        self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
+        reservation = Reservation(
+            namespace=pending.gang.namespace,
+            name=pending.gang.name,
+            uid=pending.gang.uid,
+            queue=pending.queue.name,
+            nodes=tuple(sorted({entry.site.name for entry in placed})),
+            kind="Preemptor" if evicted else "Blocked",
+            ready_by=ready_by,
+        )
+        self.reservations.append(reservation)
+        return reservation
+
+    def remove(self, reservation: Reservation) -> None:
+        self.reservations.remove(reservation)
+        self.held_for = {device: gang for device, gang in self.held_for.items() if gang[0] != reservation.id}
 
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """`landed` is where it will be, taken in the later ledger; `kept` what of that it holds of the one of now."""
+    """`assumed` is where the gang lands, allocated in the pipelined ledger; `held` what of that it holds of the one of now."""
 
-    landed: AssumedGang
-    kept: Sequence[UnitPlacement]
+    assumed: AssumedGang
+    held: Sequence[UnitPlacement]
     reservation: Reservation
 
 
 class Nominations:
     """Those of one decision."""
 
-    def __init__(self, board: SchedulerCache) -> None:
-        self._board = board
-        self.reservations: list[Reservation] = []
-        self.taken_by: dict[Device, tuple[str, str]] = {}  # free devices that are held: gang, queue
-        self.promised: dict[str, Nomination] = {}  # by gang id
-        self.kept: dict[str, tuple[Held, Reservation]] = {}  # gang id: its place
-        self.last = ""  # id of the gang that was promised something last
-        self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, those below it included
+    def __init__(self, session: Session, held: HeldDevices) -> None:
+        self._session = session
+        self._held = held
+        self.by_gang: dict[str, Nomination] = {}
+        self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, or of those below it
 
-    def promise(self, entry: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool) -> Reservation:
-        """The gang lands there when those are gone who hold it; `placed` is taken in the later ledger. `evicted`: for it."""
-        kept = keep(placed, self._board.placer.ledger)
-        self._name(entry.id, entry.queue.name, placed)
-        landed = AssumedGang(entry, placed, self._board.charges.of_placed(placed), devices_in(placed))
-        entry.queue.charge(landed.charge, landed.devices)
-        reservation = _reservation(entry, placed, None, evicted=evicted)
-        self.promised[entry.id] = Nomination(landed, kept, reservation)
+    def nominate(self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool) -> Reservation:
+        """The gang lands there once the pods that hold it are gone. `evicted`: they are, for this gang.
+
+        `placed` is allocated in the pipelined ledger already.
+        """
+        session = self._session
+        held = session.statement.hold(placed)
+        assumed = AssumedGang.of(pending, placed, session.cache.charges)
+        session.statement.charge(pending.queue, assumed.charge, assumed.devices)
+        reservation = self._held.add(pending, placed, evicted=evicted)
+        self.by_gang[pending.id] = Nomination(assumed, held, reservation)
         if not evicted:
-            self._count(entry.queue, landed.charge, 1)
-        self.reservations.append(reservation)
-        self.last = entry.id
+            self._count_coming(assumed, 1)
+        session.admitted.give_claims(pending)
         return reservation
-
-    def coming(self) -> Iterable[AssumedGang]:
-        """For whom nobody was evicted: they only wait for what comes free anyway."""
-        return [each.landed for each in self.promised.values() if each.reservation.kind == "Blocked"]
-
-    def count_coming(self, taker: Queue, sign: int = 1) -> None:
-        """Count what comes free on the queues for which it does, or (-1) take it off; not on those above the taker."""
-        above = set(taker.path()) if self._coming else ()
-        for queue, charge in self._coming.items():
-            if queue not in above:
-                add(queue.used, charge, sign)
-
-    def _count(self, queue: Queue, charge: Charge, sign: int) -> None:
-        for step in queue.path():
-            add(self._coming.setdefault(step, {}), charge, sign)
 
     def withdraw(self, gang_id: str) -> None:
-        """As if it had not been promised anything. Its queue's use is off already, see `Later.take_out`."""
-        promise = self.promised.pop(gang_id)
-        self._count(promise.landed.entry.queue, promise.landed.charge, -1)
-        drop(promise.kept, self._board.placer.ledger)
-        self._forget(promise.landed.placed, gang_id, promise.reservation)
+        """As if the gang had not been nominated. What its queue uses was taken off with the trial eviction that withdraws it."""
+        nomination = self.by_gang.pop(gang_id)
+        self._count_coming(nomination.assumed, -1)
+        self._session.statement.unhold(nomination.held)
+        self._held.remove(nomination.reservation)
 
-    def keep(self, entry: PendingGang, held: Held) -> Reservation:
-        """The gang has a place kept for it."""
-        self._name(entry.id, entry.queue.name, held.placed)
-        reservation = _reservation(entry, held.placed, held.ready_by, evicted=False)
-        self.reservations.append(reservation)
-        self.kept[entry.id] = (held, reservation)
-        return reservation
+    def _count_coming(self, assumed: AssumedGang, times: int) -> None:
+        for step in assumed.pending.queue.path():
+            add(self._coming.setdefault(step, {}), assumed.charge, times)
 
-    def needless(self, gang_id: str, held: Held) -> bool:
-        """The gang is admitted: whether this place was kept for it, and need not be any more."""
-        kept = self.kept.get(gang_id)
-        if kept is None or kept[0] is not held:
-            return False
-        self.reservations.remove(kept[1])
-        return True
+    def without_coming(self, times: int, preemptor: Queue) -> None:
+        """The change by which queues do not use what comes free for their gangs, but for those above the preemptor's.
 
-    def weak(self, wish: Preemptor) -> list[Held]:
-        """Places that are no bar to a gang: its own, and those kept for gangs that are beyond their share until others of
-        theirs end, for who may evict those.
+        Nothing is evicted because its queue's gangs are nominated for more: the nomination would go first.
         """
-        return [
-            held
-            for held, _ in self.kept.values()
-            if held.wish.id == wish.id or beyond_share(held.wish.queue, held.wish.charge) is not None
-        ]
+        above = set(preemptor.path()) if self._coming else ()
+        for queue, charge in self._coming.items():
+            if queue not in above:
+                add(queue.used, charge, -times)
 
-    def cancel(self, held: Held, reserver: Reserver) -> None:
-        """Who may evict those that it waits for, takes the place."""
-        reserver.cancel(held)
-        self._forget(held.placed, held.wish.id, self.kept.pop(held.wish.id)[1])
+    def coming(self) -> list[AssumedGang]:
+        """Gangs for which nothing was evicted: they only wait for what comes free anyway."""
+        return [each.assumed for each in self.by_gang.values() if each.reservation.kind == "Blocked"]
 
     def settle(self) -> None:
-        """The decision is made: queues are not charged for what is only promised."""
-        for promise in self.promised.values():
-            promise.landed.entry.queue.charge(promise.landed.charge, promise.landed.devices, -1)
-
-    def _name(self, gang_id: str, queue: str, placed: Sequence[UnitPlacement]) -> None:
-        for entry in placed:
-            self._board.sites.changed(entry.site)
-            for picks in entry.picks:
-                for pick in picks:
-                    if pick.device.use is None:
-                        self.taken_by.setdefault(pick.device, (gang_id, queue))
-
-    def _forget(self, placed: Sequence[UnitPlacement], gang_id: str, reservation: Reservation) -> None:
-        self.reservations.remove(reservation)
-        self.taken_by = {device: who for device, who in self.taken_by.items() if who[0] != gang_id}
-        for entry in placed:
-            self._board.sites.changed(entry.site)
-
-
-def _reservation(
-    entry: PendingGang, placed: Sequence[UnitPlacement], ready_by: float | None, *, evicted: bool
-) -> Reservation:
-    return Reservation(
-        namespace=entry.gang.namespace,
-        name=entry.gang.name,
-        uid=entry.gang.uid,
-        queue=entry.queue.name,
-        nodes=tuple(sorted({unit.site.name for unit in placed})),
-        kind="Preemptor" if evicted else "Blocked",
-        ready_by=ready_by,
-    )
+        """The decision is made: queues are not charged for what their gangs are only nominated for."""
+        for nomination in self.by_gang.values():
+            assumed = nomination.assumed
+            assumed.pending.queue.charge(assumed.charge, assumed.devices, -1)

@@ -1,4 +1,4 @@
-"""A gang that a decision has given its devices, and how many devices a placement holds."""
+"""A gang to which a decision has given its devices, now or once others have gone."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.charges import Charge, Charges
     from fairlead.engine.queues.order import PendingGang
 
 
 @dataclass(frozen=True, slots=True)
 class AssumedGang:
-    """A gang that is admitted, and where."""
+    """The gang, where it is placed, and what its queue is charged for that."""
 
-    entry: PendingGang
-    placed: Sequence[UnitPlacement]  # taken in the ledger of now
+    pending: PendingGang
+    placed: Sequence[UnitPlacement]
     charge: Charge
-    devices: int
+    devices: int  # admin access aside
+
+    @classmethod
+    def of(cls, pending: PendingGang, placed: Sequence[UnitPlacement], charges: Charges) -> AssumedGang:
+        return cls(pending, placed, charges.of_placed(placed), devices_in(placed))
 
 
 def devices_in(placed: Sequence[UnitPlacement]) -> int:
-    """How many are held there, admin access aside."""
+    """How many devices are held there, admin access aside."""
     return sum(not pick.ask.admin for unit in placed for picks in unit.picks for pick in picks)

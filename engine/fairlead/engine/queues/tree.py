@@ -9,13 +9,13 @@ from __future__ import annotations
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
-from fairlead.engine.queues.charges import Charge
+from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.types.model import Problem, QueueSpec
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
 from fairlead.kube import labels
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fairlead.engine.types.model import Amount, FlavorQuota, GangRequest, RunningGang
 
@@ -27,13 +27,14 @@ class Queue:
         "_deserved",
         "_kept",
         "admitted",
+        "allocation_units",
         "children",
         "demand",
         "devices",
         "fair",
-        "grains",
         "parent",
         "quotas",
+        "releasing",
         "spec",
         "tree",
         "used",
@@ -54,9 +55,10 @@ class Queue:
     def begin(self) -> None:
         """A new decision: nothing is charged yet."""
         self.used: Charge = {}
+        self.releasing: Charge = {}  # of pods that are leaving: held still, used no more
         self.demand: Charge = {}  # used, and what waiting gangs ask for at least
         self.fair: Charge = {}  # what it may hold now, see fairshare_tree
-        self.grains: dict[str, int] = {}  # into how many parts a unit of the flavor is cut, where it is
+        self.allocation_units: dict[str, int] = {}  # into how many parts a unit of the flavor is cut, where it is
         self.weights: dict[str, float] = {}  # by flavor, corrected by past use, see fairshare_tree
         self.devices = 0  # allocated, whatever their flavor: the measure when there are no flavors
         self.admitted = 0  # gangs of this queue itself
@@ -95,22 +97,28 @@ class Queue:
         weight = self.weight(flavor) if weight is None else weight
         return float(over) / weight if weight > 0 else float("inf")
 
-    def charge(self, charge: Mapping[str, Amount], devices: int, sign: int = 1) -> None:
-        """Count this on the queue and on those above it."""
+    def charge(self, charge: Mapping[str, Amount], devices: int, times: int = 1) -> None:
+        """Count this as used by the queue and by those above it."""
         queue: Queue | None = self
         while queue is not None:
             used = queue.used
             for flavor, value in charge.items():
-                used[flavor] = used.get(flavor, 0) + sign * value
-            queue.devices += sign * devices
+                used[flavor] = used.get(flavor, 0) + times * value
+            queue.devices += times * devices
             queue = queue.parent
 
-    def note_parts(self, charge: Mapping[str, Amount]) -> None:
+    def release(self, charge: Mapping[str, Amount], devices: int, times: int = 1) -> None:
+        """Count what it uses as releasing, for the queue and for those above it."""
+        self.charge(charge, devices, -times)
+        for queue in self.path():
+            add(queue.releasing, charge, times)
+
+    def note_allocation_unit(self, charge: Mapping[str, Amount]) -> None:
         """A gang of this queue has or wants this much: where that is a part of a unit, shares are counted in such parts."""
         for flavor, value in charge.items():
             if value.denominator != 1:
                 for step in self.path():
-                    step.grains[flavor] = lcm(step.grains.get(flavor, 1), value.denominator)
+                    step.allocation_units[flavor] = lcm(step.allocation_units.get(flavor, 1), value.denominator)
 
     def wanted(self, flavor: str) -> Amount:
         """What it needs of its parent's pool: what is asked for below it, and what queues below it keep unlent."""
@@ -138,37 +146,47 @@ class Queue:
         borrow = () if quota.borrowing_limit is None else (quota.deserved + quota.borrowing_limit,)
         return borrow if quota.limit is None else (quota.limit, *borrow)
 
-    def over_limit(self, charge: Mapping[str, Amount]) -> list[tuple[Queue, str]]:
-        """(queue, flavor) of each bound on the way up that this charge would break.
+    def held(self, flavor: str) -> Amount:
+        """What it uses, and what its leaving pods hold still."""
+        return self.used.get(flavor, 0) + self.releasing.get(flavor, 0)
+
+    def over_limit(self, charge: Mapping[str, Amount], *, now: bool = False) -> list[tuple[Queue, str]]:
+        """(queue, flavor) of each bound on the way up that this charge would break; `now`: while leaving pods hold theirs.
 
         The queue itself stands for a bound of others: that what they keep unlent would be used.
         """
+        held = Queue.held if now else Queue.uses
         broken: list[tuple[Queue, str]] = []
         for queue in self.path():
             for flavor, value in sorted(charge.items()):
                 bounds = queue.bounds(flavor) if value else ()
-                if bounds and queue.used.get(flavor, 0) + value > min(bounds):
+                if bounds and held(queue, flavor) + value > min(bounds):
                     broken.append((queue, flavor))
         if self.tree.lending_limited:
             known = {flavor for _, flavor in broken}
             broken += [
-                (self, flavor) for flavor in sorted(charge) if flavor not in known and self._unlent(flavor, charge)
+                (self, flavor)
+                for flavor in sorted(charge)
+                if flavor not in known and self._unlent(flavor, charge[flavor], held)
             ]
         return broken
 
-    def _unlent(self, flavor: str, charge: Mapping[str, Amount]) -> bool:
-        """Whether the charge would use what other queues keep for themselves."""
-        more, taken = charge[flavor], sum(root.needed(flavor) for root in self.tree.roots)
+    def uses(self, flavor: str) -> Amount:
+        return self.used.get(flavor, 0)
+
+    def _unlent(self, flavor: str, more: Amount, held: Callable[[Queue, str], Amount]) -> bool:
+        """Whether so much more would use what other queues keep for themselves."""
+        taken = sum(root.needed(flavor, held) for root in self.tree.roots)
         for step in self.path():
-            inside = sum(child.needed(flavor) for child in step.children) or step.used.get(flavor, 0)
+            inside = sum(child.needed(flavor, held) for child in step.children) or held(step, flavor)
             more = max(step.kept(flavor), inside + more) - max(step.kept(flavor), inside)
             if more <= 0:
                 return False
         return taken + more > self.tree.totals.get(flavor, 0)
 
-    def needed(self, flavor: str) -> Amount:
+    def needed(self, flavor: str, held: Callable[[Queue, str], Amount]) -> Amount:
         """What is not for others: in use, or kept."""
-        inside = sum(child.needed(flavor) for child in self.children) or self.used.get(flavor, 0)
+        inside = sum(child.needed(flavor, held) for child in self.children) or held(self, flavor)
         return max(self.kept(flavor), inside)
 
 
@@ -201,6 +219,11 @@ class Tree:
         if totals != self.totals:
             self.totals = totals
             self.lendable.clear()
+
+    def settle(self) -> None:
+        """The decision is made: queues use what their leaving pods hold still."""
+        for queue in self.queues.values():
+            add(queue.used, queue.releasing)
 
     def _link(self) -> None:
         for queue in self.queues.values():
@@ -307,7 +330,7 @@ def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
 
 
 def _unlent_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
-    others = sum(root.needed(flavor) for root in queue.tree.roots) - queue.used.get(flavor, 0)
+    others = sum(root.needed(flavor, Queue.uses) for root in queue.tree.roots) - queue.used.get(flavor, 0)
     total = queue.tree.totals.get(flavor, 0)
     left = max(total - others, 0)
     beside = [

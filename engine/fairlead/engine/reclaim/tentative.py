@@ -1,7 +1,7 @@
-"""Gangs that the decision itself has given devices, as pieces: who is owed their devices takes them back before anybody is told.
+"""Gangs to which the decision itself has given devices, as eviction units.
 
-Exists so that a decision leads to nothing that the next one would undo: what the next one could evict of it, this one need not
-start. What would protect them from the next decision protects them here, so that both come to the same.
+What the next decision could evict, this one need not start: so deciding again on the outcome changes nothing. min-runtime
+protects such a unit exactly as the next decision would protect the running gang, so that both come to the same answer.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 
 class TentativeAdmission(EvictionUnit):
-    """`kept` is what it holds of the later ledger."""
+    """`held` is what it holds of the pipelined ledger. `starts`: admitted; else only nominated for what comes free."""
 
     runs = False
-    __slots__ = ("kept", "starts", "turn")
+    __slots__ = ("held", "starts", "turn")
 
     def __init__(
-        self, landed: AssumedGang, kept: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
+        self, assumed: AssumedGang, held: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
     ) -> None:
-        gang = landed.entry.gang
+        gang = assumed.pending.gang
         members = tuple(
             RunningMember(pod=member.pod, node=placed.site.name, started=now)
-            for placed in landed.placed
+            for placed in assumed.placed
             for member in placed.unit.members
         )
         as_running = RunningGang(
@@ -46,10 +46,10 @@ class TentativeAdmission(EvictionUnit):
             members=members,
             ends_by=None if gang.run_s is None else now + gang.run_s,
         )
-        super().__init__(as_running, landed.entry.queue, members, {}, landed.charge, landed.devices, whole=True)
-        self.kept = kept
+        super().__init__(as_running, assumed.pending.queue, members, {}, assumed.charge, assumed.devices, whole=True)
+        self.held = held
         self.starts = starts
         self.turn = turn
 
-    def here(self, node: str) -> int:
-        return sum(len(picks) for placed in self.kept if placed.site.name == node for picks in placed.picks)
+    def devices_on(self, node: str) -> int:
+        return sum(len(picks) for placed in self.held if placed.site.name == node for picks in placed.picks)
