@@ -8,7 +8,7 @@ EXAMPLES ?= 20
 export GPUS ?= 400
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scale evictions properties soak lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test scale evictions properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,6 +48,9 @@ properties: $(VENV)/.dev  ## try the allocator's invariants on many more example
 
 soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes that break and controllers that restart
 	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/engine/test_soak.py
+
+decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
+	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
 e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))

@@ -5,6 +5,7 @@ import sys
 import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -80,8 +81,9 @@ def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path
         sys.path.remove(str(ROOT))
 
     def files(root):
-        hook = hatch_build.SandboxFiles(str(root), {}, None, None, str(tmp_path), "wheel")
-        data = {"force_include": {}}
+        metadata: Any = None
+        hook = hatch_build.SandboxFiles(str(root), {}, metadata, metadata, str(tmp_path), "wheel")
+        data: dict[str, dict[str, str]] = {"force_include": {}}
         hook.initialize("standard", data)
         return data["force_include"]
 

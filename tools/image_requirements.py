@@ -11,7 +11,9 @@ PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml")
 
 def requirements() -> list[str]:
     extras = PROJECT["project"]["optional-dependencies"]
-    return sorted({name for program in PROGRAMS for name in extras[program]} | set(PROJECT["dependency-groups"]["build"]))
+    return sorted(
+        {name for program in PROGRAMS for name in extras[program]} | set(PROJECT["dependency-groups"]["build"])
+    )
 
 
 if __name__ == "__main__":
