@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairlead.engine.allocator.result import ShareIds
-    from fairlead.engine.plan.unschedulable import Unschedulable
+    from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.types.model import GangRequest

@@ -1,17 +1,17 @@
-"""One gang, now: a place within its queue's limits, on devices that are free; and why a gang is not considered at all.
+"""One gang, now: a place within its queue's limits, on devices that are free; and the verdicts on gangs that have none.
 
 Admits nothing and knows no order.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.tree import limit_reason
-from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import InvalidClaimError
@@ -23,7 +23,28 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import ClaimRequest, GangRequest
+    from fairlead.engine.types.model import ClaimRequest, GangRequest, Reservation
+
+
+@dataclass(slots=True)
+class Unschedulable:
+    """What is known of a gang that found no place. It is explained in full when the decision is over."""
+
+    outcome: PlacementResult
+    blockers: tuple[PreemptionBlocker, ...] = ()
+    reserved: Reservation | None = None
+
+
+WhyPending = Reason | Unschedulable
+
+
+class LeftPending(NamedTuple):
+    """`position`: in the order in which gangs were considered, from 1; 0 where this one was not."""
+
+    gang: GangRequest
+    queue: str | None
+    position: int
+    why: WhyPending
 
 
 class Places:
@@ -98,7 +119,14 @@ def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementRes
     return replace(known, stuck=mine)
 
 
-# ------------------------------------------------------------------------------------------ why it is not considered
+# ----------------------------------------------------------------------------------------------------- verdicts
+
+
+def holds_for_equals(why: WhyPending) -> bool:
+    """Whether it is so for the next gang of the same equivalence class, too: not where something is held for this one."""
+    if isinstance(why, Unschedulable):
+        return why.reserved is None
+    return why.code is Code.OVER_LIMIT
 
 
 def gathering(gang: GangRequest, present: int) -> Reason:

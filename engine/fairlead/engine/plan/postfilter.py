@@ -12,21 +12,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict as Found
+from fairlead.engine.allocator.model import Verdict
 from fairlead.engine.placement.shapes import signature
-from fairlead.engine.plan.nominations import HeldDevices, Nominations
+from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
 from fairlead.engine.plan.preemption import Preemption
-from fairlead.engine.plan.reservations import Reservations
-from fairlead.engine.plan.unschedulable import Unschedulable
 from fairlead.engine.reclaim.blockers import share_blocker
+from fairlead.engine.reclaim.eviction_policy import Preemptor
 from fairlead.engine.reclaim.evictions import making_room
-from fairlead.engine.reclaim.preemptor import Preemptor
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
+    from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.plan.unschedulable import Verdict
     from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.model import Reservation
@@ -42,16 +41,18 @@ class PostFilter:
         self.reservations = Reservations(session, self.held)
         self.preemption = Preemption(session, self.nominations, self.reservations)
 
-    def consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool = False) -> Verdict | None:
-        """The gang's verdict. `again`: it was blocked before, and more has come free since.
+    def consider(
+        self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool = False
+    ) -> WhyPending | None:
+        """Why the gang stays pending. `again`: it was blocked before, and more has come free since.
 
         None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang anew.
         """
-        verdict = self._consider(pending, why, again=again)
+        still = self._consider(pending, why, again=again)
         self._session.commit()
-        return verdict
+        return still
 
-    def _consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool) -> Verdict | None:
+    def _consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool) -> WhyPending | None:
         limited = isinstance(why, Reason)
         if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
             return why
@@ -79,7 +80,7 @@ class PostFilter:
             return None
         mark = releasing.statement.checkpoint()
         outcome = releasing.place(pending.gang, pending.units, preemptor.signature, spread=preemptor.spread)
-        if outcome.verdict is not Found.FOUND:
+        if outcome.verdict is not Verdict.FOUND:
             return None
         if pending.queue.over_limit(self._session.cache.charges.of_placed(outcome.placed)):
             releasing.statement.rollback(mark)
@@ -101,7 +102,7 @@ class PostFilter:
         preemptor = self._preemptor(pending)
         mark = session.statement.checkpoint()
         outcome = session.places.place(pending.gang, pending.units, spread=preemptor.spread)
-        if outcome.verdict is Found.FOUND:
+        if outcome.verdict is Verdict.FOUND:
             session.statement.rollback(mark)
         elif session.places.ever(pending.gang, pending.units):
             self.reservations.reserve(pending, preemptor)

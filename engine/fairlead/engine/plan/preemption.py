@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.nominations import Nominations
-    from fairlead.engine.plan.reservations import Reservations
+    from fairlead.engine.plan.held import Nominations, Reservations
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.model import Eviction
 

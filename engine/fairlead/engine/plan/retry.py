@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.plan.gang import behind
-from fairlead.engine.plan.unschedulable import Unschedulable, holds_for_equals
+from fairlead.engine.plan.gang import Unschedulable, behind, holds_for_equals
 from fairlead.engine.types.reasons import Code
 
 if TYPE_CHECKING:
@@ -74,14 +73,14 @@ class Retry:
             why = self._why_blocked(pending)
             if why is None:
                 continue
-            verdict = self._post_filter.consider(pending, why, again=True)
-            if verdict is None:
+            still = self._post_filter.consider(pending, why, again=True)
+            if still is None:
                 return pending
-            left[pending.id] = left[pending.id]._replace(why=verdict)
+            left[pending.id] = left[pending.id]._replace(why=still)
             if preemption.choices != choices:
                 refused.clear()
                 choices = preemption.choices
-            elif holds_for_equals(verdict) and not pending.shares_claims:
+            elif holds_for_equals(still) and not pending.shares_claims:
                 refused.add(pending.equivalence)
         return None
 

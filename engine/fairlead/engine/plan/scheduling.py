@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.plan.gang import behind, for_gang, invalid, shared
+from fairlead.engine.plan.gang import LeftPending, Unschedulable, behind, for_gang, holds_for_equals, invalid, shared
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.turns import may_preempt_into_share
-from fairlead.engine.plan.unschedulable import LeftPending, Unschedulable, holds_for_equals
 from fairlead.engine.queues.order import Order
 from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.reclaim.shares import over_contested_share
@@ -20,8 +19,8 @@ from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+    from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.plan.unschedulable import Verdict
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
     from fairlead.engine.queues.tree import Queue
@@ -36,7 +35,7 @@ class Scheduling:
         self.post_filter = PostFilter(session)
         self.left: dict[str, LeftPending] = {}  # by gang id
         self.position = 0
-        self._refused: dict[Queue, dict[object, Verdict]] = {}  # by equivalence class
+        self._refused: dict[Queue, dict[object, WhyPending]] = {}  # by equivalence class
         self._refused_at = 0  # how many choices of victims had been confirmed then
 
     def in_order(self, pending: list[PendingGang], *, within_share: bool) -> list[PendingGang]:
@@ -73,19 +72,19 @@ class Scheduling:
         """Admit the gang or leave it pending; whether it stays."""
         self.position += 1
         self.session.turns.setdefault(pending.id, self.position)
-        verdict = self._consider(pending)
-        if verdict is None:
+        why = self._consider(pending)
+        if why is None:
             return False
-        self.leave(pending.gang, pending.queue, verdict)
+        self.leave(pending.gang, pending.queue, why)
         choices = self.post_filter.preemption.choices
         if choices != self._refused_at:
             self._refused.clear()
             self._refused_at = choices
-        elif holds_for_equals(verdict) and not pending.shares_claims:
-            self._refused.setdefault(pending.queue, {})[pending.equivalence] = verdict
+        elif holds_for_equals(why) and not pending.shares_claims:
+            self._refused.setdefault(pending.queue, {})[pending.equivalence] = why
         return True
 
-    def leave(self, gang: GangRequest, queue: Queue | None, why: Verdict) -> None:
+    def leave(self, gang: GangRequest, queue: Queue | None, why: WhyPending) -> None:
         """The gang stays pending."""
         if queue is not None:
             queue.waiting += 1
@@ -97,17 +96,17 @@ class Scheduling:
         self.session.places.failed.clear()
         self._refused.clear()
 
-    def _refused_like(self, pending: PendingGang) -> Verdict:
-        """The verdict on another gang of its equivalence class, earlier in this decision."""
-        verdict = self._refused[pending.queue][pending.equivalence]
+    def _refused_like(self, pending: PendingGang) -> WhyPending:
+        """As another gang of its equivalence class, earlier in this decision."""
+        why = self._refused[pending.queue][pending.equivalence]
         given = self.session.admitted.claims
         if given and (key := next((key for key in pending.claim_keys if key in given), None)):
             return shared(pending.gang.claims[pending.claim_keys.index(key)], given[key])
-        if isinstance(verdict, Reason):
-            return verdict
-        return Unschedulable(for_gang(verdict.outcome, pending.units), verdict.blockers)
+        if isinstance(why, Reason):
+            return why
+        return Unschedulable(for_gang(why.outcome, pending.units), why.blockers)
 
-    def _consider(self, pending: PendingGang) -> Verdict | None:
+    def _consider(self, pending: PendingGang) -> WhyPending | None:
         """Admit the gang (None), or say why not."""
         given = self.session.admitted.claims
         for claim in pending.gang.claims:
@@ -118,11 +117,11 @@ class Scheduling:
             if isinstance(found, tuple):
                 self.session.admit(pending, *found)
                 return None
-            verdict = self.post_filter.consider(pending, found)
+            why = self.post_filter.consider(pending, found)
         except InvalidClaimError as error:
             return invalid(error)
-        assert verdict is not None, "there are tentative admissions only when blocked gangs are looked at again"
-        return verdict
+        assert why is not None, "there are tentative admissions only when blocked gangs are looked at again"
+        return why
 
     def _place(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """A place and its charge, or why there is none: at first with all reservations held, then on those it may use."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.reclaim.candidates import TentativeAdmission
 from fairlead.engine.reclaim.eviction_policy import could_take
-from fairlead.engine.reclaim.tentative import TentativeAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

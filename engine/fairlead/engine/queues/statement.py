@@ -178,9 +178,6 @@ class Statement:
     def charge(self, queue: Queue, charge: Mapping[str, Amount], devices: int) -> None:
         self.do(_charging, queue, charge, devices)
 
-    def uncharge(self, queue: Queue, charge: Mapping[str, Amount], devices: int) -> None:
-        self.undo(_charging, queue, charge, devices)
-
 
 def _charging(times: int, queue: Queue, charge: Mapping[str, Amount], devices: int) -> None:
     queue.charge(charge, devices, times)

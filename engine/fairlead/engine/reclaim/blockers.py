@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import VictimPolicy
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
     from fairlead.engine.types.model import RunningGang
 
 QUEUES_MAX = 32  # whose gangs are counted, the largest holders first

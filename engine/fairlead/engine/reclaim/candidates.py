@@ -12,14 +12,16 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.types.model import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import RunningGang, RunningMember
 
 Rank = tuple[bool, int, float, float, str, str]
 
@@ -68,6 +70,47 @@ class EvictionUnit:
         if len(self.members) == 1 and self.claims.keys() == {(node := self.members[0].node)}:
             return (node,)
         return dict.fromkeys([member.node for member in self.members] + list(self.claims))
+
+
+class TentativeAdmission(EvictionUnit):
+    """A gang to which this decision has given devices: what the next decision could evict, this one need not start.
+
+    `held` is what it holds of the pipelined ledger. `starts`: admitted; else only nominated for what comes free. min-runtime
+    protects it as it would protect the running gang from the next decision, so that both come to the same answer.
+    """
+
+    runs = False
+    __slots__ = ("held", "starts", "turn")
+
+    def __init__(
+        self, assumed: AssumedGang, held: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
+    ) -> None:
+        gang = assumed.pending.gang
+        members = tuple(
+            RunningMember(pod=member.pod, node=placed.site.name, started=now)
+            for placed in assumed.placed
+            for member in placed.unit.members
+        )
+        as_running = RunningGang(
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=gang.queue,
+            claims=(),
+            priority=gang.priority,
+            created=gang.created,
+            started=now,
+            size=len(members),
+            members=members,
+            ends_by=None if gang.run_s is None else now + gang.run_s,
+        )
+        super().__init__(as_running, assumed.pending.queue, members, {}, assumed.charge, assumed.devices, whole=True)
+        self.held = held
+        self.starts = starts
+        self.turn = turn
+
+    def devices_on(self, node: str) -> int:
+        return sum(len(picks) for placed in self.held if placed.site.name == node for picks in placed.picks)
 
 
 class VictimCandidates:

@@ -12,24 +12,28 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from fairlead.engine.placement.attempt import Attempt, hardest_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.policy import branches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from fairlead.engine.allocator.model import Budget
+    from fairlead.engine.placement.model import Domain, UnitPlacement
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.placement.shapes import PlacementUnit, Shape
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
-    from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
+
+    CostsOf = Callable[[Shape, Callable[[Shape], ScoredNodes]], "EvictionCosts"]
 
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
+DOMAINS_MAX = 32  # topology domains tried for one gang
 STEPS_PUT = 10  # of the budget, for asking the allocator; trying one eviction unit is one step
 
 
@@ -258,3 +262,40 @@ def _path_to(queue: Queue, last: Queue) -> Iterator[Queue]:
         yield step
         if step is last:
             return
+
+
+# ---------------------------------------------------------------------------------------------------- a whole gang
+
+
+def evict_and_place(
+    policy: EvictionPolicy, preemptor: Preemptor, among: Domain | None, budget: Budget, costs_of: CostsOf
+) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
+    """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
+
+    None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
+    of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
+
+    `costs_of` has the costs of a shape over the nodes that its second argument gives for it.
+    """
+    statement = policy.statement
+    attempt = Attempt(
+        statement.placer, budget, spread=preemptor.spread, avoid=frozenset(preemptor.gang.avoid), among=among
+    )
+    mark = statement.checkpoint()
+    evicted: list[EvictionUnit] = []
+    placed: list[UnitPlacement] = []
+    for unit in hardest_first(preemptor.units):
+        entry = attempt.best_node(unit)[0]
+        if entry is not None:
+            statement.allocated((entry,))
+        elif (cheapest := costs_of(unit.shape, attempt.options).best(preemptor, unit, budget)) is not None:
+            site, victims = cheapest
+            for victim in victims:
+                policy.evict(victim)
+            evicted += victims
+            entry = statement.put(unit, site, budget)
+        if entry is None:
+            statement.rollback(mark)
+            return None
+        placed.append(entry)
+    return evicted, placed

@@ -9,6 +9,7 @@ account: `evict` and `spare` are changes of the pipelined cluster's statement.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim
@@ -18,11 +19,11 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.reclaim.preemptor import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
-    from fairlead.engine.types.model import Amount, DisruptionBudget
+    from fairlead.engine.types.model import Amount, DisruptionBudget, GangRequest
 
 Key = TypeVar("Key")
 _BLOCKS = {
@@ -36,6 +37,29 @@ _BLOCKS = {
 _OF_THE_QUEUE = frozenset(  # what forbids one unit of a queue in this way forbids all of them
     {PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.OTHER_FLAVOR, PreemptionBlock.POLICY}
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemptor:
+    """The gang, and `charge`, the least that it costs its queue."""
+
+    gang: GangRequest
+    queue: Queue
+    units: Sequence[PlacementUnit]
+    charge: Mapping[str, Amount]
+    spread: bool
+    signature: object  # equal for gangs that placement treats alike
+    id: str  # the gang's
+    turn: int = 0  # the gang's place in this decision's order, where that counts
+
+    @property
+    def kind(self) -> object:
+        """Equal for gangs that may evict the same."""
+        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
+
+    def with_charge(self, charge: Mapping[str, Amount]) -> Preemptor:
+        """The same with what its placement really costs."""
+        return replace(self, charge=charge)
 
 
 class EvictionPolicy:

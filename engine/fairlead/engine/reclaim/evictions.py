@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import Preemptor
 
 
 def evictions(preemptor: Preemptor, chosen: Sequence[EvictionUnit]) -> list[Eviction]:

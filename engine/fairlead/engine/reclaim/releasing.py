@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.statement import Statement
-from fairlead.engine.reclaim.tentative import TentativeAdmission
+from fairlead.engine.reclaim.candidates import TentativeAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import EvictionCosts
+from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
-from fairlead.engine.reclaim.greedy import DOMAINS_MAX, evict_and_place
 from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
 
 RESERVATIONS_MAX = 8

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import EvictionCosts
-from fairlead.engine.reclaim.greedy import DOMAINS_MAX, evict_and_place
+from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.node_info import ScoredNodes
     from fairlead.engine.placement.shapes import Shape
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.eviction_policy import VictimPolicy
-    from fairlead.engine.reclaim.preemptor import Preemptor
+    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
 UNITS_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
 STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked at
