@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.shapes import signature
-from fairlead.engine.queues.tree import limit_reason
+from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.model import ClaimRequest, GangRequest, Reservation
 
 
@@ -76,7 +76,7 @@ class Places:
                 if outcome.verdict is not Verdict.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
-                over = queue.over_limit(charge, now=True)
+                over = over_limit(queue, charge, held)
                 if not over:
                     return outcome.placed, charge
                 self.statement.rollback(mark)

@@ -17,6 +17,7 @@ from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.gang import Unschedulable
 from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
 from fairlead.engine.plan.preemption import Preemption
+from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.blockers import share_blocker
 from fairlead.engine.reclaim.eviction_policy import Preemptor
 from fairlead.engine.reclaim.evictions import making_room
@@ -76,13 +77,13 @@ class PostFilter:
     def _nominate(self, pending: PendingGang, preemptor: Preemptor) -> Reservation | None:
         """For what is leaving anyway, if the gang fits there."""
         releasing = self._session.releasing
-        if releasing is None or pending.queue.over_limit(pending.charge):
+        if releasing is None or over_limit(pending.queue, pending.charge):
             return None
         mark = releasing.statement.checkpoint()
         outcome = releasing.place(pending.gang, pending.units, preemptor.signature, spread=preemptor.spread)
         if outcome.verdict is not Verdict.FOUND:
             return None
-        if pending.queue.over_limit(self._session.cache.charges.of_placed(outcome.placed)):
+        if over_limit(pending.queue, self._session.cache.charges.of_placed(outcome.placed)):
             releasing.statement.rollback(mark)
             return None
         return self.nominations.nominate(pending, outcome.placed, evicted=pending.gang.preemptor)

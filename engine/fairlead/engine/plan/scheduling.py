@@ -12,8 +12,8 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import LeftPending, Unschedulable, behind, for_gang, holds_for_equals, invalid, shared
 from fairlead.engine.plan.postfilter import PostFilter
 from fairlead.engine.plan.turns import may_preempt_into_share
+from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.queues.order import Order
-from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.reasons import Reason
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.types.model import GangRequest
 
 
@@ -125,7 +125,7 @@ class Scheduling:
 
     def _place(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
         """A place and its charge, or why there is none: at first with all reservations held, then on those it may use."""
-        over = pending.queue.over_limit(pending.charge, now=True)
+        over = over_limit(pending.queue, pending.charge, held)
         if over:
             return limit_reason(*over[0], pending.charge[over[0][1]])
         places = self.session.places

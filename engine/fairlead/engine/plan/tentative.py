@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import VictimPolicy
 

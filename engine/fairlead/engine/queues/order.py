@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.tree import Queue, Tree
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Tree
     from fairlead.engine.types.model import GangRequest
 
 

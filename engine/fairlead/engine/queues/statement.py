@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.types.model import Amount, RunningMember
 
     Change = Callable[..., None]

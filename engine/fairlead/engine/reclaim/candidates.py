@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.queue import Queue
 
 Rank = tuple[bool, int, float, float, str, str]
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.placement.attempt import Attempt, hardest_first
 from fairlead.engine.queues.charges import add
+from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.policy import branches
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, Shape
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
@@ -199,7 +200,7 @@ class EvictionCosts:
         return None if cost is None else (cost, victims)
 
     def _fits(self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
-        if len(preemptor.units) == 1 and preemptor.queue.over_limit(preemptor.charge):
+        if len(preemptor.units) == 1 and over_limit(preemptor.queue, preemptor.charge):
             return False
         if self.scored.score(site) is None:
             return False

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.types.model import GangRequest, RunningGang
 

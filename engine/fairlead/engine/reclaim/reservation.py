@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget
 from fairlead.engine.placement.topology import parse
+from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
 from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
 from fairlead.engine.reclaim.shares import over_share
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import Domain, UnitPlacement
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor
@@ -175,6 +176,6 @@ class Reserver:
 
 def _allowed(preemptor: Preemptor) -> bool:
     """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
-    if preemptor.queue.over_limit(preemptor.charge):
+    if over_limit(preemptor.queue, preemptor.charge):
         return False
     return not preemptor.queue.name or over_share(preemptor.queue, preemptor.charge) is None

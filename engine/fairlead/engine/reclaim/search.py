@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import Budget, Verdict
 from fairlead.engine.placement.topology import parse
+from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -164,7 +165,7 @@ class VictimSearch:
         return None
 
     def _place(self, preemptor: Preemptor) -> list[UnitPlacement] | None:
-        if preemptor.queue.over_limit(preemptor.charge):
+        if over_limit(preemptor.queue, preemptor.charge):
             return None
         outcome = self.cluster.try_place(preemptor.gang, preemptor.units, spread=preemptor.spread)
         return outcome.placed if outcome.verdict is Verdict.FOUND else None
@@ -214,7 +215,7 @@ class VictimSearch:
     def _legal(self, preemptor: Preemptor, victims: Sequence[EvictionUnit], placed: Sequence[UnitPlacement]) -> bool:
         """Whether, with what the gang really gets, each victim may go when its turn comes, in some order, from nothing."""
         charge = self.cluster.cache.charges.of_placed(placed)
-        if preemptor.queue.over_limit(charge):
+        if over_limit(preemptor.queue, charge):
             return False
         real = preemptor.with_charge(charge)
         mark = self.statement.checkpoint()
