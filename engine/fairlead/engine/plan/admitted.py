@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.queues.assumed import AssumedGang, devices_in
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.gangs import AssumedGang, devices_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.types.model import Admission

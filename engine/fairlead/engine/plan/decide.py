@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.plan.gang import Unschedulable
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.types.model import GangRequest
     from fairlead.engine.types.reasons import Reason

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement

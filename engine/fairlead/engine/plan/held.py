@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.assumed import AssumedGang
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.reclaim.reservation import Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.model import Reservation
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.reservation import ReservedPlace

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.order import PendingGang
+from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.queues.queue import Queue
 from fairlead.engine.types.reasons import Reason
 

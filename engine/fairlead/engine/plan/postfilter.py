@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.model import Reservation
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.held import Nominations, Reservations
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.model import Eviction

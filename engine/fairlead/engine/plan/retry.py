@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.scheduling import Scheduling
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.types.reasons import Reason
 

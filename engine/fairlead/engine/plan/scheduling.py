@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.types.model import GangRequest
 

@@ -22,7 +22,7 @@ from fairlead.engine.reclaim.replace import BrokenDevices
 if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
 
 

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from fairlead.engine.plan.session import Session
-    from fairlead.engine.queues.assumed import AssumedGang
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import AssumedGang, PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import VictimPolicy

@@ -13,7 +13,7 @@ from fairlead.engine.reclaim.shares import fits_share, over_contested_share
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
 
 

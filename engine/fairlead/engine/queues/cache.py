@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.workload import Workload
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.types.model import FlavorSpec, QueueSpec
     from fairlead.kube import resource
@@ -58,7 +58,7 @@ class SchedulerCache:
         self.placer = Placer(self.sites, Ledger(), self.shapes)
         self.domains = Domains(self.placer)
         self.charges = Charges((), self.selectors)
-        self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see order.PendingGang
+        self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, Domains] | None = None

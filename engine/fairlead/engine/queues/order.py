@@ -13,66 +13,15 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.dominant_share import dominant_share
 from fairlead.engine.queues.past_usage import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import GangRequest
-
-
-class PendingGang:
-    """A pending gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
-
-    `equivalence` is its equivalence class: one object for all gangs of a queue that a decision treats alike but for their
-    age. `classes` has those there are.
-    """
-
-    __slots__ = (
-        "charge",
-        "claim_keys",
-        "devices",
-        "equivalence",
-        "gang",
-        "id",
-        "queue",
-        "rank",
-        "shares_claims",
-        "units",
-    )
-
-    def __init__(
-        self,
-        gang: GangRequest,
-        queue: Queue,
-        units: list[PlacementUnit],
-        charge: Charge,
-        classes: dict[object, object],
-    ) -> None:
-        self.gang = gang
-        self.id = gang.id
-        self.claim_keys = [claim.key for claim in gang.claims]
-        self.queue = queue
-        self.units = units
-        self.charge = charge
-        self.shares_claims = any(len(unit.members) > 1 for unit in units)
-        self.devices = sum(unit.shape.least for unit in units)
-        self.rank = (-gang.priority, gang.created, gang.uid)
-        alike = (
-            queue.name,
-            signature(gang, units, spread=queue.spec.strategy == "spread"),
-            tuple(sorted(charge.items())),
-            gang.priority,
-            gang.preemptor,
-            gang.run_s,
-        )
-        self.equivalence = classes.setdefault(alike, object())  # compared by identity: cheap to look up
 
 
 Key = tuple[bool, bool, int, int, float, float, float, str]

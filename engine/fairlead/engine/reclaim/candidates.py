@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.inventory import HeldClaim, Inventory
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.charges import Charges
+    from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.queue import Queue
 
 Rank = tuple[bool, int, float, float, str, str]

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.reclaim.candidates import EvictionUnit
