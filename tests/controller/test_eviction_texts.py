@@ -13,8 +13,9 @@ from fairlead.controller.gangs.evictions import Course, Mark, Past
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report import gang_status as status
-from fairlead.engine.types.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, timestamps
 from tests.support.engine.objects import ask, claim_spec, gang
 from tests.support.engine.world import World, h100_world

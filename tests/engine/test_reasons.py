@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import Plan
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code, Filter, Reason
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
 from tests.support.engine.world import World, h100_world

@@ -12,9 +12,10 @@ import msgspec
 
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Member
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 
 

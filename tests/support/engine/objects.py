@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Member
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]

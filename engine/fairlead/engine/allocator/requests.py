@@ -18,7 +18,8 @@ from fairlead.kube.quantity import QuantityError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.types.model import Amount, ClaimRequest
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest
     from fairlead.kube import resource
 
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize

@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.inventory.node_selector import NODE_NAME
-from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import text
-from fairlead.engine.types.model import Allocation, DeviceConfig, DeviceResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.allocator.model import Pick
     from fairlead.engine.allocator.requests import CompiledClaim
-    from fairlead.engine.types.model import DeviceRef
+    from fairlead.engine.types.references import DeviceRef
     from fairlead.kube import resource
     from fairlead.kube.core import NodeSelector
 

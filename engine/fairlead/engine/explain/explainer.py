@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.node_info import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import GangRequest, Reservation
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Reservation
 
 HOLDERS_MAX = 8
 

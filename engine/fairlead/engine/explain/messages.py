@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import GangRequest, Reservation
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Reservation
 
 
 def code_of(

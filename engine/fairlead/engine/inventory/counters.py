@@ -16,7 +16,7 @@ from fairlead.engine.types.amounts import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
 
 CounterKey = tuple[str, str]  # counter set, counter

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.inventory import node_selector as nodes_selector
 from fairlead.engine.inventory.counters import CounterConsumption, NamedConsumption, named_draw
 from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import DeviceRef
+from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import resource
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.semver import Version, VersionError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.inventory.pool import Pool
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.core import NodeSelector
 
 # A typed attribute value, so that 1, "1" and True differ.

@@ -18,11 +18,11 @@ from fairlead.engine.inventory.counters import Layout, NamedConsumption
 from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
 from fairlead.engine.inventory.pool import Pool, SliceEntry
 from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import DeviceRef
+from fairlead.engine.types.references import DeviceRef
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube import resource
 
 __all__ = ["Device", "DeviceUse", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool"]

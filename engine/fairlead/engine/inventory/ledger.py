@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import HeldClaim, Inventory
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.inventory.pool import Pool
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.engine.types.pod_needs import PodNeeds, Port
 
 Consumption = tuple[tuple[str, "Amount"], ...]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.counters import NamedConsumption
     from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube import resource
 
 

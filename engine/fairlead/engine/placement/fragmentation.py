@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import Shape
-    from fairlead.engine.placement.workload import Workload
     from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
 CPU = "cpu"

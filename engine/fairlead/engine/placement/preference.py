@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.pool import Pool
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 ISLAND = "nvlinkDomain"
 T = TypeVar("T")

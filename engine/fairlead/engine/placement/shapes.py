@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.types.model import ClaimRequest, GangRequest, Member
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Member
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube.core import NodeSelector
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit, Shape
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
 
 
 STEPS_MIN = 2_000  # for a domain, of those that the gang has

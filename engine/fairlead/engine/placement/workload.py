@@ -8,13 +8,14 @@ every node again; from `REMEMBERED` pods on, the older ones count less and less.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.engine.types.workload import Demand, Workload
+
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube import resource
 
@@ -23,22 +24,6 @@ GROWTH = 4
 REMEMBERED = 65_536
 DEMANDS_MAX = 64  # most frequent kinds of pod that a mix tells of
 KINDS_MAX = 4_096  # kinds of pod remembered at all
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A kind of pod that asks for devices by one claim, and how often it came."""
-
-    spec: resource.ResourceClaimSpec
-    needs: PodNeeds
-    count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
-    """Most frequent first. Compared by identity: it costs something to take a new one in."""
-
-    demands: tuple[Demand, ...]
 
 
 class Learner:

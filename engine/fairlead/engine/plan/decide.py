@@ -26,8 +26,9 @@ from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.reclaim import beyond_share
 from fairlead.engine.reclaim.replace import BrokenDevices
-from fairlead.engine.types.model import DeviceRef, Plan
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 ROUNDS_MAX = 16  # how often blocked gangs are looked at again because others made room

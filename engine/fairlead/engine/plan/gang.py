@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import Amount, ClaimRequest, GangRequest
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
 
     OverLimit = Callable[[Queue, Mapping[str, Amount]], list[tuple[Queue, str]]]
 

@@ -13,7 +13,7 @@ from fairlead.engine.queues.assumed import AssumedGang, devices_in
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.reclaim import beyond_share
 from fairlead.engine.reclaim.releasing import drop, keep
-from fairlead.engine.types.model import Reservation
+from fairlead.engine.types.plan import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

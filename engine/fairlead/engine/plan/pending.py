@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Eviction, GangRequest, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.plan import Eviction
 
 
 class RunningGangs:

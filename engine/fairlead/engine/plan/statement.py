@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import Admission
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.plan import Admission
 
 
 class Statement:

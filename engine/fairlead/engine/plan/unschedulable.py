@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.search import VictimChoice
-    from fairlead.engine.types.model import Amount, Eviction, Reservation, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import RunningGang
+    from fairlead.engine.types.plan import Eviction, Reservation
 
 
 @dataclass(slots=True)

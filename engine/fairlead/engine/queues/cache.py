@@ -19,17 +19,17 @@ from fairlead.engine.placement.topology import Domains
 from fairlead.engine.queues.charges import Charge, Charges
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usable import Usable
-from fairlead.engine.types.model import Problem
+from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.placement.workload import Workload
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import FlavorSpec, QueueSpec
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.settings import FlavorSpec, QueueSpec
+    from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
 SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import Problem
+from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.placement.node_info import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import Amount, FlavorSpec
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.settings import FlavorSpec
 
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.resource import DeviceTaint
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import HeldClaim, Inventory
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import RunningGang, RunningMember
+    from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 Rank = tuple[bool, int, float, float, str, str]
 

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.types.model import Amount, DisruptionBudget, GangRequest
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.settings import DisruptionBudget
 
 _BARS = {
     Rule.OVER_SHARE: PreemptionBlock.SHARE,

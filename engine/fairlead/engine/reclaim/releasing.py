@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.types.model import GangRequest, RunningGang, RunningMember
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 
 
 class PipelinedCluster:

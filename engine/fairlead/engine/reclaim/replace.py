@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.candidates import covers
 from fairlead.engine.inventory.nodes import tolerated
-from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import timestamps
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import HeldDevice, Inventory
-    from fairlead.engine.types.model import RunningGang
+    from fairlead.engine.types.gangs import RunningGang
     from fairlead.kube.resource import DeviceTaint
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.reclaim.candidates import EvictionUnit
-from fairlead.engine.types.model import RunningGang, RunningMember
+from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
