@@ -12,19 +12,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Answer, Budget, Verdict
+from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudget
 from fairlead.engine.allocator.search import OutOfStepsError, Search, give, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.allocator.model import Offer, Pick
+    from fairlead.engine.allocator.model import ClaimCandidates, Pick
     from fairlead.engine.inventory.ledger import Ledger
 
 QUICK_STEPS = 2_000  # before claims are looked at one by one
 
 
-def allocate(offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> Answer:
+def allocate(offers: Sequence[ClaimCandidates], ledger: Ledger, budget: StepBudget) -> SearchResult:
     """Allocate all claims together, or none. On FOUND the devices are taken from the ledger.
 
     Which alternative of a `firstAvailable` wins is upstream's to say: the one of the first answer with devices in the
@@ -38,37 +38,39 @@ def allocate(offers: Sequence[Offer], ledger: Ledger, budget: Budget) -> Answer:
     if not choices or choices == [0]:
         return _patiently(offers, ledger, budget, by_preference=True)
     answer = _patiently(offers, ledger, budget, by_preference=False)
-    if answer.verdict is not Verdict.FOUND:
+    if answer.verdict is not SearchStatus.FOUND:
         return answer
     for picks in answer.picks:
         release(picks, ledger)
     chosen = [{pick.ask.request: pick.ask for pick in picks} for picks in answer.picks]
     better = _run(Search(offers, ledger, budget, chosen=chosen), budget)
-    if better.verdict is Verdict.FOUND:
+    if better.verdict is SearchStatus.FOUND:
         return better
     for picks in answer.picks:  # out of steps; the first answer stands
         retake(picks, ledger)
     return answer
 
 
-def _patiently(offers: Sequence[Offer], ledger: Ledger, budget: Budget, *, by_preference: bool) -> Answer:
+def _patiently(
+    offers: Sequence[ClaimCandidates], ledger: Ledger, budget: StepBudget, *, by_preference: bool
+) -> SearchResult:
     """The search; where several claims together take long, it is seen first whether each could be had alone."""
     if len(offers) == 1 or budget.steps <= QUICK_STEPS:
         return _run(Search(offers, ledger, budget, by_preference=by_preference), budget)
-    quick = Budget(QUICK_STEPS)
+    quick = StepBudget(QUICK_STEPS)
     answer = _run(Search(offers, ledger, quick, by_preference=by_preference), quick)
     budget.steps -= QUICK_STEPS - max(quick.steps, 0)
-    if answer.verdict is not Verdict.BUDGET_ENDED:
+    if answer.verdict is not SearchStatus.BUDGET_ENDED:
         return answer
     for offer in offers:
         alone = _run(Search([offer], ledger, budget), budget)
-        if alone.verdict is not Verdict.FOUND:
+        if alone.verdict is not SearchStatus.FOUND:
             return alone
         release(alone.picks[0], ledger)
     return _run(Search(offers, ledger, budget, by_preference=by_preference), budget)
 
 
-def _run(search: Search, budget: Budget) -> Answer:
+def _run(search: Search, budget: StepBudget) -> SearchResult:
     refusal = search.hopeless()
     if refusal is not None:
         return refusal
@@ -77,10 +79,10 @@ def _run(search: Search, budget: Budget) -> Answer:
     except (OutOfStepsError, RecursionError):
         search.unwind()
         budget.ended = True
-        return Answer(Verdict.BUDGET_ENDED, short=search.short, got=search.got)
+        return SearchResult(SearchStatus.BUDGET_ENDED, short=search.short, got=search.got)
     if not found:
-        return Answer(Verdict.IMPOSSIBLE, short=search.short, got=search.got, detail=search.detail)
-    return Answer(Verdict.FOUND, picks=search.picks)
+        return SearchResult(SearchStatus.IMPOSSIBLE, short=search.short, got=search.got, detail=search.detail)
+    return SearchResult(SearchStatus.FOUND, picks=search.picks)
 
 
 def release(picks: Sequence[Pick], ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.types.amounts import consumption
-from fairlead.engine.types.reasons import Filter as Why
+from fairlead.engine.types.reasons import Rejection as Why
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import DeviceFilter

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Consumption
 
 
-class Verdict(enum.Enum):
+class SearchStatus(enum.Enum):
     FOUND = "found"
     IMPOSSIBLE = "impossible"
     BUDGET_ENDED = "budget ended"
 
 
 @dataclass(slots=True)
-class Budget:
+class StepBudget:
     """Steps left, shared by all searches for one gang. One step is one device tried."""
 
     steps: int
@@ -41,7 +41,7 @@ class Pick(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class ClaimCandidates:
     """A claim and where it may look: for each of its asks, the candidates of its node in order of preference."""
 
     claim: CompiledClaim
@@ -50,10 +50,10 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Answer:
+class SearchResult:
     """`picks` has one list per offer, in order. When not found, `short` names the ask that got furthest and fell short."""
 
-    verdict: Verdict
+    verdict: SearchStatus
     picks: list[list[Pick]] = field(default_factory=list)
     short: CompiledRequest | None = None
     got: int = 0  # devices that the short ask had found

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.constraints import Constraint, add_all
-from fairlead.engine.allocator.model import Answer, Budget, Offer, Pick, Verdict
+from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus, StepBudget
 from fairlead.engine.allocator.requests import RESULTS_MAX
 
 if TYPE_CHECKING:
@@ -47,9 +47,9 @@ class Search:
 
     def __init__(
         self,
-        offers: Sequence[Offer],
+        offers: Sequence[ClaimCandidates],
         ledger: Ledger,
-        budget: Budget,
+        budget: StepBudget,
         *,
         by_preference: bool = True,
         chosen: Sequence[Mapping[str, CompiledRequest]] | None = None,
@@ -114,7 +114,7 @@ class Search:
 
     # ------------------------------------------------------------------------------------------ before searching
 
-    def hopeless(self) -> Answer | None:
+    def hopeless(self) -> SearchResult | None:
         """A request none of whose alternatives can be served even alone refuses at once."""
         for (claim, _), asks in zip(self.slots, self.alternatives, strict=True):
             if not any(self._possible(claim, ask) for ask in asks):
@@ -124,13 +124,13 @@ class Search:
                     detail = self._all_problem(claim, ask) or ""
                 else:
                     detail = found.errors[0][1] if found.errors else ""
-                return Answer(Verdict.IMPOSSIBLE, short=ask, got=len(self.order[claim, ask]), detail=detail)
+                return SearchResult(SearchStatus.IMPOSSIBLE, short=ask, got=len(self.order[claim, ask]), detail=detail)
         for claim, constraints in enumerate(self.constraints):
             for constraint in constraints:
                 if not self._satisfiable(claim, constraint):
                     kind = "distinctAttribute" if constraint.distinct else "matchAttribute"
-                    return Answer(
-                        Verdict.IMPOSSIBLE,
+                    return SearchResult(
+                        SearchStatus.IMPOSSIBLE,
                         short=self.alternatives[self.slots.index((claim, 0))][0],
                         detail=f"no devices that are free satisfy {kind} {constraint.attribute}",
                     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fairlead.engine.types.reasons import Filter, Holder, RequestShortage
+from fairlead.engine.types.reasons import Holder, Rejection, RequestShortage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
 NOBODY: Mapping[Device, tuple[str, str]] = MappingProxyType({})
-_ORDER = {why: place for place, why in enumerate(Filter)}
+_ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
-class Census:
+class RequestCounts:
     """How the cluster's devices fall away for one ask of one shape."""
 
     __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
@@ -34,14 +34,14 @@ class Census:
         self.free = 0
         self.best = 0  # most free on one node
         self.nodes = 0  # nodes with at least one free
-        self.removed: dict[Filter, int] = {}
+        self.removed: dict[Rejection, int] = {}
         self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
         self.detail = ""
         self.incomplete = False
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once asked for
 
 
-class Counts:
+class ShortageCounter:
     """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Counts:
         self._ledger = ledger
         self._taken_by = taken_by
         self._held_for = held_for
-        self._census: dict[object, Census] = {}
+        self._census: dict[object, RequestCounts] = {}
         self._refusals: dict[object, tuple[dict[str, list[str]], set[CandidateNode]]] = {}
 
-    def nodes(self, shape: Shape) -> tuple[dict[str, list[str]], set[CandidateNode]]:
+    def nodes(self, shape: UnitShape) -> tuple[dict[str, list[str]], set[CandidateNode]]:
         """Nodes refused for what is not a device, by need; and the nodes that are left."""
         found = self._refusals.get(shape.needs)
         if found is not None:
@@ -85,10 +85,10 @@ class Counts:
 
     def shortages(
         self, unit: PlacementUnit, willing: set[CandidateNode]
-    ) -> tuple[tuple[RequestShortage, ...], Census | None]:
+    ) -> tuple[tuple[RequestShortage, ...], RequestCounts | None]:
         """One entry per alternative of each request, and the census of the request that is shortest of devices."""
         shortages: list[RequestShortage] = []
-        worst: Census | None = None
+        worst: RequestCounts | None = None
         least = 0.0
         for claim, asked in zip(unit.shape.claims, unit.claims, strict=True):
             for asks in claim.alternatives:
@@ -115,24 +115,30 @@ class Counts:
                         worst, least = census, census.best / count
         return tuple(shortages), worst
 
-    def _count(self, shape: Shape, ask: CompiledRequest, willing: set[CandidateNode]) -> Census:
+    def _count(self, shape: UnitShape, ask: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
         key = (shape.needs, ask.filter, ask.admin, ask.all)
         census = self._census.get(key)
         if census is None:
-            census = self._census[key] = Census()
+            census = self._census[key] = RequestCounts()
             seen: set[Device] | None = set() if self._sites.roaming else None
             for site in self._sites.all:
                 self._count_on(census, site, ask, reachable=site in willing, seen=seen)
         return census
 
     def _count_on(
-        self, census: Census, site: CandidateNode, ask: CompiledRequest, *, reachable: bool, seen: set[Device] | None
+        self,
+        census: RequestCounts,
+        site: CandidateNode,
+        ask: CompiledRequest,
+        *,
+        reachable: bool,
+        seen: set[Device] | None,
     ) -> None:
         found = self._sites.candidates(site, ask)
-        census.devices += len(site.devices.devices) + found.removed.get(Filter.POOL, 0)
+        census.devices += len(site.devices.devices) + found.removed.get(Rejection.POOL, 0)
         for why, number in found.removed.items():
             census.removed[why] = census.removed.get(why, 0) + number
-        if found.removed.get(Filter.POOL):
+        if found.removed.get(Rejection.POOL):
             census.incomplete = True
         if not census.detail:
             census.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
@@ -148,40 +154,40 @@ class Counts:
                     continue
                 seen.add(device)
             if plain and device not in promised:
-                lost = None if free(device) else Filter.IN_USE
+                lost = None if free(device) else Rejection.IN_USE
             else:
                 lost = self._why_not(ask, device, found.consumption.get(device, ()))
             if lost is None and not reachable:
-                lost = Filter.NODE
+                lost = Rejection.NODE
             if lost is None:
                 here += 1
                 continue
-            if lost is Filter.IN_USE:
+            if lost is Rejection.IN_USE:
                 in_use += 1
             else:
                 census.removed[lost] = census.removed.get(lost, 0) + 1
-            if (lost is Filter.IN_USE or lost is Filter.SHARED_FULL) and device.use is not None:
+            if (lost is Rejection.IN_USE or lost is Rejection.SHARED_FULL) and device.use is not None:
                 for uid in device.use.claims:
                     census.holders[uid] = census.holders.get(uid, 0) + 1
             elif device in self._taken_by or device in self._held_for:
                 gang = (self._taken_by.get(device) or self._held_for[device])[0]
                 census.holders[gang] = census.holders.get(gang, 0) + 1
         if in_use:
-            census.removed[Filter.IN_USE] = census.removed.get(Filter.IN_USE, 0) + in_use
+            census.removed[Rejection.IN_USE] = census.removed.get(Rejection.IN_USE, 0) + in_use
         census.free += here
         census.nodes += bool(here)
         census.best = max(census.best, here)
 
     def _why_not(
         self, ask: CompiledRequest, device: Device, consumption: tuple[tuple[str, object], ...]
-    ) -> Filter | None:
+    ) -> Rejection | None:
         ledger = self._ledger
         if ask.admin:
             return None
         if not ledger.free(device):
-            return Filter.HELD if device in self._held_for else Filter.IN_USE
+            return Rejection.HELD if device in self._held_for else Rejection.IN_USE
         if device.draws and not ledger.draws_fit(device):
-            return Filter.COUNTERS
+            return Rejection.COUNTERS
         if device.shared and not ledger.room(device, consumption):  # type: ignore[arg-type]
-            return Filter.SHARED_FULL
+            return Rejection.SHARED_FULL
         return None

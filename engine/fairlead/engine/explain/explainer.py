@@ -1,7 +1,7 @@
 """From a failed placement to a Reason: which filter removed how many devices, who holds the rest, what would change it.
 
 Exists apart from placement because explaining costs a look at every node, and is done once per decision and kind of gang.
-Changes nothing. Counts are as of the end of the decision: the gangs admitted in it count as holders.
+Changes nothing. ShortageCounter are as of the end of the decision: the gangs admitted in it count as holders.
 Counting is in `reasons_census`, the wording in `reasons_words`.
 """
 
@@ -11,7 +11,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain import messages as words
-from fairlead.engine.explain.counts import NOBODY, Census, Counts
+from fairlead.engine.explain.counts import NOBODY, RequestCounts, ShortageCounter
 from fairlead.engine.types.reasons import Code, Holder, NodeShortage, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Explainer:
         self._sites = sites
         self._owners = owners  # claim UID: (gang, queue)
         self._taken_by = taken_by  # devices of this decision: (gang, queue)
-        self._counts = Counts(sites, ledger, taken_by, held_for)
+        self._counts = ShortageCounter(sites, ledger, taken_by, held_for)
 
     def explain(
         self,
@@ -76,7 +76,7 @@ class Explainer:
             holders=self._holders(unit, worst),
         )
 
-    def _holders(self, unit: PlacementUnit, worst: Census | None) -> tuple[Holder, ...]:
+    def _holders(self, unit: PlacementUnit, worst: RequestCounts | None) -> tuple[Holder, ...]:
         if worst is None:
             return ()
         if worst.shown is None:

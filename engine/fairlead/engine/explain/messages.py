@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict
-from fairlead.engine.types.reasons import Code, Filter, NearMiss, PreemptionBlock, PreemptionBlocker, RequestShortage
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.types.reasons import Code, NearMiss, PreemptionBlock, PreemptionBlocker, Rejection, RequestShortage
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.explain.counts import Census
+    from fairlead.engine.explain.counts import RequestCounts
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 def code_of(
     outcome: PlacementResult,
     ever: bool | None,
-    worst: Census | None,
+    worst: RequestCounts | None,
     willing: set[CandidateNode],
     shortages: tuple[RequestShortage, ...],
 ) -> Code:
-    if outcome.verdict is Verdict.BUDGET_ENDED:
+    if outcome.verdict is SearchStatus.BUDGET_ENDED:
         return Code.SEARCH_ENDED
-    if worst is not None and worst.removed.get(Filter.SELECTOR_ERROR):
+    if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
@@ -45,7 +45,7 @@ def message_of(
     units: Sequence[PlacementUnit],
     unit: PlacementUnit,
     shortages: tuple[RequestShortage, ...],
-    worst: Census | None,
+    worst: RequestCounts | None,
     willing: set[CandidateNode],
     known: int,
 ) -> str:
@@ -86,9 +86,9 @@ def message_of(
     return f"not enough free devices for {pods}, {each}: {missing}"
 
 
-def by_whom(worst: Census | None, wanted: int, barriers: tuple[PreemptionBlocker, ...]) -> Code:
+def by_whom(worst: RequestCounts | None, wanted: int, barriers: tuple[PreemptionBlocker, ...]) -> Code:
     """Why devices that are in use stay so, in one word."""
-    held = 0 if worst is None else worst.removed.get(Filter.HELD, 0)
+    held = 0 if worst is None else worst.removed.get(Rejection.HELD, 0)
     if worst is not None and held and worst.free + held >= wanted:
         return Code.HELD
     bars = {barrier.bar for barrier in barriers}
@@ -111,12 +111,12 @@ def _plural(count: int, noun: str) -> str:
 
 
 def _on_bad_nodes(shortage: RequestShortage) -> int:
-    return dict(shortage.removed).get(Filter.NODE, 0)
+    return dict(shortage.removed).get(Rejection.NODE, 0)
 
 
 def _in_use(shortage: RequestShortage) -> int:
     removed = dict(shortage.removed)
-    return sum(removed.get(why, 0) for why in (Filter.IN_USE, Filter.COUNTERS, Filter.SHARED_FULL))
+    return sum(removed.get(why, 0) for why in (Rejection.IN_USE, Rejection.COUNTERS, Rejection.SHARED_FULL))
 
 
 def near_miss_of(gang: GangRequest, outcome: PlacementResult) -> NearMiss:
@@ -134,10 +134,10 @@ def near_miss_of(gang: GangRequest, outcome: PlacementResult) -> NearMiss:
     return NearMiss(members_placed=outcome.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: Census | None) -> str:
+def advice_of(code: Code, worst: RequestCounts | None) -> str:
     match code:
         case Code.NEVER_FITS:
-            if worst is not None and worst.removed.get(Filter.TAINT):
+            if worst is not None and worst.removed.get(Rejection.TAINT):
                 return "add nodes or devices, clear or tolerate the taint, or ask for less"
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:

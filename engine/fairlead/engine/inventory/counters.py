@@ -1,6 +1,6 @@
 """Shared counters of a pool: what a whole GPU and its partitions draw from together.
 
-Exists so that partitions never overdraw their parent. A Layout is which counters a pool has and how large they are; the
+Exists so that partitions never overdraw their parent. A CounterLayout is which counters a pool has and how large they are; the
 pools of alike nodes share one, so that what is worked out for a device of one node holds on all. How much is used is the
 pool's and the ledger's, by place in the layout. A device draws once, however many claims share it.
 Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
@@ -28,7 +28,7 @@ CounterConsumption = tuple[tuple[int, "Amount"], ...]
 AFTER_MAX = 50_000  # remembered outcomes of cutting a parent
 
 
-class Layout:
+class CounterLayout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
     __slots__ = ("_after", "_draws", "_groups", "_shares", "_sizes", "index", "keys", "sets", "totals")

@@ -1,7 +1,7 @@
 """One device in few bytes: what many devices have in common is kept once.
 
 Exists because ten thousand nodes of MIG-capable GPUs publish two million devices: as API structs they take 3 KB each.
-A DeviceKind is everything but attributes and place, shared by the devices of alike nodes; a AttributeForm is a set of attribute names;
+A DeviceKind is everything but attributes and place, shared by the devices of alike nodes; a AttributeSchema is a set of attribute names;
 values are shared where they are equal. Chooses nothing.
 """
 
@@ -90,7 +90,7 @@ def _is_quantity(value: str | int) -> bool:
     return True
 
 
-class AttributeForm:
+class AttributeSchema:
     """A set of attribute names, as published, and where each one's value is."""
 
     __slots__ = ("fallible", "names", "place")
@@ -123,7 +123,7 @@ class Device:
         self,
         pool: Pool,
         kind: DeviceKind,
-        form: AttributeForm,
+        form: AttributeSchema,
         values: tuple[resource.DeviceAttribute, ...],
         where: resource.Device | resource.ResourceSliceSpec,
     ) -> None:
@@ -203,12 +203,12 @@ def readable(attribute: resource.DeviceAttribute) -> bool:
     return attribute.value is not None
 
 
-class SharedDevice:
+class DeviceInterner:
     """Makes devices, reusing kinds, forms and values that it has seen."""
 
     def __init__(self) -> None:
         self._kinds: dict[tuple[str, str], list[DeviceKind]] = {}
-        self._forms: dict[tuple[str, tuple[str, ...], bool], AttributeForm] = {}
+        self._forms: dict[tuple[str, tuple[str, ...], bool], AttributeSchema] = {}
         self._values: dict[resource.DeviceAttribute, resource.DeviceAttribute] = {}
         self._unreadable: set[resource.DeviceAttribute] = set()
         self._latest: dict[tuple[str, str], tuple[resource.DeviceAttribute, ...]] = {}
@@ -239,11 +239,11 @@ class SharedDevice:
         known.append(made)
         return made
 
-    def _form(self, driver: str, names: tuple[str, ...], *, fallible: bool) -> AttributeForm:
+    def _form(self, driver: str, names: tuple[str, ...], *, fallible: bool) -> AttributeSchema:
         key = (driver, names, fallible)
         form = self._forms.get(key)
         if form is None:
-            form = self._forms[key] = AttributeForm(driver, names, fallible=fallible)
+            form = self._forms[key] = AttributeSchema(driver, names, fallible=fallible)
         return form
 
     def _one(self, value: resource.DeviceAttribute) -> resource.DeviceAttribute:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.counters import Layout, NamedConsumption
-from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
+from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
+from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
 from fairlead.engine.inventory.pool import Pool, SliceEntry
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.references import DeviceRef
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
     from fairlead.kube import resource
 
-__all__ = ["Device", "DeviceUse", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool"]
+__all__ = ["AllocatedClaim", "AllocatedDevice", "Device", "DeviceUse", "Inventory", "NodeDevices", "Pool"]
 
 
 LAYOUTS_MAX = 10_000  # remembered for sharing
@@ -67,7 +67,7 @@ def _order(device: Device) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldDevice:
+class AllocatedDevice:
     """One result of an allocated claim, as far as bookkeeping needs it."""
 
     ref: DeviceRef
@@ -78,11 +78,11 @@ class HeldDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldClaim:
+class AllocatedClaim:
     uid: str
     namespace: str
     name: str
-    devices: tuple[HeldDevice, ...]
+    devices: tuple[AllocatedDevice, ...]
     counted: int  # of them, without those held by admin access
 
     def __str__(self) -> str:
@@ -93,12 +93,12 @@ class Inventory:
     """The table. Mutated by the four `set_`/`drop_` methods; everything else only reads."""
 
     def __init__(self) -> None:
-        self._sharer = SharedDevice()
-        self._layouts: dict[NamedConsumption, Layout] = {}
+        self._sharer = DeviceInterner()
+        self._layouts: dict[NamedConsumption, CounterLayout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
-        self._claims: dict[str, HeldClaim] = {}
+        self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
         self._pools_on: dict[str, dict[tuple[str, str], Pool]] = {}  # node name: pools with local devices there
         self._roaming: dict[tuple[str, str], Pool] = {}
@@ -147,7 +147,7 @@ class Inventory:
             return
         devices = tuple(map(_held, allocation.devices.results))
         counted = sum(not device.admin for device in devices)
-        held = HeldClaim(meta.uid, meta.namespace, meta.name, devices, counted)
+        held = AllocatedClaim(meta.uid, meta.namespace, meta.name, devices, counted)
         if self._claims.get(meta.uid) == held:
             return
         self.drop_claim(meta.uid)
@@ -194,10 +194,10 @@ class Inventory:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None
 
-    def claim(self, uid: str) -> HeldClaim | None:
+    def claim(self, uid: str) -> AllocatedClaim | None:
         return self._claims.get(uid)
 
-    def claims(self) -> Iterable[HeldClaim]:
+    def claims(self) -> Iterable[AllocatedClaim]:
         return self._claims.values()
 
     def on_node(self, node: str, labels: Mapping[str, str]) -> NodeDevices:
@@ -231,12 +231,12 @@ class Inventory:
                 self._on_node.clear()
                 self.changes.note_all()
 
-    def _layout(self, content: NamedConsumption) -> Layout:
+    def _layout(self, content: NamedConsumption) -> CounterLayout:
         found = self._layouts.get(content)
         if found is None:
             if len(self._layouts) >= LAYOUTS_MAX:
                 self._layouts.clear()
-            found = self._layouts[content] = Layout(content)
+            found = self._layouts[content] = CounterLayout(content)
         return found
 
     def _forget(self, key: tuple[str, str], pool: Pool) -> None:
@@ -252,7 +252,7 @@ class Inventory:
             self._on_node.clear()
             self.changes.note_all()
 
-    def _book(self, held: HeldClaim, sign: int) -> None:
+    def _book(self, held: AllocatedClaim, sign: int) -> None:
         self.version += 1
         for item in held.devices:
             if item.admin:
@@ -282,7 +282,7 @@ class Inventory:
                     del self._uses[key]
 
 
-def _count(use: DeviceUse, uid: str, item: HeldDevice, sign: int) -> None:
+def _count(use: DeviceUse, uid: str, item: AllocatedDevice, sign: int) -> None:
     use.whole += sign * item.whole
     results = use.claims.get(uid, 0) + sign
     if results:
@@ -293,8 +293,8 @@ def _count(use: DeviceUse, uid: str, item: HeldDevice, sign: int) -> None:
         use.consumed[name] = use.consumed.get(name, 0) + sign * value
 
 
-def _held(result: resource.DeviceRequestAllocationResult) -> HeldDevice:
-    return HeldDevice(
+def _held(result: resource.DeviceRequestAllocationResult) -> AllocatedDevice:
+    return AllocatedDevice(
         ref=DeviceRef(result.driver, result.pool, result.device),
         admin=bool(result.admin_access),
         whole=result.share_id is None,

@@ -15,7 +15,7 @@ from fairlead.engine.types.pod_needs import ports_clash
 
 if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.inventory import AllocatedClaim, Inventory
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.types.amounts import Amount
@@ -162,15 +162,15 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------ what would be free
 
-    def lift(self, claim: HeldClaim, inventory: Inventory) -> None:
+    def lift(self, claim: AllocatedClaim, inventory: Inventory) -> None:
         """Count a running claim as given back. Not while this decision has given any of its devices away."""
         self._lift(claim, inventory, 1)
 
-    def lower(self, claim: HeldClaim, inventory: Inventory) -> None:
+    def lower(self, claim: AllocatedClaim, inventory: Inventory) -> None:
         """Undo one `lift`, when all that was taken of its devices since is released."""
         self._lift(claim, inventory, -1)
 
-    def _lift(self, claim: HeldClaim, inventory: Inventory, sign: int) -> None:
+    def _lift(self, claim: AllocatedClaim, inventory: Inventory, sign: int) -> None:
         seen: set[Device] = set()
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.inventory.counters import Layout, published
+from fairlead.engine.inventory.counters import CounterLayout, published
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from fairlead.engine.inventory.counters import NamedConsumption
-    from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
+    from fairlead.engine.inventory.device import Device, DeviceInterner, DeviceUse
     from fairlead.engine.types.amounts import Amount
     from fairlead.kube import resource
 
@@ -26,7 +26,7 @@ class SliceEntry:
 
     __slots__ = ("count", "counters", "devices", "fault", "generation")
 
-    def __init__(self, pool: Pool, spec: resource.ResourceSliceSpec, sharer: SharedDevice) -> None:
+    def __init__(self, pool: Pool, spec: resource.ResourceSliceSpec, sharer: DeviceInterner) -> None:
         self.generation = spec.pool.generation
         self.count = spec.pool.resource_slice_count
         self.counters = spec.shared_counters
@@ -66,7 +66,7 @@ class Pool:
         self.name = name
         self.slices: dict[str, SliceEntry] = {}  # all generations, by slice name
         self.devices: dict[str, Device] = {}
-        self.layout = Layout(())
+        self.layout = CounterLayout(())
         self.used: list[Amount] = []
         self.local: dict[str, list[Device]] = {}  # by node name
         self.roaming: list[Device] = []  # reachable by selector or from everywhere
@@ -84,7 +84,7 @@ class Pool:
     def sort_key(self) -> tuple[bool, str, str]:
         return (self.binding, self.driver, self.name)
 
-    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], Layout]) -> None:
+    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], CounterLayout]) -> None:
         """Devices, counters and verdict from the slices of the highest generation."""
         self.built += 1
         newest = max((entry.generation for entry in self.slices.values()), default=0)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 VERDICTS_MAX = 200_000  # remembered per expression
 _UNKNOWN: Any = object()
 # True: selected. False: not. A text: the expression failed on this device, and how.
-Verdict = bool | str
+SelectorResult = bool | str
 
 
 class Selectors:
@@ -28,14 +28,14 @@ class Selectors:
     def __init__(self) -> None:
         self._compiled: dict[str, Selector | str] = {}
         self._asked: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}  # attributes, capacities; None: all
-        self._verdicts: dict[str, dict[object, Verdict]] = {}
+        self._verdicts: dict[str, dict[object, SelectorResult]] = {}
 
     def problem(self, text: str) -> str | None:
         """Why the expression does not compile; None when it does."""
         found = self._selector(text)
         return found if isinstance(found, str) else None
 
-    def verdict(self, texts: tuple[str, ...], device: Device) -> Verdict:
+    def verdict(self, texts: tuple[str, ...], device: Device) -> SelectorResult:
         """All expressions in order; the first that says no or fails decides, as in upstream's allocator."""
         for text in texts:
             verdict = self._one(text, device)
@@ -43,7 +43,7 @@ class Selectors:
                 return verdict
         return True
 
-    def _one(self, text: str, device: Device) -> Verdict:
+    def _one(self, text: str, device: Device) -> SelectorResult:
         verdicts = self._verdicts.get(text)
         if verdicts is None:
             verdicts = self._verdicts[text] = {}
@@ -88,7 +88,7 @@ class Selectors:
                 return None
         return tuple(attributes), tuple(capacities)
 
-    def _judge(self, text: str, device: Device) -> Verdict:
+    def _judge(self, text: str, device: Device) -> SelectorResult:
         selector = self._selector(text)
         if isinstance(selector, str):
             return selector

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from fairlead.engine.allocator.model import Answer, Budget, Verdict
+from fairlead.engine.allocator.model import SearchResult, SearchStatus, StepBudget
 from fairlead.engine.allocator.result import node_selector
 from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 from fairlead.kube import core
@@ -17,10 +17,10 @@ from fairlead.kube import core
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.placement.model import Domain
+    from fairlead.engine.placement.model import TopologyDomain
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
     from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
 JOINT_NODES_MAX = 256  # nodes on which a unit that fits nowhere is tried together with its gang
 
@@ -29,14 +29,14 @@ class Attempt:
     """One gang on one domain."""
 
     def __init__(
-        self, placer: Placer, budget: Budget, *, spread: bool, avoid: frozenset[str], among: Domain | None
+        self, placer: Placer, budget: StepBudget, *, spread: bool, avoid: frozenset[str], among: TopologyDomain | None
     ) -> None:
         self.placer = placer
         self.budget = budget
-        self.options: Callable[[Shape], ScoredNodes] = lambda shape: placer.spots(
+        self.options: Callable[[UnitShape], ScoredNodes] = lambda shape: placer.spots(
             shape, spread=spread, avoid=avoid, among=among
         )
-        self.deepest = PlacementResult(Verdict.IMPOSSIBLE)
+        self.deepest = PlacementResult(SearchStatus.IMPOSSIBLE)
 
     def greedy(self, units: Sequence[PlacementUnit]) -> PlacementResult:
         placed: list[UnitPlacement] = []
@@ -51,24 +51,24 @@ class Attempt:
             if entry is None:
                 ended = self.budget.ended
                 self.placer.undo(placed)
-                verdict = Verdict.BUDGET_ENDED if ended else Verdict.IMPOSSIBLE
+                verdict = SearchStatus.BUDGET_ENDED if ended else SearchStatus.IMPOSSIBLE
                 outcome = PlacementResult(verdict, members_placed=members_of(placed), stuck=unit)
                 if stuck is not None:
                     outcome.closest, outcome.short = stuck
                 return outcome
             placed.append(entry)
-        return PlacementResult(Verdict.FOUND, placed)
+        return PlacementResult(SearchStatus.FOUND, placed)
 
-    def best_node(self, unit: PlacementUnit) -> tuple[UnitPlacement | None, tuple[CandidateNode, Answer] | None]:
+    def best_node(self, unit: PlacementUnit) -> tuple[UnitPlacement | None, tuple[CandidateNode, SearchResult] | None]:
         spots = self.options(unit.shape)
-        closest: tuple[CandidateNode, Answer] | None = None
+        closest: tuple[CandidateNode, SearchResult] | None = None
         undecided: set[CandidateNode] = set()
         while (site := spots.best(undecided)) is not None:
             entry = self.placer.put(unit, site, self.budget)
             if isinstance(entry, UnitPlacement):
                 return entry, None
             closest = closest or (site, entry)
-            if entry.verdict is Verdict.BUDGET_ENDED:
+            if entry.verdict is SearchStatus.BUDGET_ENDED:
                 undecided.add(site)
             else:
                 self.placer.refuse(spots, site)

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
 MANY = 1 << 20
 
 
-def counts(units: Iterable[PlacementUnit]) -> dict[Shape, int]:
+def counts(units: Iterable[PlacementUnit]) -> dict[UnitShape, int]:
     """How many units there are of each shape."""
-    found: dict[Shape, int] = {}
+    found: dict[UnitShape, int] = {}
     for unit in units:
         found[unit.shape] = found.get(unit.shape, 0) + 1
     return found
@@ -31,7 +31,7 @@ def units_at_most(spots: ScoredNodes) -> int:
     return sum(_units_on(site, spots) for site in spots.ranked())
 
 
-def too_many(units: Sequence[PlacementUnit], options: Callable[[Shape], ScoredNodes]) -> bool:
+def too_many(units: Sequence[PlacementUnit], options: Callable[[UnitShape], ScoredNodes]) -> bool:
     """Whether the units surely do not fit: those of one shape, or all of them by the number of devices."""
     wanted = counts(units)
     for shape, count in wanted.items():

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
-from fairlead.engine.placement.leftover import LeftoverForm, LeftoverValue, Rooms
+from fairlead.engine.placement.leftover import LeftoverValue, Rooms, UsualRequest
 from fairlead.engine.placement.prices import WHOLE
 from fairlead.engine.types.amounts import qualified
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import NodeDevices
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
@@ -68,12 +68,12 @@ class FragmentationScore:
             return None
         return cls([(ask, cpu, count / total) for ask, cpu, count in kinds.values()], sites, ledger)
 
-    def cost(self, shape: Shape, site: CandidateNode) -> tuple[int, int]:
+    def cost(self, shape: UnitShape, site: CandidateNode) -> tuple[int, int]:
         """(waste, loss) of one unit of this shape there; low is better. The unit seems to fit."""
         found = self._look(shape, site)
         return (0, 0) if found is None else found[:2]
 
-    def room(self, shape: Shape, site: CandidateNode) -> int:
+    def room(self, shape: UnitShape, site: CandidateNode) -> int:
         """How much room the shared device should have that the unit is given, in thousandths; 0: any."""
         found = self._look(shape, site)
         return 0 if found is None else found[2]
@@ -98,7 +98,7 @@ class FragmentationScore:
 
     # ------------------------------------------------------------------------------------------------------ one node
 
-    def _look(self, shape: Shape, site: CandidateNode) -> tuple[int, int, int] | None:
+    def _look(self, shape: UnitShape, site: CandidateNode) -> tuple[int, int, int] | None:
         lens = self._lenses.get(self._profile(site)[0])
         if lens is None or len(shape.needs) != 1:
             return None
@@ -160,12 +160,12 @@ class FragmentationScore:
             kinds[key] = kinds.get(key, 0) + 1
         capacity = [0] * len(self._asks)
         devices = 0
-        forms: dict[Profile, tuple[LeftoverForm, ...]] = {}
+        forms: dict[Profile, tuple[UsualRequest, ...]] = {}
         for (profile, lanes, cpu), number in kinds.items():
             devices += number * lanes
             if profile not in forms:
                 forms[profile] = tuple(
-                    LeftoverForm(ask.count, share, wants_cpu, part)
+                    UsualRequest(ask.count, share, wants_cpu, part)
                     for (ask, wants_cpu, part), share in zip(self._asks, profile, strict=True)
                 )
             for place, form in enumerate(forms[profile]):

@@ -22,7 +22,7 @@ Rooms = tuple[int, ...]  # thousandths left of each device, sorted
 
 
 @dataclass(frozen=True, slots=True)
-class LeftoverForm:
+class UsualRequest:
     """A usual request, as nodes of one kind see it: `count` devices, of each so many thousandths."""
 
     count: int
@@ -46,7 +46,7 @@ class LeftoverForm:
 class LeftoverValue:
     """The usual requests, weighed. `weights` are beside `forms`."""
 
-    def __init__(self, forms: tuple[LeftoverForm, ...], weights: Sequence[float]) -> None:
+    def __init__(self, forms: tuple[UsualRequest, ...], weights: Sequence[float]) -> None:
         self._single = [(form, weight) for form, weight in zip(forms, weights, strict=True) if form.count == 1]
         self._many = [(form, weight) for form, weight in zip(forms, weights, strict=True) if form.count > 1]
         total = sum(form.frequency for form in forms) or 1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Answer, Pick, Verdict
+from fairlead.engine.allocator.model import Pick, SearchResult, SearchStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,15 +31,15 @@ class UnitPlacement:
 class PlacementResult:
     """`placed` is whole or empty. Otherwise: how far it got, and what stopped it."""
 
-    verdict: Verdict
+    verdict: SearchStatus
     placed: list[UnitPlacement] = field(default_factory=list)
     members_placed: int = 0  # before it gave up
     stuck: PlacementUnit | None = None  # the unit that found no node
     closest: CandidateNode | None = None
-    short: Answer | None = None
+    short: SearchResult | None = None
 
 
-class Domain:
+class TopologyDomain:
     """Some of the nodes: those of one topology domain, or of a few. Compared by identity."""
 
     __slots__ = ("name", "sites")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import Answer, Budget, Offer, Pick, Verdict
+from fairlead.engine.allocator.model import ClaimCandidates, Pick, SearchResult, SearchStatus, StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.preference import free_of, preferred, tightest
 
@@ -33,7 +33,7 @@ class NodePlacer:
         self.ledger = ledger
         self.outlook: FragmentationScore | None = None
 
-    def put(self, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> UnitPlacement | Answer:
+    def put(self, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> UnitPlacement | SearchResult:
         """The unit on this node, or why not. Room for the pods is checked too."""
         node, ledger = site.node, self.ledger
         room = 0 if self.outlook is None else self.outlook.room(unit.shape, site)  # before the pod weighs on the node
@@ -42,22 +42,22 @@ class NodePlacer:
             lacking = ledger.node_lacks(node, needs)
             if lacking is not None:
                 self._unload(unit, site, loaded)
-                return Answer(Verdict.IMPOSSIBLE, detail=lacking)
+                return SearchResult(SearchStatus.IMPOSSIBLE, detail=lacking)
             ledger.load(node, needs, 1)
             loaded += 1
         answer = self._fast(unit, site) or allocator.allocate(
             [self._offer(claim, site, room) for claim in unit.shape.claims], ledger, budget
         )
-        if answer.verdict is not Verdict.FOUND:
+        if answer.verdict is not SearchStatus.FOUND:
             self._unload(unit, site, loaded)
             return answer
         self.sites.changed(site)
         return UnitPlacement(unit, site, answer.picks)
 
-    def _fast(self, unit: PlacementUnit, site: CandidateNode) -> Answer | None:
+    def _fast(self, unit: PlacementUnit, site: CandidateNode) -> SearchResult | None:
         """The common case, n alike whole devices for one claim: no search. None when it does not apply."""
         if not unit.shape.plain:
-            return Answer(Verdict.FOUND) if not unit.shape.claims else None
+            return SearchResult(SearchStatus.FOUND) if not unit.shape.claims else None
         ask = unit.shape.claims[0].alternatives[0][0]
         found = self.sites.candidates(site, ask)
         if not found.plain:
@@ -67,9 +67,9 @@ class NodePlacer:
             return None
         ordered = tightest(free, ask.count)[: ask.count]
         self.ledger.taken.update(ordered)
-        return Answer(Verdict.FOUND, picks=[[Pick(ask, device, ()) for device in ordered]])
+        return SearchResult(SearchStatus.FOUND, picks=[[Pick(ask, device, ()) for device in ordered]])
 
-    def _offer(self, claim: CompiledClaim, site: CandidateNode, room: int = 0) -> Offer:
+    def _offer(self, claim: CompiledClaim, site: CandidateNode, room: int = 0) -> ClaimCandidates:
         """`room`: how much of it a shared device should have left, so as to be taken first; 0: any."""
         sites, ledger, outlook = self.sites, self.ledger, self.outlook
 
@@ -82,14 +82,14 @@ class NodePlacer:
                 return sorted(ordered, key=lambda device: outlook.left(device) != room)
             return ordered
 
-        return Offer(claim, found, prefer)
+        return ClaimCandidates(claim, found, prefer)
 
     def _unload(self, unit: PlacementUnit, site: CandidateNode, loaded: int) -> None:
         for needs in unit.shape.needs[:loaded]:
             self.ledger.load(site.node, needs, -1)
 
     def put_jointly(
-        self, unit: PlacementUnit, site: CandidateNode, gang: list[UnitPlacement], budget: Budget
+        self, unit: PlacementUnit, site: CandidateNode, gang: list[UnitPlacement], budget: StepBudget
     ) -> UnitPlacement | None:
         """The unit on this node, with the gang's claims that could be in its way allocated anew; None if even so not."""
         others = [entry for entry in gang if (self.sites.roaming or entry.site is site) and not entry.fixed]
@@ -109,7 +109,7 @@ class NodePlacer:
         offers = [self._offer(claim, entry.site) for entry in others for claim in entry.unit.shape.claims]
         offers += [self._offer(claim, site) for claim in unit.shape.claims]
         answer = allocator.allocate(offers, ledger, budget)
-        if answer.verdict is not Verdict.FOUND:
+        if answer.verdict is not SearchStatus.FOUND:
             for entry in others:
                 for picks in entry.picks:
                     allocator.retake(picks, ledger)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.inventory.selectors import Selectors
     from fairlead.engine.placement.fragmentation import FragmentationScore
-    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.placement.shapes import UnitShape
 
 Score = tuple[bool, int, int, int, int, int, str]
 
@@ -103,7 +103,7 @@ class ScoredNodes:
 
     def __init__(
         self,
-        shape: Shape,
+        shape: UnitShape,
         sites: NodeSnapshot,
         ledger: Ledger,
         *,

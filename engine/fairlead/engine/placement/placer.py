@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.attempt import Attempt
 from fairlead.engine.placement.bounds import too_many
 from fairlead.engine.placement.node import NodePlacer
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.fragmentation import FragmentationScore
-    from fairlead.engine.placement.model import Domain, PlacementResult
+    from fairlead.engine.placement.model import PlacementResult, TopologyDomain
     from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape, Shapes
+    from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
 
 SPOTS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
 SPOT_ENTRIES_MAX = 4_000_000  # of all heaps together: the oldest goes first
@@ -45,19 +45,21 @@ class Placer(NodePlacer):
     def place(
         self,
         units: Sequence[PlacementUnit],
-        budget: Budget,
+        budget: StepBudget,
         *,
         spread: bool = False,
         avoid: frozenset[str] = frozenset(),
-        among: Domain | None = None,
+        among: TopologyDomain | None = None,
     ) -> PlacementResult:
         """All units on nodes of the domain (default: all), or none."""
         attempt = Attempt(self, budget, spread=spread, avoid=avoid, among=among)
         outcome = attempt.greedy(units)
-        if outcome.verdict is Verdict.IMPOSSIBLE and self._worth_searching(units, attempt):
+        if outcome.verdict is SearchStatus.IMPOSSIBLE and self._worth_searching(units, attempt):
             searched = Backtracking(attempt).search(units)
-            if searched.verdict is not Verdict.IMPOSSIBLE:
-                return searched if searched.verdict is Verdict.FOUND else replace(outcome, verdict=searched.verdict)
+            if searched.verdict is not SearchStatus.IMPOSSIBLE:
+                return (
+                    searched if searched.verdict is SearchStatus.FOUND else replace(outcome, verdict=searched.verdict)
+                )
         return outcome
 
     def _worth_searching(self, units: Sequence[PlacementUnit], attempt: Attempt) -> bool:
@@ -66,7 +68,9 @@ class Placer(NodePlacer):
             return True
         return len({unit.shape for unit in units}) > 1 and not too_many(units, attempt.options)
 
-    def spots(self, shape: Shape, *, spread: bool, avoid: frozenset[str], among: Domain | None) -> ScoredNodes:
+    def spots(
+        self, shape: UnitShape, *, spread: bool, avoid: frozenset[str], among: TopologyDomain | None
+    ) -> ScoredNodes:
         key = (shape, spread, avoid, among)
         found = self._spots.get(key)
         if found is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
-from fairlead.engine.allocator.model import Answer, Verdict
+from fairlead.engine.allocator.model import SearchResult, SearchStatus
 from fairlead.engine.placement.attempt import Attempt, hardest_first
 from fairlead.engine.placement.model import PlacementResult, UnitPlacement
 
@@ -43,8 +43,8 @@ class Backtracking:
             self.budget.ended = True
             self.placer.undo(placed)
         if found:
-            return PlacementResult(Verdict.FOUND, placed)
-        return PlacementResult(Verdict.BUDGET_ENDED if self.budget.ended else Verdict.IMPOSSIBLE)
+            return PlacementResult(SearchStatus.FOUND, placed)
+        return PlacementResult(SearchStatus.BUDGET_ENDED if self.budget.ended else SearchStatus.IMPOSSIBLE)
 
     def _descend(self, units: list[PlacementUnit], place: int, placed: list[UnitPlacement]) -> bool:
         if place == len(units):
@@ -60,7 +60,7 @@ class Backtracking:
             if self.budget.steps < 0:
                 raise _EndError
             before = [entry.picks for entry in placed]
-            entry: UnitPlacement | Answer | None = self.placer.put(unit, site, self.budget)
+            entry: UnitPlacement | SearchResult | None = self.placer.put(unit, site, self.budget)
             if not isinstance(entry, UnitPlacement):
                 entry = self.placer.put_jointly(unit, site, placed, self.budget)
             if entry is None:

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, Member
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube.core import NodeSelector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class UnitShape:
     """What a unit asks for, whoever asks. Compared by identity; `Shapes` interns."""
 
     claims: tuple[CompiledClaim, ...]
@@ -38,9 +38,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class PlacementUnit:
-    members: tuple[Member, ...]
+    members: tuple[PendingMember, ...]
     claims: tuple[ClaimRequest, ...]  # to allocate; as shape.claims
-    shape: Shape
+    shape: UnitShape
 
     @property
     def asks(self) -> Iterator[tuple[CompiledRequest, ...]]:
@@ -53,7 +53,7 @@ class Shapes:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
-        self._known: dict[object, Shape] = {}
+        self._known: dict[object, UnitShape] = {}
 
     @property
     def known(self) -> int:
@@ -78,7 +78,7 @@ class Shapes:
         return [PlacementUnit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
 
     def _unit(
-        self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int
+        self, members: list[PendingMember], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int
     ) -> PlacementUnit:
         asked: dict[str, ClaimRequest] = {}
         bound: list[NodeSelector] = []
@@ -95,24 +95,24 @@ class Shapes:
         return PlacementUnit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
 
     def _shape(
-        self, claims: tuple[CompiledClaim, ...], members: list[Member], bound: tuple[NodeSelector, ...]
-    ) -> Shape:
+        self, claims: tuple[CompiledClaim, ...], members: list[PendingMember], bound: tuple[NodeSelector, ...]
+    ) -> UnitShape:
         needs = tuple(member.needs for member in members)
         key = (claims, needs, bound)
         shape = self._known.get(key)
         if shape is None:
             least = sum(claim.least for claim in claims)
-            shape = self._known[key] = Shape(claims, needs, bound, least, len(self._known))
+            shape = self._known[key] = UnitShape(claims, needs, bound, least, len(self._known))
         return shape
 
 
-def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Member]]:
+def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[PendingMember]]:
     """Members that share a claim which is still to be allocated, directly or through others."""
     used = [key for member in gang.members for key in member.claims]
     if len(set(used)) == len(used) and all(key in claims for key in used):
         return [[member] for member in gang.members]  # nothing is shared
     group_of_claim: dict[str, int] = {}
-    groups: dict[int, list[Member]] = {}
+    groups: dict[int, list[PendingMember]] = {}
     for number, member in enumerate(gang.members):
         joined = {number}
         for key in member.claims:

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fairlead.api import names
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.placement.bounds import counts, units_at_most
-from fairlead.engine.placement.model import Domain, PlacementResult
+from fairlead.engine.placement.model import PlacementResult, TopologyDomain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.placer import Placer
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.types.gangs import GangRequest
 
 
@@ -49,17 +49,17 @@ def parse(text: str | None) -> Topology | None:
     )
 
 
-class Domains:
+class TopologyDomains:
     """The domains of each label, made when first asked for; the same objects until nodes come, go or change."""
 
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
-        self._known: dict[str, dict[str, Domain]] = {}
-        self._unions: dict[tuple[str, tuple[str, ...]], Domain] = {}
+        self._known: dict[str, dict[str, TopologyDomain]] = {}
+        self._unions: dict[tuple[str, tuple[str, ...]], TopologyDomain] = {}
         self._of_site: dict[str, dict[CandidateNode, str]] = {}
         self._membership = -1
 
-    def of(self, label: str) -> dict[str, Domain]:
+    def of(self, label: str) -> dict[str, TopologyDomain]:
         if self._membership != self._placer.sites.membership:
             self._membership = self._placer.sites.membership
             if self._known:
@@ -75,11 +75,11 @@ class Domains:
             for site, value in of_site.items():
                 groups.setdefault(value, []).append(site)
             self._of_site[label] = of_site
-            found = self._known[label] = {value: Domain(value, groups[value]) for value in sorted(groups)}
+            found = self._known[label] = {value: TopologyDomain(value, groups[value]) for value in sorted(groups)}
         return found
 
     def place(
-        self, gang: GangRequest, units: Sequence[PlacementUnit], budget: Budget, *, spread: bool
+        self, gang: GangRequest, units: Sequence[PlacementUnit], budget: StepBudget, *, spread: bool
     ) -> PlacementResult:
         """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
         topology = parse(gang.topology)
@@ -88,12 +88,12 @@ class Domains:
             return self._placer.place(units, budget, spread=spread, avoid=avoid)
         domains = self.of(topology.label)
         ordered = self._ordered(gang, topology, domains, units, spread=spread, avoid=avoid)
-        best = PlacementResult(Verdict.IMPOSSIBLE)
+        best = PlacementResult(SearchStatus.IMPOSSIBLE)
         for domain in ordered:
             # A domain where the search is long must not use up what the next one needs.
-            part = Budget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
+            part = StepBudget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
             outcome = self._placer.place(units, part, spread=spread, avoid=avoid, among=domain)
-            if outcome.verdict is Verdict.FOUND:
+            if outcome.verdict is SearchStatus.FOUND:
                 return outcome
             best = _better(best, outcome)
         if topology.mode == "required":
@@ -104,20 +104,20 @@ class Domains:
         self,
         gang: GangRequest,
         topology: Topology,
-        domains: dict[str, Domain],
+        domains: dict[str, TopologyDomain],
         units: Sequence[PlacementUnit],
         *,
         spread: bool,
         avoid: frozenset[str],
-    ) -> list[Domain]:
-        """Domains to try one by one: where the gang runs already, or those that may hold it, tightest first."""
+    ) -> list[TopologyDomain]:
+        """TopologyDomains to try one by one: where the gang runs already, or those that may hold it, tightest first."""
         sites = self._placer.sites.by_name
         of_site = self._of_site[topology.label]
         taken = {of_site.get(sites[name]) for name in gang.placed_nodes if name in sites}
         known = [domains[value] for value in sorted(value for value in taken if value is not None)]
         if known and topology.mode == "required":
             return known if len(taken) == 1 else []
-        rooms: dict[Domain, float] = {}
+        rooms: dict[TopologyDomain, float] = {}
         for domain in domains.values():
             rooms[domain] = min(
                 self._room(shape, domain, spread=spread, avoid=avoid) / count for shape, count in counts(units).items()
@@ -132,15 +132,15 @@ class Domains:
         )
         return [*known, *fitting, *others]
 
-    def _room(self, shape: Shape, domain: Domain, *, spread: bool, avoid: frozenset[str]) -> int:
+    def _room(self, shape: UnitShape, domain: TopologyDomain, *, spread: bool, avoid: frozenset[str]) -> int:
         return units_at_most(self._placer.spots(shape, spread=spread, avoid=avoid, among=domain))
 
     def _fewest(
         self,
         label: str,
-        ordered: list[Domain],
+        ordered: list[TopologyDomain],
         units: Sequence[PlacementUnit],
-        budget: Budget,
+        budget: StepBudget,
         *,
         spread: bool,
         avoid: frozenset[str],
@@ -160,11 +160,11 @@ class Domains:
             key = (label, tuple(sorted(domain.name for domain in chosen)))
             union = self._unions.get(key)
             if union is None:
-                union = self._unions[key] = Domain(
+                union = self._unions[key] = TopologyDomain(
                     "+".join(key[1]), [site for domain in chosen for site in domain.sites]
                 )
             outcome = self._placer.place(units, budget, spread=spread, avoid=avoid, among=union)
-            if outcome.verdict is Verdict.FOUND:
+            if outcome.verdict is SearchStatus.FOUND:
                 return outcome
             size *= 2
         return self._placer.place(units, budget, spread=spread, avoid=avoid)
@@ -186,8 +186,8 @@ def _by_attribute(name: str, sites: Sequence[CandidateNode]) -> dict[CandidateNo
 
 def _better(best: PlacementResult, other: PlacementResult) -> PlacementResult:
     """The more telling of two failures: an undecided one, else the one that got further."""
-    if other.verdict is Verdict.BUDGET_ENDED and best.verdict is not Verdict.BUDGET_ENDED:
+    if other.verdict is SearchStatus.BUDGET_ENDED and best.verdict is not SearchStatus.BUDGET_ENDED:
         return other
-    if best.verdict is Verdict.BUDGET_ENDED and other.verdict is not Verdict.BUDGET_ENDED:
+    if best.verdict is SearchStatus.BUDGET_ENDED and other.verdict is not SearchStatus.BUDGET_ENDED:
         return best
     return other if other.members_placed > best.members_placed or best.stuck is None else best

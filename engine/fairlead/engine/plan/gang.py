@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.types.reasons import Code, Reason
@@ -56,7 +56,7 @@ class Places:
                 selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
                 tried = shapes.units(gang, selectors, skip) if banned or skip else units
                 outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
-                if outcome.verdict is not Verdict.FOUND:
+                if outcome.verdict is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
                 over = over_limit(queue, charge)
@@ -74,9 +74,9 @@ class Places:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        budget = Budget(self.snapshot.search_steps)
+        budget = StepBudget(self.snapshot.search_steps)
         outcome = self.board.domains.place(gang, units, budget, spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        if outcome.verdict is not SearchStatus.FOUND:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
@@ -87,9 +87,9 @@ class Places:
         if key not in known:
             placer, domains = self.board.empty
             placer.begin()
-            outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
+            outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            known[key] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+            known[key] = None if outcome.verdict is SearchStatus.BUDGET_ENDED else outcome.verdict is SearchStatus.FOUND
         return known[key]
 
 

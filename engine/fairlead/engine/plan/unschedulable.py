@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict
+from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.model import PlacementResult
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.nominations import Nominations
@@ -162,7 +162,7 @@ class Blocked:
             return
         wish = self._wish(entry)
         outcome = self.places.place(entry.gang, entry.units, spread=wish.spread)
-        if outcome.verdict is Verdict.FOUND:
+        if outcome.verdict is SearchStatus.FOUND:
             self.board.placer.undo(outcome.placed)
         elif self.places.ever(entry.gang, entry.units):
             self._reserve(entry, wish)
@@ -187,7 +187,7 @@ class Blocked:
             return why if isinstance(why, Reason) else Unschedulable(why, () if over is None else (over,))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
             outcome = self.later.place(gang, units, wish.signature, spread=spread)
-            if outcome.verdict is Verdict.FOUND:
+            if outcome.verdict is SearchStatus.FOUND:
                 charge = self.board.charges.of_placed(outcome.placed)
                 if not queue.over_limit(charge):
                     reserved = self.promises.promise(entry, outcome.placed, evicted=gang.preemptor)

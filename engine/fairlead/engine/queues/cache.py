@@ -15,7 +15,7 @@ from fairlead.engine.placement.fragmentation import FragmentationScore
 from fairlead.engine.placement.node_info import NodeSnapshot
 from fairlead.engine.placement.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
-from fairlead.engine.placement.topology import Domains
+from fairlead.engine.placement.topology import TopologyDomains
 from fairlead.engine.queues.charges import Charge, Charges
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usable import Usable
@@ -56,13 +56,13 @@ class SchedulerCache:
         self.shapes = Shapes(self.compiler)
         self.sites = NodeSnapshot(self.selectors)
         self.placer = Placer(self.sites, Ledger(), self.shapes)
-        self.domains = Domains(self.placer)
+        self.domains = TopologyDomains(self.placer)
         self.charges = Charges((), self.selectors)
         self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
         self.entries: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # gang UID: as it was last asked for
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
-        self._empty: tuple[Placer, Domains] | None = None
-        self._later: tuple[Placer, Domains] | None = None
+        self._empty: tuple[Placer, TopologyDomains] | None = None
+        self._later: tuple[Placer, TopologyDomains] | None = None
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
@@ -150,19 +150,19 @@ class SchedulerCache:
         return self._usable.of(self.totals().charge, self.charges)
 
     @property
-    def empty(self) -> tuple[Placer, Domains]:
+    def empty(self) -> tuple[Placer, TopologyDomains]:
         """A placer for the same cluster with nothing running."""
         if self._empty is None:
             placer = Placer(self.sites, Ledger(empty=True), self.shapes)
-            self._empty = (placer, Domains(placer))
+            self._empty = (placer, TopologyDomains(placer))
         return self._empty
 
     @property
-    def later(self) -> tuple[Placer, Domains]:
+    def later(self) -> tuple[Placer, TopologyDomains]:
         """A placer for what the cluster becomes once evicted pods are gone; its ledger is the caller's to prepare."""
         if self._later is None:
             placer = Placer(self.sites, Ledger(), self.shapes)
-            self._later = (placer, Domains(placer))
+            self._later = (placer, TopologyDomains(placer))
         return self._later
 
 

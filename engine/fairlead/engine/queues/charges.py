@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.inventory import AllocatedClaim, Inventory
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.inventory.selectors import Selectors
@@ -51,7 +51,7 @@ class Charges:
         self._devices: dict[Device, Charge] = {}
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
-        self._held: dict[str, tuple[HeldClaim, Charge]] = {}
+        self._held: dict[str, tuple[AllocatedClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
@@ -150,7 +150,7 @@ class Charges:
         known = self._pools.get(pool)
         return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
 
-    def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def of_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""
         if not self.flavors:
             return {}
@@ -163,7 +163,7 @@ class Charges:
         self._held[claim.uid] = (claim, charge)
         return charge
 
-    def _charge_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def _charge_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)

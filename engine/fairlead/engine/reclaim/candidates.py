@@ -16,7 +16,7 @@ from fairlead.engine.queues.charges import Charge, add
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.inventory import AllocatedClaim, Inventory
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import RunningGang, RunningMember
@@ -38,7 +38,7 @@ class EvictionUnit:
         gang: RunningGang,
         queue: Queue,
         members: Sequence[RunningMember],
-        claims: Mapping[str, list[HeldClaim]],
+        claims: Mapping[str, list[AllocatedClaim]],
         charge: Charge,
         devices: int,
         *,
@@ -175,7 +175,7 @@ class VictimCandidates:
         *,
         whole: bool,
     ) -> EvictionUnit:
-        claims: dict[str, list[HeldClaim]] = {}
+        claims: dict[str, list[AllocatedClaim]] = {}
         charge: Charge = {}
         devices = 0
         for uid, node in held.items():

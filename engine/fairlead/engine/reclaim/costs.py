@@ -19,7 +19,7 @@ from fairlead.engine.reclaim.policy import parting
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import Budget
+    from fairlead.engine.allocator.model import StepBudget
     from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
@@ -58,7 +58,7 @@ class EvictionCosts:
         self._cursor = -1
 
     def best(
-        self, wish: Preemptor, unit: PlacementUnit, budget: Budget
+        self, wish: Preemptor, unit: PlacementUnit, budget: StepBudget
     ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
         """The node where the unit finds a place for least, and who has to go; None when there is none."""
         self._catch_up(wish, unit, budget)
@@ -94,7 +94,7 @@ class EvictionCosts:
         """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
         return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
 
-    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: Budget) -> None:
+    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: StepBudget) -> None:
         log = self.later.board.sites.log
         self.spots.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
@@ -119,7 +119,7 @@ class EvictionCosts:
     # -------------------------------------------------------------------------------------------------- one node
 
     def _clear(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget
+        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
         pieces: Sequence[EvictionUnit] = self.rules.crowd.by_node.get(site.name, ())
@@ -172,7 +172,12 @@ class EvictionCosts:
         return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
 
     def _try(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, order: Sequence[EvictionUnit], budget: Budget
+        self,
+        wish: Preemptor,
+        unit: PlacementUnit,
+        site: CandidateNode,
+        order: Sequence[EvictionUnit],
+        budget: StepBudget,
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """Take pieces out in order until the unit fits, put back those that were not needed, and undo it all."""
         chosen: list[EvictionUnit] = []
@@ -210,7 +215,7 @@ class EvictionCosts:
         self.rules.give(piece)
         self.later.put_back(piece, only=site.name)
 
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> bool:
         if len(wish.units) == 1 and wish.queue.over_limit(wish.charge):
             return False
         if self.spots.score(site) is None:

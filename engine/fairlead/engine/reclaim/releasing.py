@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.tentative import TentativeAdmission
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim
+    from fairlead.engine.inventory.inventory import AllocatedClaim
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.node_info import CandidateNode
@@ -102,7 +102,7 @@ class PipelinedCluster:
             self._give_back(*_part(piece, only), sign, quiet=only is not None)
 
     def _give_back(
-        self, members: Iterable[RunningMember], claims: Iterable[HeldClaim], sign: int, *, quiet: bool = False
+        self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], sign: int, *, quiet: bool = False
     ) -> None:
         sites, nodes = self.board.sites, self.snapshot.nodes
         touched: dict[CandidateNode, None] = {}
@@ -141,14 +141,14 @@ class PipelinedCluster:
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
             return known[1]
-        outcome = self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.verdict is not SearchStatus.FOUND:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
     def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
         """The same, nothing remembered: victims are being tried out."""
-        return self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
+        return self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
 
     def mirror(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """What was admitted now is taken later too; returns what of it nobody held before."""
@@ -186,7 +186,7 @@ def drop(kept: Iterable[UnitPlacement], ledger: Ledger) -> None:
                 ledger.unhold(pick.device, pick.consumption)
 
 
-def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:
+def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[AllocatedClaim]]:
     if only is None:
         return piece.members, [claim for claims in piece.claims.values() for claim in claims]
     return [member for member in piece.members if member.node == only], piece.claims.get(only, ())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldDevice, Inventory
+    from fairlead.engine.inventory.inventory import AllocatedDevice, Inventory
     from fairlead.engine.types.gangs import RunningGang
     from fairlead.kube.resource import DeviceTaint
 
@@ -92,7 +92,7 @@ class BrokenDevices:
             if rule.taint.effect == "NoExecute" and covers(rule.device_selector, device):
                 yield rule.taint
 
-    def _hurts(self, taint: DeviceTaint, held: HeldDevice) -> bool:
+    def _hurts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
         """Not tolerated, or no longer."""
         ends: list[float] = []
         for toleration in held.tolerations:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.attempt import Attempt, hardest_first
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.placement.topology import parse
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import Domain
+    from fairlead.engine.placement.model import TopologyDomain
     from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
@@ -105,7 +105,7 @@ class Waits(EvictionCosts):
         until = max(known, default=0.0)
         return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
 
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> bool:
         return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))
 
     def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
@@ -130,9 +130,9 @@ class Reserver:
         """A place for the gang, held in both ledgers; None when it gets none."""
         if wish.queue in self._queues or len(self.held) >= RESERVATIONS_MAX:
             return None
-        budget = Budget(self.later.snapshot.search_steps)
+        budget = StepBudget(self.later.snapshot.search_steps)
         topology = parse(wish.gang.topology)
-        domains: Sequence[Domain | None] = [None]
+        domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.later.domains.of(topology.label).values()][:DOMAINS_MAX]
         best: tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None = None
@@ -160,7 +160,7 @@ class Reserver:
         return [held for held in self.held if held.ready_by is not None and end <= held.ready_by]
 
     def _wait(
-        self, wish: Preemptor, among: Domain | None, budget: Budget
+        self, wish: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
         """Where it would land first, and for whom it would wait; nothing stays taken."""
         placer = self.later.placer

@@ -34,7 +34,7 @@ class ClaimRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class PendingMember:
     """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them."""
 
     pod: PodRef
@@ -54,7 +54,7 @@ class GangRequest:
     name: str
     uid: str  # of the Gang object, else the smallest pod UID: the last word in every order
     size: int  # least members that must run together
-    members: tuple[Member, ...]
+    members: tuple[PendingMember, ...]
     claims: tuple[ClaimRequest, ...] = ()
     queue: str | None = None  # as asked by annotation or label; None: by the namespace selectors of the queues
     namespace_labels: Mapping[str, str] = field(default_factory=dict)

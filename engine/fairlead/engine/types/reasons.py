@@ -40,7 +40,7 @@ class Code(StrEnum):
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
-class Filter(StrEnum):
+class Rejection(StrEnum):
     """What removed a device from a request's candidates, in the order in which the filters apply."""
 
     POOL = "pool incomplete or invalid"
@@ -66,7 +66,7 @@ class RequestShortage:
     wanted: int  # devices per claim; for `All` the least it accepts
     per_node_best: int  # most that one node has left for it
     devices: int  # devices known to the inventory
-    removed: tuple[tuple[Filter, int], ...]  # devices removed by each filter, in filter order, zeros left out
+    removed: tuple[tuple[Rejection, int], ...]  # devices removed by each filter, in filter order, zeros left out
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
 
