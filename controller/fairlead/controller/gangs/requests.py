@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fairlead.controller.gangs import evictions, release
 from fairlead.controller.gangs.gangs import Gang, created_s
-from fairlead.controller.gangs.members import PendingMember, Problem
+from fairlead.controller.gangs.members import Member, Problem
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, RunningGang, RunningMember
 from fairlead.engine.types.gangs import PendingMember as Asked
 from fairlead.engine.types.pod_needs import PodNeeds
@@ -37,8 +37,8 @@ class Surroundings:
 
     leaving: Collection[str] = ()
     spared: bool = False  # could not be evicted a moment ago: no victim for now
-    guards: Callable[[PendingMember], tuple[str, ...]] | None = None
-    owner_ends_by: Callable[[PendingMember], float | None] | None = None
+    guards: Callable[[Member], tuple[str, ...]] | None = None
+    owner_ends_by: Callable[[Member], float | None] | None = None
 
 
 def blocked(gang: Gang) -> Problem | None:
@@ -56,7 +56,7 @@ def blocked(gang: Gang) -> Problem | None:
     return None
 
 
-def wanted(gang: Gang) -> tuple[PendingMember, ...]:
+def wanted(gang: Gang) -> tuple[Member, ...]:
     """The members to ask for now."""
     waiting = [member for member in gang.gated if not member.touched]
     needed = gang.size - gang.placed - (len(gang.gated) - len(waiting))
@@ -103,7 +103,7 @@ def request(gang: Gang, standing: Standing, namespace_labels: Mapping[str, str])
     )
 
 
-def _run_s(members: Iterable[PendingMember]) -> float | None:
+def _run_s(members: Iterable[Member]) -> float | None:
     """The longest that one of them can run by its own deadline; None where one promises no end."""
     longest = 0.0
     for member in members:
@@ -159,7 +159,7 @@ def running(
     )
 
 
-def _running_member(member: PendingMember, started: Mapping[str, float], around: Surroundings) -> RunningMember:
+def _running_member(member: Member, started: Mapping[str, float], around: Surroundings) -> RunningMember:
     uids = tuple(e.claim.metadata.uid for e in member.entries if e.claim and e.claim.metadata.uid in started)
     return RunningMember(
         pod=ref(member),
@@ -174,7 +174,7 @@ def _running_member(member: PendingMember, started: Mapping[str, float], around:
     )
 
 
-def _ends_by(member: PendingMember, around: Surroundings) -> float | None:
+def _ends_by(member: Member, around: Surroundings) -> float | None:
     """When the cluster will end this pod at the latest: by its own deadline or its Job's."""
     limit, began = member.pod.spec.active_deadline_seconds, member.pod.status.start_time
     own = timestamps.parse(began) + limit if limit is not None and began else None
@@ -182,7 +182,7 @@ def _ends_by(member: PendingMember, around: Surroundings) -> float | None:
     return min((end for end in (own, owners) if end is not None), default=None)
 
 
-def held(members: Iterable[PendingMember]) -> dict[str, resource.ResourceClaim]:
+def held(members: Iterable[Member]) -> dict[str, resource.ResourceClaim]:
     """The claims, by UID, that are allocated and reserved for one of these members."""
     found: dict[str, resource.ResourceClaim] = {}
     for member in members:
@@ -192,11 +192,11 @@ def held(members: Iterable[PendingMember]) -> dict[str, resource.ResourceClaim]:
     return found
 
 
-def ref(member: PendingMember) -> PodRef:
+def ref(member: Member) -> PodRef:
     return PodRef(member.pod.metadata.namespace, member.pod.metadata.name, member.uid)
 
 
-def node_of(member: PendingMember) -> str | None:
+def node_of(member: Member) -> str | None:
     """Where a member runs, or is about to."""
     return member.pod.spec.node_name or release.pinned_node(member.pod)
 

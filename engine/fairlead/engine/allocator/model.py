@@ -1,7 +1,4 @@
-"""What a search is given and what it answers: the allocator's own few words.
-
-Exists so that search, placement and results share them without importing one another. Holds no logic.
-"""
+"""The values that a search for devices takes and returns. No logic."""
 
 from __future__ import annotations
 
@@ -33,16 +30,16 @@ class StepBudget:
 
 
 class Pick(NamedTuple):
-    """One device for one request."""
+    """A device chosen for a request, and the capacity that the request consumes of it."""
 
-    ask: CompiledRequest
+    request: CompiledRequest
     device: Device
     consumption: Consumption
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimCandidates:
-    """A claim and where it may look: for each of its asks, the candidates of its node in order of preference."""
+    """A claim on one node: per request, the candidate devices there, and their order of preference."""
 
     claim: CompiledClaim
     candidates: Callable[[CompiledRequest], Candidates]
@@ -51,10 +48,10 @@ class ClaimCandidates:
 
 @dataclass(slots=True)
 class SearchResult:
-    """`picks` has one list per offer, in order. When not found, `short` names the ask that got furthest and fell short."""
+    """`picks` has one list per claim, in order. When not FOUND, `short` is the request that got furthest and fell short."""
 
-    verdict: SearchStatus
+    status: SearchStatus
     picks: list[list[Pick]] = field(default_factory=list)
     short: CompiledRequest | None = None
-    got: int = 0  # devices that the short ask had found
+    picked: int = 0  # devices that were found for `short`
     detail: str = ""

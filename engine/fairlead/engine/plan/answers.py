@@ -40,7 +40,7 @@ def admission(
     nodes: dict[PodRef, str] = {}
     given: dict[str, Allocation] = {}
     for entry in placed:
-        node = entry.site.node.name
+        node = entry.node.info.name
         for member in entry.unit.members:
             nodes[member.pod] = node
         for claim, ask, picks in zip(entry.unit.claims, entry.unit.shape.claims, entry.picks, strict=True):

@@ -183,7 +183,7 @@ class _Decision:
             return shared(entry.gang.claims[entry.keys.index(key)], given[key])
         if isinstance(verdict, Reason):
             return verdict
-        return Unschedulable(for_gang(verdict.outcome, entry.units), verdict.barriers)
+        return Unschedulable(for_gang(verdict.outcome, entry.units), verdict.blockers)
 
     def _consider(self, entry: PendingGang) -> Reason | Unschedulable | None:
         """Admit the gang (None), or say why not."""
@@ -323,7 +323,7 @@ class _Decision:
     def _plan(self) -> Plan:
         taken_by = self.given.taken_by
         held = {device: who for device, who in self.blocked.promises.taken_by.items() if device not in taken_by}
-        explainer = Explainer(self.board.sites, self.board.placer.ledger, self.running.owners, taken_by, held)
+        explainer = Explainer(self.board.node_snapshot, self.board.placer.ledger, self.running.owners, taken_by, held)
         allocated = self.given.charge()
         add(allocated, self.running.allocated)
 
@@ -334,7 +334,7 @@ class _Decision:
             units = self.asking.by_id[gang.id].units
             reserved = stuck.reserved if id(stuck.reserved) in standing else None
             return explainer.explain(
-                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.barriers, reserved
+                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.blockers, reserved
             )
 
         return Plan(

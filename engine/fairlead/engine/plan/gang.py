@@ -49,14 +49,14 @@ class Places:
         gang, queue, units = entry.gang, entry.queue, entry.units
         charges, shapes = self.board.charges, self.board.shapes
         blocked: Reason | None = None
-        deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)
+        deepest = max((unit.shape.deepest for unit in units), default=1)
         for skip in range(deepest):
             banned: list[str] = []
             while True:
                 selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
                 tried = shapes.units(gang, selectors, skip) if banned or skip else units
                 outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
-                if outcome.verdict is not SearchStatus.FOUND:
+                if outcome.status is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
                 over = over_limit(queue, charge)
@@ -76,7 +76,7 @@ class Places:
                 return for_gang(known, units)
         budget = StepBudget(self.snapshot.search_steps)
         outcome = self.board.domains.place(gang, units, budget, spread=spread)
-        if outcome.verdict is not SearchStatus.FOUND:
+        if outcome.status is not SearchStatus.FOUND:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
@@ -89,15 +89,15 @@ class Places:
             placer.begin()
             outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            known[key] = None if outcome.verdict is SearchStatus.BUDGET_ENDED else outcome.verdict is SearchStatus.FOUND
+            known[key] = None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
         return known[key]
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure, told of this gang's own unit."""
-    stuck = known.stuck
-    mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
-    return replace(known, stuck=mine)
+    unplaced = known.unplaced
+    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=mine)
 
 
 # ------------------------------------------------------------------------------------------ why it is not considered

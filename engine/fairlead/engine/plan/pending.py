@@ -102,7 +102,7 @@ class PendingGangs:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(gang, queue, units, board.charges.least(units, board.sites), board.kinds)
+        return PendingGang(gang, queue, units, board.charges.least(units, board.node_snapshot), board.kinds)
 
     def count(self, entry: PendingGang, more: int = 1) -> None:
         """One more that waits, or (-1) one that was admitted."""

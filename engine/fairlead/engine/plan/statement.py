@@ -43,7 +43,7 @@ class Statement:
         for unit in placed:
             for picks in unit.picks:
                 for pick in picks:
-                    if not pick.ask.admin:
+                    if not pick.request.admin:
                         self.taken_by[pick.device] = (gang.id, queue.name)
         self.keep_claims(entry)
         queue.charge(charge, landed.devices)

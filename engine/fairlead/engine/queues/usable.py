@@ -50,7 +50,7 @@ class Usable:
             self._seen = seen
             self._doubtful = [
                 pool
-                for pool in self._inventory.any_order()
+                for pool in self._inventory.pools_unordered()
                 if pool.problem is None
                 and (pool.tainted or self._ruled(pool) or any(not self._open(name) for name in pool.local))
             ]

@@ -16,7 +16,8 @@ from fairlead.engine.queues.charges import Charge, add
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.inventory.inventory import AllocatedClaim, Inventory
+    from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import RunningGang, RunningMember

@@ -18,8 +18,9 @@ from fairlead.kube import timestamps
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from fairlead.engine.inventory.allocated import AllocatedDevice
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import AllocatedDevice, Inventory
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.types.gangs import RunningGang
     from fairlead.kube.resource import DeviceTaint
 
@@ -36,7 +37,7 @@ class BrokenDevices:
         """One for each gang that must give up devices; queues are filled in by the plan."""
         if not self._inventory.rules and not any(
             taint.effect == "NoExecute"
-            for pool in self._inventory.any_order()
+            for pool in self._inventory.pools_unordered()
             for device in pool.tainted
             for taint in device.kind.taints
         ):

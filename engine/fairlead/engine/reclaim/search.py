@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
-from fairlead.engine.placement.attempt import Attempt, hardest_first
 from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.reclaim.costs import EvictionCosts
 from fairlead.engine.types.reasons import PreemptionBlock
@@ -96,12 +96,11 @@ class VictimSearch:
         """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
         placer = self.later.placer
         avoid = frozenset(wish.gang.avoid)
-        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
         pieces: list[EvictionUnit] = []
         placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
-            entry: object = attempt.best_node(unit)[0]
+            entry: object = placer.place_unit(unit, budget, spread=wish.spread, avoid=avoid, among=among)
             if entry is None:
                 found = self._room(wish, unit.shape, avoid, among).best(wish, unit, budget)
                 if found is not None:
@@ -126,8 +125,8 @@ class VictimSearch:
         key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
         found = self._rooms.get(key)
         if found is None:
-            spots = self.later.placer.spots(shape, spread=wish.spread, avoid=avoid, among=among)
-            found = self._rooms[key] = EvictionCosts(self.later, self.rules, spots)
+            scored_nodes = self.later.placer.scored_nodes(shape, spread=wish.spread, avoid=avoid, among=among)
+            found = self._rooms[key] = EvictionCosts(self.later, self.rules, scored_nodes)
         return found
 
     # ------------------------------------------------------------------------------------------ all that may go
@@ -189,7 +188,7 @@ class VictimSearch:
         if wish.queue.over_limit(wish.charge):
             return None
         outcome = self.later.try_place(wish.gang, wish.units, spread=wish.spread)
-        return outcome.placed if outcome.verdict is SearchStatus.FOUND else None
+        return outcome.placed if outcome.status is SearchStatus.FOUND else None
 
     def _spare(
         self, wish: Preemptor, pieces: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
@@ -221,10 +220,10 @@ class VictimSearch:
         self, wish: Preemptor, pieces: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
         """Without the pieces that are on none of the gang's nodes, if limits and law allow."""
-        nodes = {entry.site.name for entry in placed}
+        nodes = {entry.node.name for entry in placed}
         strangers = {piece for piece in pieces if not any(node in nodes for node in piece.nodes)}
         kept = [piece for piece in pieces if piece not in strangers]
-        if not strangers or self.later.board.sites.roaming:
+        if not strangers or self.later.board.node_snapshot.has_network_attached:
             return pieces
         for piece in strangers:
             self._back(piece)

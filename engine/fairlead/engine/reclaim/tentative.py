@@ -29,7 +29,7 @@ class TentativeAdmission(EvictionUnit):
     ) -> None:
         gang = landed.entry.gang
         members = tuple(
-            RunningMember(pod=member.pod, node=placed.site.name, started=now)
+            RunningMember(pod=member.pod, node=placed.node.name, started=now)
             for placed in landed.placed
             for member in placed.unit.members
         )
@@ -52,4 +52,4 @@ class TentativeAdmission(EvictionUnit):
         self.turn = turn
 
     def here(self, node: str) -> int:
-        return sum(len(picks) for placed in self.kept if placed.site.name == node for picks in placed.picks)
+        return sum(len(picks) for placed in self.kept if placed.node.name == node for picks in placed.picks)
