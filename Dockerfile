@@ -3,7 +3,7 @@
 #
 #   docker build -t fairlead:0.1.0 .
 #
-# Everything that is installed is pinned by hash (lock/runtime.txt). Nothing of NVIDIA's is in it: the driver finds NVML
+# Everything that is installed is pinned by hash (lock/image.txt). Nothing of NVIDIA's is in it: the driver finds NVML
 # under --driver-root. The webhook and the controller run as 65532; the driver's DaemonSet asks for root itself.
 ARG PYTHON=3.12-slim-bookworm
 
@@ -11,8 +11,8 @@ FROM python:${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/fairlead
 WORKDIR /src
-COPY lock/runtime.txt lock/
-RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/runtime.txt
+COPY lock/image.txt lock/
+RUN /opt/fairlead/bin/pip install --require-hashes --only-binary=:all: -r lock/image.txt
 # Only what runs in a cluster: no sandbox, hence no `fairlead demo`, and nothing that only tests use.
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY lib lib
@@ -22,11 +22,10 @@ COPY webhook webhook
 COPY controller controller
 COPY cli cli
 RUN /opt/fairlead/bin/pip install --no-deps --no-build-isolation .
-# Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any; not that of the official
-# client, half of the image, which programs in a pod never import (only a kubeconfig file needs its loaders).
+# Out goes what only installs need. Bytecode is written now, since a read-only root cannot keep any.
 RUN /opt/fairlead/bin/pip uninstall --yes pip hatchling editables \
  && find /opt/fairlead -type d -name __pycache__ -prune -exec rm -rf {} + \
- && /opt/fairlead/bin/python -m compileall -q -x /kubernetes/ /opt/fairlead/lib
+ && /opt/fairlead/bin/python -m compileall -q /opt/fairlead/lib
 
 FROM python:${PYTHON}
 LABEL org.opencontainers.image.title="Fairlead" \

@@ -8,7 +8,7 @@ EXAMPLES ?= 20
 export GPUS ?= 400
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scale evictions properties soak lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test scale evictions properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -40,7 +40,7 @@ test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
 
-evictions: $(VENV)/.dev  ## give half of a full cluster back at once, and kill the controller meanwhile (GPUS=400)
+evictions: $(VENV)/.dev  ## reclaim half of a full cluster at once, and kill the controller meanwhile (GPUS=400)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_many_evictions.py
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
@@ -49,7 +49,10 @@ properties: $(VENV)/.dev  ## try the allocator's invariants on many more example
 soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes that break and controllers that restart
 	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/engine/test_soak.py
 
-e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
+decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
+	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
+
+e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
 
 manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
@@ -58,7 +61,7 @@ manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/
 image:  ## build the image (IMAGE=name:tag)
 	@docker build --tag $(or $(IMAGE),fairlead:0.1.0) .
 
-e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the six cases on a kind cluster of its own: needs docker and kind
+e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the seven cases on a kind cluster of its own: needs docker and kind
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
@@ -74,9 +77,11 @@ format: $(VENV)/.dev  ## let ruff rewrite what it can
 bench: $(VENV)/.dev  ## print the figures as tables (BENCH="cel allocator", JSON=file)
 	@$(BIN)/python -m benchmarks $(BENCH) $(if $(JSON),--json $(JSON))
 
+# lock/image.txt: what the three programs import, in the versions of lock/runtime.txt, and what builds the wheel.
 lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group build --custom-compile-command "make lock" pyproject.toml -o lock/runtime.txt
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --group dev --custom-compile-command "make lock" -c lock/runtime.txt pyproject.toml -o lock/dev.txt
+	@$(BIN)/python tools/image_requirements.py | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/runtime.txt - -o lock/image.txt
 
 clean:  ## remove what make made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox

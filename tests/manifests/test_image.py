@@ -57,7 +57,7 @@ def test_every_package_is_pinned_by_hash():
     assert len(installs) == 2
     assert "--require-hashes" in installs[0]
     assert "--no-deps" in installs[1], "the second installs only Fairlead itself"
-    lock = (ROOT / "lock" / "runtime.txt").read_text()
+    lock = (ROOT / "lock" / "image.txt").read_text()
     for build_tool in PROJECT["build-system"]["requires"]:
         assert build_tool in lock, "the build may reach out for nothing"
 

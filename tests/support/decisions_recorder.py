@@ -1,0 +1,79 @@
+"""Listens to every decision that is taken through `decide`, wherever it was imported, and sums them up case by case.
+
+A case's record is a count and two digests, one over what was decided and one over the texts, in the order of the decisions. What
+`decide` returns is recorded whether it was worked out anew or remembered from the decision before.
+Keeps: `decide` is what it was before when the recording ends, in every module. A `decide` that was taken as the default of a
+parameter before the recording began is not heard.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from fairlead.engine.plan import decide as entrance
+from fairlead.engine.types.model import Plan
+from tests.support import decisions_canonical as canonical
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is kept of one case."""
+
+    count: int
+    decision: str  # sha256, hexadecimal
+    texts: str  # sha256, hexadecimal
+
+
+class Digest:
+    """Takes plans in; says at any time what the record is so far."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._decision = sha256()
+        self._texts = sha256()
+
+    def note(self, plan: Plan) -> None:
+        self._count += 1
+        self._decision.update(canonical.encode(canonical.decision(plan)) + b"\n")
+        self._texts.update(canonical.encode(canonical.texts(plan)) + b"\n")
+
+    @property
+    def record(self) -> Record:
+        return Record(self._count, self._decision.hexdigest(), self._texts.hexdigest())
+
+
+@contextmanager
+def listening(note: Callable[[Plan], None]) -> Iterator[None]:
+    """Meanwhile, `note` gets every plan that `decide` returns."""
+    original = entrance.decide
+
+    def decide(*args: Any, **more: Any) -> Plan:
+        plan = original(*args, **more)
+        note(plan)
+        return plan
+
+    _replace(original, decide)
+    try:
+        yield
+    finally:
+        _replace(decide, original)
+
+
+def record(run: Callable[[], object]) -> Record:
+    """Runs one case."""
+    digest = Digest()
+    with listening(digest.note):
+        run()
+    return digest.record
+
+
+def _replace(old: object, new: object) -> None:
+    for module in list(sys.modules.values()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is old:
+                setattr(module, name, new)

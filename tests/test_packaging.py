@@ -1,0 +1,91 @@
+"""One namespace package, made of source roots; extras that say what each program needs; a wheel that holds all of it."""
+
+import ast
+import sys
+import tomllib
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+HATCH = PROJECT["tool"]["hatch"]["build"]
+# A kubeconfig is read by the official client's loaders; in a cluster there is a ServiceAccount instead. uvloop is imported by the
+# command that starts the webhook.
+OUTSIDE_A_CLUSTER = {"kubernetes"}
+STARTED_WITH = {"driver": set(), "webhook": {"uvloop"}, "controller": set()}
+ROOTS = {"driver": ("lib", "driver"), "webhook": ("lib", "webhook"), "controller": ("lib", "engine", "controller")}
+
+
+def normal(name):
+    return name.lower().replace("_", "-")
+
+
+def imported(root):
+    """Top-level modules that a source root imports from elsewhere."""
+    for path in (ROOT / root).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                yield from (alias.name for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                yield node.module
+
+
+def distributions(root):
+    """The distributions that a source root needs. `google.*` is protobuf, the only one of that name that is used."""
+    known = {**packages_distributions(), "google": ["protobuf"], "pydantic_core": ["pydantic"]}
+    tops = {module.split(".")[0] for module in imported(root)} - sys.stdlib_module_names - {"fairlead"}
+    return {normal(known[top][0]) for top in tops}
+
+
+def test_fairlead_is_a_namespace_package_without_a_file_of_its_own():
+    roots = HATCH["dev-mode-dirs"]
+    assert roots
+    assert [root for root in [*roots, "."] if (ROOT / root / "fairlead" / "__init__.py").exists()] == []
+    for root in roots:
+        for package in (ROOT / root / "fairlead").iterdir():
+            if package.is_dir() and package.name != "__pycache__":
+                assert (package / "__init__.py").exists(), package
+                assert (package / "py.typed").exists(), package
+
+
+def test_every_source_root_is_in_the_wheel_in_the_editable_install_and_checked():
+    roots = HATCH["dev-mode-dirs"]
+    assert {f"{root}/fairlead" for root in roots} == set(HATCH["targets"]["wheel"]["packages"])
+    assert set(roots) <= set(PROJECT["tool"]["mypy"]["files"])
+    assert {path.parent.name for path in ROOT.glob("*/fairlead")} == set(roots)
+
+
+@pytest.mark.parametrize("program", ["driver", "webhook", "controller"])
+def test_an_extra_names_exactly_what_its_program_imports(program):
+    needed = set.union(STARTED_WITH[program], {"typer", "rich"}, *(distributions(root) for root in ROOTS[program]))
+    extras = {normal(name) for name in PROJECT["project"]["optional-dependencies"][program]}
+    assert extras == needed - OUTSIDE_A_CLUSTER
+
+
+def test_what_the_programs_need_is_among_the_dependencies():
+    stated = {normal(line.split(">=")[0]) for line in PROJECT["project"]["dependencies"]}
+    extras = {normal(name) for names in PROJECT["project"]["optional-dependencies"].values() for name in names}
+    assert extras <= stated
+    lock = (ROOT / "lock" / "image.txt").read_text().lower()
+    assert [name for name in extras if f"\n{name}==" not in lock] == []
+
+
+def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path):
+    sys.path.insert(0, str(ROOT))
+    try:
+        import hatch_build
+    finally:
+        sys.path.remove(str(ROOT))
+
+    def files(root):
+        metadata: Any = None
+        hook = hatch_build.SandboxFiles(str(root), {}, metadata, metadata, str(tmp_path), "wheel")
+        data: dict[str, dict[str, str]] = {"force_include": {}}
+        hook.initialize("standard", data)
+        return data["force_include"]
+
+    assert files(ROOT) == {name: f"fairlead/sandbox/_files/{name}" for name in ("manifests", "examples")}
+    assert files(tmp_path) == {}, "the image is built from a tree without a sandbox"
