@@ -26,8 +26,9 @@ from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.reclaim import beyond_share
 from fairlead.engine.reclaim.replace import BrokenDevices
-from fairlead.engine.types.model import DeviceRef, Plan
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence
@@ -36,9 +37,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
 ROUNDS_MAX = 16  # how often blocked gangs are looked at again because others made room
@@ -182,7 +183,7 @@ class _Decision:
             return shared(entry.gang.claims[entry.keys.index(key)], given[key])
         if isinstance(verdict, Reason):
             return verdict
-        return Unschedulable(for_gang(verdict.outcome, entry.units), verdict.barriers)
+        return Unschedulable(for_gang(verdict.outcome, entry.units), verdict.blockers)
 
     def _consider(self, entry: PendingGang) -> Reason | Unschedulable | None:
         """Admit the gang (None), or say why not."""
@@ -322,7 +323,7 @@ class _Decision:
     def _plan(self) -> Plan:
         taken_by = self.given.taken_by
         held = {device: who for device, who in self.blocked.promises.taken_by.items() if device not in taken_by}
-        explainer = Explainer(self.board.sites, self.board.placer.ledger, self.running.owners, taken_by, held)
+        explainer = Explainer(self.board.node_snapshot, self.board.placer.ledger, self.running.owners, taken_by, held)
         allocated = self.given.charge()
         add(allocated, self.running.allocated)
 
@@ -333,7 +334,7 @@ class _Decision:
             units = self.asking.by_id[gang.id].units
             reserved = stuck.reserved if id(stuck.reserved) in standing else None
             return explainer.explain(
-                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.barriers, reserved
+                gang, units, stuck.outcome, self.places.ever(gang, units), stuck.blockers, reserved
             )
 
         return Plan(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.tree import limit_reason
 from fairlead.engine.types.reasons import Code, Reason
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import Amount, ClaimRequest, GangRequest
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
 
     OverLimit = Callable[[Queue, Mapping[str, Amount]], list[tuple[Queue, str]]]
 
@@ -48,14 +49,14 @@ class Places:
         gang, queue, units = entry.gang, entry.queue, entry.units
         charges, shapes = self.board.charges, self.board.shapes
         blocked: Reason | None = None
-        deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)
+        deepest = max((unit.shape.deepest for unit in units), default=1)
         for skip in range(deepest):
             banned: list[str] = []
             while True:
                 selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
                 tried = shapes.units(gang, selectors, skip) if banned or skip else units
                 outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
-                if outcome.verdict is not Verdict.FOUND:
+                if outcome.status is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
                 over = over_limit(queue, charge)
@@ -73,9 +74,9 @@ class Places:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        budget = Budget(self.snapshot.search_steps)
+        budget = StepBudget(self.snapshot.search_steps)
         outcome = self.board.domains.place(gang, units, budget, spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        if outcome.status is not SearchStatus.FOUND:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
@@ -86,17 +87,17 @@ class Places:
         if key not in known:
             placer, domains = self.board.empty
             placer.begin()
-            outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
+            outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            known[key] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+            known[key] = None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
         return known[key]
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure, told of this gang's own unit."""
-    stuck = known.stuck
-    mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
-    return replace(known, stuck=mine)
+    unplaced = known.unplaced
+    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=mine)
 
 
 # ------------------------------------------------------------------------------------------ why it is not considered

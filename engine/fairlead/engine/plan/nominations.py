@@ -13,7 +13,7 @@ from fairlead.engine.queues.assumed import AssumedGang, devices_in
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.reclaim import beyond_share
 from fairlead.engine.reclaim.releasing import drop, keep
-from fairlead.engine.types.model import Reservation
+from fairlead.engine.types.plan import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -122,7 +122,7 @@ class Nominations:
 
     def _name(self, gang_id: str, queue: str, placed: Sequence[UnitPlacement]) -> None:
         for entry in placed:
-            self._board.sites.changed(entry.site)
+            self._board.node_snapshot.changed(entry.node)
             for picks in entry.picks:
                 for pick in picks:
                     if pick.device.use is None:
@@ -132,7 +132,7 @@ class Nominations:
         self.reservations.remove(reservation)
         self.taken_by = {device: who for device, who in self.taken_by.items() if who[0] != gang_id}
         for entry in placed:
-            self._board.sites.changed(entry.site)
+            self._board.node_snapshot.changed(entry.node)
 
 
 def _reservation(
@@ -143,7 +143,7 @@ def _reservation(
         name=entry.gang.name,
         uid=entry.gang.uid,
         queue=entry.queue.name,
-        nodes=tuple(sorted({unit.site.name for unit in placed})),
+        nodes=tuple(sorted({unit.node.name for unit in placed})),
         kind="Preemptor" if evicted else "Blocked",
         ready_by=ready_by,
     )

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Eviction, GangRequest, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.plan import Eviction
 
 
 class RunningGangs:
@@ -101,7 +102,7 @@ class PendingGangs:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(gang, queue, units, board.charges.least(units, board.sites), board.kinds)
+        return PendingGang(gang, queue, units, board.charges.least(units, board.node_snapshot), board.kinds)
 
     def count(self, entry: PendingGang, more: int = 1) -> None:
         """One more that waits, or (-1) one that was admitted."""

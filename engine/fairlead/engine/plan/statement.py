@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import Admission
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.plan import Admission
 
 
 class Statement:
@@ -43,7 +43,7 @@ class Statement:
         for unit in placed:
             for picks in unit.picks:
                 for pick in picks:
-                    if not pick.ask.admin:
+                    if not pick.request.admin:
                         self.taken_by[pick.device] = (gang.id, queue.name)
         self.keep_claims(entry)
         queue.charge(charge, landed.devices)

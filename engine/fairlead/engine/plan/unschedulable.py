@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict
+from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.model import PlacementResult
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.nominations import Nominations
@@ -20,7 +20,7 @@ from fairlead.engine.plan.rollback import Rollback
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.evictions import evictions, making_room
-from fairlead.engine.reclaim.reclaim import Preemptor, Rules, over_share_barrier
+from fairlead.engine.reclaim.reclaim import Preemptor, Rules, over_share_blocker
 from fairlead.engine.reclaim.releasing import PipelinedCluster, devices_of
 from fairlead.engine.reclaim.reservation import Held, Reserver
 from fairlead.engine.reclaim.search import VictimSearch
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.assumed import AssumedGang
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.search import VictimChoice
-    from fairlead.engine.types.model import Amount, Eviction, Reservation, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import RunningGang
+    from fairlead.engine.types.plan import Eviction, Reservation
 
 
 @dataclass(slots=True)
@@ -46,7 +48,7 @@ class Unschedulable:
     """A gang that stays, with what is known of why: told in full when the decision is over."""
 
     outcome: PlacementResult
-    barriers: tuple[PreemptionBlocker, ...] = ()
+    blockers: tuple[PreemptionBlocker, ...] = ()
     reserved: Reservation | None = None
 
 
@@ -72,7 +74,7 @@ class Blocked:
     _rules: Rules | None = None
     _victims: VictimSearch | None = None
     _reserver: Reserver | None = None
-    _barriers: dict[object, tuple[PreemptionBlocker, ...]] = field(default_factory=dict)
+    _blockers: dict[object, tuple[PreemptionBlocker, ...]] = field(default_factory=dict)
     _mirrored: dict[str, list[UnitPlacement]] = field(
         default_factory=dict
     )  # gang id: what it holds of the later ledger
@@ -160,7 +162,7 @@ class Blocked:
             return
         wish = self._wish(entry)
         outcome = self.places.place(entry.gang, entry.units, spread=wish.spread)
-        if outcome.verdict is Verdict.FOUND:
+        if outcome.status is SearchStatus.FOUND:
             self.board.placer.undo(outcome.placed)
         elif self.places.ever(entry.gang, entry.units):
             self._reserve(entry, wish)
@@ -181,11 +183,11 @@ class Blocked:
         wish = self._wish(entry)
         spread = wish.spread
         if not self.running and not self.back.fresh:
-            over = over_share_barrier(wish)
+            over = over_share_blocker(wish)
             return why if isinstance(why, Reason) else Unschedulable(why, () if over is None else (over,))
         if self._later is not None and self._later.version and not queue.over_limit(entry.charge):
             outcome = self.later.place(gang, units, wish.signature, spread=spread)
-            if outcome.verdict is Verdict.FOUND:
+            if outcome.status is SearchStatus.FOUND:
                 charge = self.board.charges.of_placed(outcome.placed)
                 if not queue.over_limit(charge):
                     reserved = self.promises.promise(entry, outcome.placed, evicted=gang.preemptor)
@@ -193,16 +195,16 @@ class Blocked:
                 self.later.placer.undo(outcome.placed)
         if self.places.ever(gang, units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why)
-        barriers: tuple[PreemptionBlocker, ...] = ()
+        blockers: tuple[PreemptionBlocker, ...] = ()
         if gang.preemptor and self._later is not None and self._later.leaving:
-            barriers = (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue=queue.name),)
+            blockers = (PreemptionBlocker(block=PreemptionBlock.LEAVING, queue=queue.name),)
         elif not self.back.fresh and (equals := self._only_equals(wish)) is not None:
-            barriers = equals
+            blockers = equals
         else:
             choice = self._choose(wish)
             if not isinstance(choice, PreemptionBlock):
                 return self._make_room(entry, wish, choice)
-            barriers = () if limited else self._barriers_of(wish, choice)
+            blockers = () if limited else self._blockers_of(wish, choice)
         if again:
             kept = self.promises.kept.get(entry.id)
             reserved_ = None if kept is None else kept[1]
@@ -210,7 +212,7 @@ class Blocked:
             reserved_ = None if limited else self._reserve(entry, wish)
         if isinstance(why, Reason):
             return why
-        return Unschedulable(why, barriers, reserved_)
+        return Unschedulable(why, blockers, reserved_)
 
     def _choose(self, wish: Preemptor) -> VictimChoice | PreemptionBlock:
         """VictimSearch; weak reservations stand aside where they are in the way.
@@ -277,7 +279,7 @@ class Blocked:
     def give_back(self) -> list[str]:
         """Ids of gangs whose admission or promise is void; those that remain are nobody's victims until `again`."""
         self._victims = None
-        self._barriers.clear()
+        self._blockers.clear()
         void = self.back.part(self.crowd)
         for gang_id in void:
             if gang_id in self.promises.promised:
@@ -308,19 +310,19 @@ class Blocked:
         if least < wish.gang.priority and not never:
             return None
         bar = PreemptionBlock.POLICY if never and least < wish.gang.priority else PreemptionBlock.PRIORITY
-        over = over_share_barrier(wish)
+        over = over_share_blocker(wish)
         first = () if over is None else (over,)
         return (
-            (*first, PreemptionBlocker(bar=bar, queue=queue.name, gangs=count, devices=queue.devices))
+            (*first, PreemptionBlocker(block=bar, queue=queue.name, gangs=count, devices=queue.devices))
             if count
             else first
         )
 
-    def _barriers_of(self, wish: Preemptor, bar: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
-        known = self._barriers.get(wish.kind)
+    def _blockers_of(self, wish: Preemptor, bar: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
+        known = self._blockers.get(wish.kind)
         if known is None:
-            known = self._barriers[wish.kind] = self.rules.barriers(wish)
-        return (PreemptionBlocker(bar=bar, queue=wish.queue.name), *known) if bar is PreemptionBlock.STEPS else known
+            known = self._blockers[wish.kind] = self.rules.blockers(wish)
+        return (PreemptionBlocker(block=bar, queue=wish.queue.name), *known) if bar is PreemptionBlock.STEPS else known
 
     def settle(self) -> None:
         """The decision is made: queues hold what they hold now, with what leaves and without what is promised."""

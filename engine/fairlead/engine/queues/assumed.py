@@ -25,4 +25,4 @@ class AssumedGang:
 
 def devices_in(placed: Sequence[UnitPlacement]) -> int:
     """How many are held there, admin access aside."""
-    return sum(not pick.ask.admin for unit in placed for picks in unit.picks for pick in picks)
+    return sum(not pick.request.admin for unit in placed for picks in unit.picks for pick in picks)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple[float, str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
 
 
 class PendingGang:

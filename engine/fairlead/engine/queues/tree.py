@@ -10,14 +10,16 @@ from math import lcm
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.queues.charges import Charge
-from fairlead.engine.types.model import Problem, QueueSpec
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
+from fairlead.engine.types.settings import Problem, QueueSpec
 from fairlead.kube import labels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairlead.engine.types.model import Amount, FlavorQuota, GangRequest, RunningGang
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.settings import FlavorQuota
 
 
 class Queue:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def divide_tree(tree: Tree, totals: Mapping[str, Amount], *, k: float = 0.0) -> None:

@@ -16,10 +16,11 @@ from fairlead.engine.queues.charges import Charge, add
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import RunningGang, RunningMember
+    from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 Rank = tuple[bool, int, float, float, str, str]
 
@@ -38,7 +39,7 @@ class EvictionUnit:
         gang: RunningGang,
         queue: Queue,
         members: Sequence[RunningMember],
-        claims: Mapping[str, list[HeldClaim]],
+        claims: Mapping[str, list[AllocatedClaim]],
         charge: Charge,
         devices: int,
         *,
@@ -175,7 +176,7 @@ class VictimCandidates:
         *,
         whole: bool,
     ) -> EvictionUnit:
-        claims: dict[str, list[HeldClaim]] = {}
+        claims: dict[str, list[AllocatedClaim]] = {}
         charge: Charge = {}
         devices = 0
         for uid, node in held.items():

@@ -19,8 +19,9 @@ from fairlead.engine.reclaim.policy import parting
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import Budget
-    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
+    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.tree import Queue
@@ -46,32 +47,32 @@ class EvictionRules(Protocol):
 
 
 class EvictionCosts:
-    """For one kind of wish and one shape, over the nodes of the spots."""
+    """For one kind of wish and one shape, over the nodes of the scored_nodes."""
 
-    def __init__(self, later: PipelinedCluster, rules: EvictionRules, spots: ScoredNodes) -> None:
+    def __init__(self, later: PipelinedCluster, rules: EvictionRules, scored_nodes: ScoredNodes) -> None:
         self.later = later
         self.rules = rules
-        self.spots = spots
+        self.scored_nodes = scored_nodes
         # By who would give: what a queue has in surplus changes with every choice, the rest of a cost seldom.
         self._heaps: dict[Givers, list[tuple[Cost, int, CandidateNode]]] = {}
         self._stamp: dict[CandidateNode, int] = {}
         self._cursor = -1
 
     def best(
-        self, wish: Preemptor, unit: PlacementUnit, budget: Budget
+        self, wish: Preemptor, unit: PlacementUnit, budget: StepBudget
     ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
         """The node where the unit finds a place for least, and who has to go; None when there is none."""
         self._catch_up(wish, unit, budget)
         while (givers := self._cheapest(wish)) is not None:
-            cost, _, site = self._heaps[givers][0]
-            found = self._clear(wish, unit, site, budget)
+            cost, _, node = self._heaps[givers][0]
+            found = self._clear(wish, unit, node, budget)
             if budget.steps < 0:
                 budget.ended = True
                 return None
             if found is not None and found[0] == cost:
-                return site, found[1]
+                return node, found[1]
             heapq.heappop(self._heaps[givers])
-            self._enter(site, found)
+            self._enter(node, found)
         return None
 
     def _cheapest(self, wish: Preemptor) -> Givers | None:
@@ -94,23 +95,23 @@ class EvictionCosts:
         """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
         return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
 
-    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: Budget) -> None:
-        log = self.later.board.sites.log
-        self.spots.best()
+    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: StepBudget) -> None:
+        log = self.later.board.node_snapshot.log
+        self.scored_nodes.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
-        for site in self.spots.among if changed is None else dict.fromkeys(changed):
+        for node in self.scored_nodes.among if changed is None else dict.fromkeys(changed):
             if budget.steps < 0:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            self._enter(site, self._clear(wish, unit, site, budget) if site in self.spots.among else None)
+            self._enter(node, self._clear(wish, unit, node, budget) if node in self.scored_nodes.among else None)
         self._cursor = log.cursor
 
-    def _enter(self, site: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
-        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+    def _enter(self, node: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
         if found is not None:
             givers = frozenset(self._givers(found[1]))
-            heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, site))
+            heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, node))
 
     def _givers(self, pieces: Sequence[EvictionUnit]) -> Iterator[Queue]:
         for piece in pieces:
@@ -119,24 +120,24 @@ class EvictionCosts:
     # -------------------------------------------------------------------------------------------------- one node
 
     def _clear(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget
+        self, wish: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
-        pieces: Sequence[EvictionUnit] = self.rules.crowd.by_node.get(site.name, ())
+        pieces: Sequence[EvictionUnit] = self.rules.crowd.by_node.get(node.name, ())
         if not pieces:
             return None
         pieces = self._in_turn(wish, pieces)
-        best = self._try(wish, unit, site, pieces, budget)
-        alone = best[1][0].here(site.name) if best is not None and len(best[1]) == 1 else None
+        best = self._try(wish, unit, node, pieces, budget)
+        alone = best[1][0].here(node.name) if best is not None and len(best[1]) == 1 else None
         tries: list[Sequence[EvictionUnit]] = [
             (piece,)
             for piece in pieces
-            if (alone is None or piece.here(site.name) < alone) and self._may_do(unit, site, piece)
+            if (alone is None or piece.here(node.name) < alone) and self._may_do(unit, node, piece)
         ]
-        if alone is None and len({piece.here(site.name) for piece in pieces}) > 1:
-            tries.append(sorted(pieces, key=lambda piece: (-piece.here(site.name), piece.rank)))
+        if alone is None and len({piece.here(node.name) for piece in pieces}) > 1:
+            tries.append(sorted(pieces, key=lambda piece: (-piece.here(node.name), piece.rank)))
         for order in tries:
-            other = self._try(wish, unit, site, order, budget)
+            other = self._try(wish, unit, node, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
                 best = other
         return best
@@ -164,15 +165,24 @@ class EvictionCosts:
                 del lines[key]
         return order
 
-    def _may_do(self, unit: PlacementUnit, site: CandidateNode, piece: EvictionUnit) -> bool:
+    def _may_do(self, unit: PlacementUnit, node: CandidateNode, piece: EvictionUnit) -> bool:
         """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
         if not unit.shape.plain:
             return True
-        ask = unit.shape.claims[0].alternatives[0][0]
-        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
+        request = unit.shape.claims[0].alternatives[0][0]
+        return (
+            self.scored_nodes.free(request, self.later.board.node_snapshot.candidates(node, request))
+            + piece.here(node.name)
+            >= request.count
+        )
 
     def _try(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, order: Sequence[EvictionUnit], budget: Budget
+        self,
+        wish: Preemptor,
+        unit: PlacementUnit,
+        node: CandidateNode,
+        order: Sequence[EvictionUnit],
+        budget: StepBudget,
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """Take pieces out in order until the unit fits, put back those that were not needed, and undo it all."""
         chosen: list[EvictionUnit] = []
@@ -183,42 +193,42 @@ class EvictionCosts:
                 budget.steps -= 1
                 if self.rules.refusal(wish, piece) is not None:
                     continue
-                self._out(piece, site)
+                self._out(piece, node)
                 chosen.append(piece)
-                fits = self._fits(wish, unit, site, budget)
+                fits = self._fits(wish, unit, node, budget)
                 if fits:
                     break
             if fits or len(chosen) == before:
                 break
         if fits:
             for piece in chosen[-2::-1]:
-                self._back(piece, site)
+                self._back(piece, node)
                 chosen.remove(piece)
-                if not self._fits(wish, unit, site, budget):
-                    self._out(piece, site)
+                if not self._fits(wish, unit, node, budget):
+                    self._out(piece, node)
                     chosen.append(piece)
-        cost = self._cost(wish, site, chosen) if fits else None
+        cost = self._cost(wish, node, chosen) if fits else None
         for piece in chosen:
-            self._back(piece, site)
+            self._back(piece, node)
         return None if cost is None else (cost, chosen)
 
-    def _out(self, piece: EvictionUnit, site: CandidateNode) -> None:
-        self.later.take_out(piece, only=site.name)
+    def _out(self, piece: EvictionUnit, node: CandidateNode) -> None:
+        self.later.take_out(piece, only=node.name)
         self.rules.take(piece)
 
-    def _back(self, piece: EvictionUnit, site: CandidateNode) -> None:
+    def _back(self, piece: EvictionUnit, node: CandidateNode) -> None:
         self.rules.give(piece)
-        self.later.put_back(piece, only=site.name)
+        self.later.put_back(piece, only=node.name)
 
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
         if len(wish.units) == 1 and wish.queue.over_limit(wish.charge):
             return False
-        if self.spots.score(site) is None:
+        if self.scored_nodes.score(node) is None:
             return False
         if unit.shape.plain:
             return True
         budget.steps -= STEPS_PUT
-        entry = self.later.placer.put(unit, site, budget)
+        entry = self.later.placer.put(unit, node, budget)
         if not isinstance(entry, UnitPlacement):
             return False
         self.later.placer.undo((entry,))
@@ -226,7 +236,7 @@ class EvictionCosts:
 
     # ------------------------------------------------------------------------------------------------------ cost
 
-    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, wish: Preemptor, node: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them out; what the givers have in surplus comes in between."""
         whole = [float(piece.gang.priority) for piece in chosen if piece.whole]
         surplus = [float(piece.gang.priority) for piece in chosen if not piece.whole]
@@ -242,7 +252,7 @@ class EvictionCosts:
             sum(piece.devices for piece in chosen),
         )
         started = min((piece.started for piece in chosen), default=0.0)
-        return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
+        return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), node.name)
 
 
 def _giver(wish: Preemptor, queue: Queue) -> Queue:

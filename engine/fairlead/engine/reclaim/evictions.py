@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.tree import amount_text
 from fairlead.engine.reclaim.policy import parting
-from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.reclaim import Preemptor
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def evictions(wish: Preemptor, chosen: Sequence[EvictionUnit]) -> list[Eviction]:

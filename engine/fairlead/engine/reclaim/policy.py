@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 class Rule(StrEnum):

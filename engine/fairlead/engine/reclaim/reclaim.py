@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.types.model import Amount, DisruptionBudget, GangRequest
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.settings import DisruptionBudget
 
 _BARS = {
     Rule.OVER_SHARE: PreemptionBlock.SHARE,
@@ -177,7 +179,7 @@ class Rules:
                     break
                 yield piece
 
-    def barriers(self, wish: Preemptor) -> tuple[PreemptionBlocker, ...]:
+    def blockers(self, wish: Preemptor) -> tuple[PreemptionBlocker, ...]:
         """What keeps each queue's gangs from being evicted for this one; the largest holders first."""
         found: dict[tuple[PreemptionBlock, str], list[EvictionUnit]] = {}
         queues = sorted(self.crowd.by_queue, key=lambda queue: (-queue.devices, queue.name))
@@ -190,10 +192,10 @@ class Rules:
             for bar, pieces in barred.items():
                 about = wish.queue if bar in {PreemptionBlock.SHARE, PreemptionBlock.POLICY} else queue
                 found.setdefault((bar, about.name), []).extend(pieces)
-        over = over_share_barrier(wish)
+        over = over_share_blocker(wish)
         first = () if over is None else (over,)
         return first + tuple(
-            self._barrier(wish, bar, name, pieces)
+            self._blocker(wish, bar, name, pieces)
             for (bar, name), pieces in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
             if over is None or bar is not PreemptionBlock.SHARE
         )
@@ -225,7 +227,7 @@ class Rules:
         own = any(piece.queue is wish.queue for piece in pieces)
         return own and beyond_share(wish.queue, wish.charge) is not None
 
-    def _barrier(
+    def _blocker(
         self, wish: Preemptor, bar: PreemptionBlock, name: str, pieces: Sequence[EvictionUnit]
     ) -> PreemptionBlocker:
         until = (
@@ -235,7 +237,7 @@ class Rules:
         )
         about = wish.queue if bar in {PreemptionBlock.SHARE, PreemptionBlock.POLICY} else pieces[0].queue
         return PreemptionBlocker(
-            bar=bar,
+            block=bar,
             queue=name,
             gangs=len(pieces),
             devices=sum(piece.devices for piece in pieces),
@@ -254,12 +256,12 @@ def standing(wish: Preemptor, queue: Queue) -> str:
     )
 
 
-def over_share_barrier(wish: Preemptor) -> PreemptionBlocker | None:
+def over_share_blocker(wish: Preemptor) -> PreemptionBlocker | None:
     """What to say of the first queue on the way up that would hold more than its share."""
     step = beyond_share(wish.queue, wish.charge)
     if step is None:
         return None
-    return PreemptionBlocker(bar=PreemptionBlock.SHARE, queue=step.name, detail=standing(wish, step))
+    return PreemptionBlocker(block=PreemptionBlock.SHARE, queue=step.name, detail=standing(wish, step))
 
 
 def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:

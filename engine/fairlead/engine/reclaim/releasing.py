@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.reclaim.tentative import TentativeAdmission
@@ -18,17 +18,17 @@ from fairlead.engine.reclaim.tentative import TentativeAdmission
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim
     from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.types.model import GangRequest, RunningGang, RunningMember
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 
 
 class PipelinedCluster:
@@ -40,7 +40,7 @@ class PipelinedCluster:
         self.gone = gone
         self.placer, self.domains = board.later
         self.placer.begin()
-        self.placer.mark = board.sites.log.cursor
+        self.placer.mark = board.node_snapshot.log.cursor
         self.ledger: Ledger = self.placer.ledger
         self.lifted: dict[str, int] = {}  # claim UID, pod UID: times
         self.version = 0  # grows when something comes free
@@ -91,40 +91,40 @@ class PipelinedCluster:
 
     def _move(self, piece: EvictionUnit, sign: int, only: str | None) -> None:
         if isinstance(piece, TentativeAdmission):
-            part = [entry for entry in piece.kept if only is None or entry.site.name == only]
+            part = [entry for entry in piece.kept if only is None or entry.node.name == only]
             if sign > 0:
                 drop(part, self.ledger)
             else:
                 keep(part, self.ledger)
             for entry in part if only is None else ():
-                self.board.sites.changed(entry.site)
+                self.board.node_snapshot.changed(entry.node)
         else:
             self._give_back(*_part(piece, only), sign, quiet=only is not None)
 
     def _give_back(
-        self, members: Iterable[RunningMember], claims: Iterable[HeldClaim], sign: int, *, quiet: bool = False
+        self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], sign: int, *, quiet: bool = False
     ) -> None:
-        sites, nodes = self.board.sites, self.snapshot.nodes
+        node_snapshot, nodes = self.board.node_snapshot, self.snapshot.nodes
         touched: dict[CandidateNode, None] = {}
         for claim in claims:
             if self._turns(claim.uid, sign):
-                (self.ledger.lift if sign > 0 else self.ledger.lower)(claim, self.snapshot.inventory)
+                (self.ledger.set_releasing if sign > 0 else self.ledger.unset_releasing)(claim, self.snapshot.inventory)
                 for held in () if quiet else claim.devices:
                     device = self.snapshot.inventory.device(held.ref)
-                    if device is not None and device.node in sites.by_name:
-                        touched[sites.by_name[device.node]] = None
+                    if device is not None and device.node in node_snapshot.by_name:
+                        touched[node_snapshot.by_name[device.node]] = None
         for member in members:
             at = nodes.pod(member.pod.uid)
             if at is None or not self._turns(member.pod.uid, sign):
                 continue
             node = nodes.get(at[0])
             if node is not None:
-                self.ledger.lift_pod(node, member.pod.uid, at[1], sign)
-            if at[0] in sites.by_name:
-                touched[sites.by_name[at[0]]] = None
+                self.ledger.set_pod_releasing(node, member.pod.uid, at[1], sign)
+            if at[0] in node_snapshot.by_name:
+                touched[node_snapshot.by_name[at[0]]] = None
         if not quiet:
-            for site in touched:
-                sites.changed(site)
+            for candidate in touched:
+                node_snapshot.changed(candidate)
 
     def _turns(self, uid: str, sign: int) -> bool:
         """Whether this is the first to lift it, or the last to lower it."""
@@ -141,19 +141,19 @@ class PipelinedCluster:
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
             return known[1]
-        outcome = self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.status is not SearchStatus.FOUND:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
     def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
         """The same, nothing remembered: victims are being tried out."""
-        return self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
+        return self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
 
     def mirror(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """What was admitted now is taken later too; returns what of it nobody held before."""
         for entry in placed:
-            self.board.sites.changed(entry.site)
+            self.board.node_snapshot.changed(entry.node)
         return keep(placed, self.ledger)
 
 
@@ -162,31 +162,31 @@ def keep(placed: Iterable[UnitPlacement], ledger: Ledger) -> list[UnitPlacement]
     kept: list[UnitPlacement] = []
     for entry in placed:
         for needs in entry.unit.shape.needs:
-            ledger.load(entry.site.node, needs, 1)
+            ledger.add_pod(entry.node.info, needs)
         picks = [
-            [pick for pick in given if not pick.ask.admin and ledger.hold(pick.device, pick.consumption)]
+            [pick for pick in given if not pick.request.admin and ledger.reserve(pick.device, pick.consumption)]
             for given in entry.picks
         ]
-        kept.append(UnitPlacement(entry.unit, entry.site, picks))
+        kept.append(UnitPlacement(entry.unit, entry.node, picks))
     return kept
 
 
 def devices_of(placed: Iterable[UnitPlacement]) -> set[Device]:
     """Those it holds, or draws shares of."""
-    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.ask.admin}
+    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.request.admin}
 
 
 def drop(kept: Iterable[UnitPlacement], ledger: Ledger) -> None:
     """Undo `keep`."""
     for entry in kept:
         for needs in entry.unit.shape.needs:
-            ledger.load(entry.site.node, needs, -1)
+            ledger.remove_pod(entry.node.info, needs)
         for picks in entry.picks:
             for pick in picks:
-                ledger.unhold(pick.device, pick.consumption)
+                ledger.unreserve(pick.device, pick.consumption)
 
 
-def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:
+def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[AllocatedClaim]]:
     if only is None:
         return piece.members, [claim for claims in piece.claims.values() for claim in claims]
     return [member for member in piece.members if member.node == only], piece.claims.get(only, ())

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget
-from fairlead.engine.placement.attempt import Attempt, hardest_first
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.reclaim.costs import EvictionCosts
 from fairlead.engine.reclaim.reclaim import over_share
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.model import TopologyDomain
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
@@ -49,7 +49,7 @@ class Held:
     placed: list[UnitPlacement]
     ready_by: float | None
     ledger: Ledger
-    sites: NodeSnapshot
+    node_snapshot: NodeSnapshot
     _kept: list[UnitPlacement] | None = None
     _later: list[UnitPlacement] | None = None
 
@@ -75,7 +75,7 @@ class Held:
 
     def _changed(self) -> None:
         for entry in self.placed:
-            self.sites.changed(entry.site)
+            self.node_snapshot.changed(entry.node)
 
 
 class AllWhoRun:
@@ -98,15 +98,15 @@ class AllWhoRun:
 class Waits(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
-    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, wish: Preemptor, node: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
         ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
         known = [end for end in ends if end < inf]
-        devices = sum(piece.here(site.name) for piece in chosen)
+        devices = sum(piece.here(node.name) for piece in chosen)
         until = max(known, default=0.0)
-        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
+        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, node.name)
 
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
-        return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))
+    def _fits(self, wish: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
+        return super()._fits(wish, unit, node, budget) and (len(wish.units) > 1 or allowed(wish))
 
     def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
         """Own gangs first: their end also gives back what the queue's share is short of."""
@@ -130,9 +130,9 @@ class Reserver:
         """A place for the gang, held in both ledgers; None when it gets none."""
         if wish.queue in self._queues or len(self.held) >= RESERVATIONS_MAX:
             return None
-        budget = Budget(self.later.snapshot.search_steps)
+        budget = StepBudget(self.later.snapshot.search_steps)
         topology = parse(wish.gang.topology)
-        domains: Sequence[Domain | None] = [None]
+        domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.later.domains.of(topology.label).values()][:DOMAINS_MAX]
         best: tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None = None
@@ -142,7 +142,7 @@ class Reserver:
                 best = found
         if best is None:
             return None
-        held = Held(wish, best[1], best[2], ledger, self.later.board.sites)
+        held = Held(wish, best[1], best[2], ledger, self.later.board.node_snapshot)
         held.take()
         held.come_back(self.later)
         self.held.append(held)
@@ -160,23 +160,22 @@ class Reserver:
         return [held for held in self.held if held.ready_by is not None and end <= held.ready_by]
 
     def _wait(
-        self, wish: Preemptor, among: Domain | None, budget: Budget
+        self, wish: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
         """Where it would land first, and for whom it would wait; nothing stays taken."""
         placer = self.later.placer
         avoid = frozenset(wish.gang.avoid)
-        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
         rooms: dict[object, Waits] = {}
         pieces: list[EvictionUnit] = []
         placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
-            entry: object = attempt.best_node(unit)[0]
+            entry: object = placer.place_unit(unit, budget, spread=wish.spread, avoid=avoid, among=among)
             if entry is None:
                 room = rooms.get(unit.shape)
                 if room is None:
-                    spots = placer.spots(unit.shape, spread=wish.spread, avoid=avoid, among=among)
-                    room = rooms[unit.shape] = Waits(self.later, self.all, spots)
+                    scored_nodes = placer.scored_nodes(unit.shape, spread=wish.spread, avoid=avoid, among=among)
+                    room = rooms[unit.shape] = Waits(self.later, self.all, scored_nodes)
                 found = room.best(wish, unit, budget)
                 if found is not None:
                     for piece in found[1]:

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
-from fairlead.engine.placement.attempt import Attempt, hardest_first
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.reclaim.costs import EvictionCosts
 from fairlead.engine.types.reasons import PreemptionBlock
@@ -22,8 +22,8 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.placement.model import TopologyDomain
+    from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.reclaim import Preemptor, Rules
     from fairlead.engine.reclaim.releasing import PipelinedCluster
@@ -61,7 +61,7 @@ class VictimSearch:
         if not self.rules.anybody(wish):
             self._hopeless[wish.kind, "none"] = PreemptionBlock.PLACE
             return PreemptionBlock.PLACE
-        budget = Budget(self.later.snapshot.search_steps)
+        budget = StepBudget(self.later.snapshot.search_steps)
         choice = self._cheapest(wish, budget) or self._of_all(wish, budget)
         if choice is not None:
             return choice
@@ -75,12 +75,12 @@ class VictimSearch:
 
     # ---------------------------------------------------------------------------------------------- unit by unit
 
-    def _cheapest(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
+    def _cheapest(self, wish: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Each unit where it costs least; of topology domains the cheapest."""
         topology = parse(wish.gang.topology)
         if topology is None or topology.mode == "preferred":
             return self._settled(wish, self._greedy(wish, None, budget), budget)
-        best: tuple[tuple[float, ...], Domain] | None = None
+        best: tuple[tuple[float, ...], TopologyDomain] | None = None
         for domain in list(self.later.domains.of(topology.label).values())[:DOMAINS_MAX]:
             pieces = self._greedy(wish, domain, budget)
             if pieces is None:
@@ -92,16 +92,15 @@ class VictimSearch:
                 best = (cost, domain)
         return None if best is None else self._settled(wish, self._greedy(wish, best[1], budget), budget)
 
-    def _greedy(self, wish: Preemptor, among: Domain | None, budget: Budget) -> list[EvictionUnit] | None:
+    def _greedy(self, wish: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> list[EvictionUnit] | None:
         """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
         placer = self.later.placer
         avoid = frozenset(wish.gang.avoid)
-        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
         pieces: list[EvictionUnit] = []
         placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
-            entry: object = attempt.best_node(unit)[0]
+            entry: object = placer.place_unit(unit, budget, spread=wish.spread, avoid=avoid, among=among)
             if entry is None:
                 found = self._room(wish, unit.shape, avoid, among).best(wish, unit, budget)
                 if found is not None:
@@ -120,17 +119,19 @@ class VictimSearch:
             self._back(piece)
         return None
 
-    def _room(self, wish: Preemptor, shape: Shape, avoid: frozenset[str], among: Domain | None) -> EvictionCosts:
+    def _room(
+        self, wish: Preemptor, shape: UnitShape, avoid: frozenset[str], among: TopologyDomain | None
+    ) -> EvictionCosts:
         key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
         found = self._rooms.get(key)
         if found is None:
-            spots = self.later.placer.spots(shape, spread=wish.spread, avoid=avoid, among=among)
-            found = self._rooms[key] = EvictionCosts(self.later, self.rules, spots)
+            scored_nodes = self.later.placer.scored_nodes(shape, spread=wish.spread, avoid=avoid, among=among)
+            found = self._rooms[key] = EvictionCosts(self.later, self.rules, scored_nodes)
         return found
 
     # ------------------------------------------------------------------------------------------ all that may go
 
-    def _of_all(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
+    def _of_all(self, wish: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Everything that may go is out; then what was not needed comes back.
 
         Each that goes leaves its queue less to give, and whose surplus goes does not go whole. So where that is not enough the
@@ -149,7 +150,7 @@ class VictimSearch:
                 return choice
         return None
 
-    def _all_out(self, wish: Preemptor, pieces: Sequence[EvictionUnit], budget: Budget) -> list[EvictionUnit]:
+    def _all_out(self, wish: Preemptor, pieces: Sequence[EvictionUnit], budget: StepBudget) -> list[EvictionUnit]:
         """Those of them that may go, out."""
         out: list[EvictionUnit] = []
         for _ in range(2):  # what is refused at first may be allowed once own gangs are out
@@ -168,7 +169,7 @@ class VictimSearch:
 
     # -------------------------------------------------------------------------------------- minimal, and legal
 
-    def _settled(self, wish: Preemptor, pieces: list[EvictionUnit] | None, budget: Budget) -> VictimChoice | None:
+    def _settled(self, wish: Preemptor, pieces: list[EvictionUnit] | None, budget: StepBudget) -> VictimChoice | None:
         """Place the gang, spare whom it can do without, and judge what is left; None, and all undone, if that fails."""
         if pieces is None:
             return None
@@ -187,10 +188,10 @@ class VictimSearch:
         if wish.queue.over_limit(wish.charge):
             return None
         outcome = self.later.try_place(wish.gang, wish.units, spread=wish.spread)
-        return outcome.placed if outcome.verdict is Verdict.FOUND else None
+        return outcome.placed if outcome.status is SearchStatus.FOUND else None
 
     def _spare(
-        self, wish: Preemptor, pieces: list[EvictionUnit], placed: list[UnitPlacement], budget: Budget
+        self, wish: Preemptor, pieces: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
         """Put back whoever is not needed: at once those on none of the gang's nodes, then one by one, last one first."""
         kept = self._without_strangers(wish, pieces, placed)
@@ -219,10 +220,10 @@ class VictimSearch:
         self, wish: Preemptor, pieces: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
         """Without the pieces that are on none of the gang's nodes, if limits and law allow."""
-        nodes = {entry.site.name for entry in placed}
+        nodes = {entry.node.name for entry in placed}
         strangers = {piece for piece in pieces if not any(node in nodes for node in piece.nodes)}
         kept = [piece for piece in pieces if piece not in strangers]
-        if not strangers or self.later.board.sites.roaming:
+        if not strangers or self.later.board.node_snapshot.has_network_attached:
             return pieces
         for piece in strangers:
             self._back(piece)

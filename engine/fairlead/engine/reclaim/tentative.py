@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.reclaim.candidates import EvictionUnit
-from fairlead.engine.types.model import RunningGang, RunningMember
+from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +29,7 @@ class TentativeAdmission(EvictionUnit):
     ) -> None:
         gang = landed.entry.gang
         members = tuple(
-            RunningMember(pod=member.pod, node=placed.site.name, started=now)
+            RunningMember(pod=member.pod, node=placed.node.name, started=now)
             for placed in landed.placed
             for member in placed.unit.members
         )
@@ -52,4 +52,4 @@ class TentativeAdmission(EvictionUnit):
         self.turn = turn
 
     def here(self, node: str) -> int:
-        return sum(len(picks) for placed in self.kept if placed.site.name == node for picks in placed.picks)
+        return sum(len(picks) for placed in self.kept if placed.node.name == node for picks in placed.picks)
