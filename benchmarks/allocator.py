@@ -23,7 +23,8 @@ from fairlead.controller.collecting import THRESHOLDS
 from fairlead.driver import profile, slices
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import GangRequest, Plan
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
 from fairlead.kube import core, resource
 from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang
 from tests.support.engine.world import World

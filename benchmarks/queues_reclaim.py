@@ -17,7 +17,9 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.collecting import THRESHOLDS
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang
 from tests.support.engine.world import World, h100_world
 

@@ -22,7 +22,8 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 from fairlead.engine.queues.past_usage import decayed, weighed
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.reclaim.policy import may_reclaim
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World
 

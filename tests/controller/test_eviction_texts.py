@@ -13,8 +13,9 @@ from fairlead.controller.gangs.evictions import Course, Mark, Past
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report import gang_status as status
-from fairlead.engine.types.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, timestamps
 from tests.support.engine.objects import ask, claim_spec, gang
 from tests.support.engine.world import World, h100_world
@@ -122,17 +123,25 @@ def test_a_gang_of_which_only_some_pods_go_is_told_so():
     [
         (
             PreemptionBlocker(
-                bar=PreemptionBlock.WITHIN_SHARE, queue="b", gangs=4, devices=4, example="ml/b3", detail="4 of gpu held"
+                block=PreemptionBlock.WITHIN_SHARE,
+                queue="b",
+                gangs=4,
+                devices=4,
+                example="ml/b3",
+                detail="4 of gpu held",
             ),
             "queue b: holds no more than its fair share: 4 of gpu held (4 gangs with 4 devices, such as ml/b3)",
         ),
         (
             PreemptionBlocker(
-                bar=PreemptionBlock.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW
+                block=PreemptionBlock.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW
             ),
             "queue b: within min-runtime until 2027-01-15T08:00:00Z (gang ml/b3 with 1 device)",
         ),
-        (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
+        (
+            PreemptionBlocker(block=PreemptionBlock.LEAVING, queue="b"),
+            "queue b: others evicted for it have not gone yet",
+        ),
     ],
 )
 def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: PreemptionBlocker, text: str):

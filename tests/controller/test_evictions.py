@@ -16,8 +16,8 @@ from fairlead.controller import app
 from fairlead.controller.gangs import evictions
 from fairlead.controller.loop import Controller
 from fairlead.engine.plan import decide as plan
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import Eviction, Plan
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 

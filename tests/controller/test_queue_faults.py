@@ -17,7 +17,7 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
 from fairlead.controller.report.settings_status import flavor_status, queue_status
 from fairlead.controller.watch import settings
-from fairlead.engine.types.model import QueueUse
+from fairlead.engine.types.plan import QueueUse
 from fairlead.kube import resource
 from fairlead.webhook import devices, handlers
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu

@@ -18,7 +18,7 @@ from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report.gang_status import Standing
 from fairlead.controller.report.reporter import QUIET_S, WORDS_PER_S, Reporter
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.model import Waiting
+from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core, timestamps
 from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S, EventRecorder

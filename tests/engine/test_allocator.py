@@ -9,7 +9,8 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import Allocation, Plan
+from fairlead.engine.types.allocation import Allocation
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import resource
 from tests.support.engine.objects import ask, claim_spec, gang, gpu

@@ -8,7 +8,9 @@ from fractions import Fraction
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import resource
 from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import GangRequest
+from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World

@@ -10,8 +10,11 @@ import msgspec
 import pytest
 
 from fairlead.engine.placement.prices import WHOLE, leftover_prices
-from fairlead.engine.placement.workload import FIRST, REMEMBERED, Learner, Workload
-from fairlead.engine.types.model import GangRequest, Plan, QueueSpec
+from fairlead.engine.placement.workload import FIRST, REMEMBERED, Learner
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import QueueSpec
+from fairlead.engine.types.workload import Workload
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World, devices_of
 

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import resource
 from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of, h100_world, nodes_of

@@ -7,8 +7,9 @@ from fractions import Fraction
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Plan, QueueSpec
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.objects import LabelSelector
 from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World, h100_world

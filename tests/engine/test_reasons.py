@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import Plan
-from fairlead.engine.types.reasons import Code, Filter, Reason
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.reasons import Code, Reason, Rejection
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
 from tests.support.engine.world import World, h100_world
 
@@ -20,7 +20,7 @@ def reason(plan: Plan) -> Reason:
     return plan.waiting[0].reason
 
 
-def removed(why: Reason, request: int = 0) -> dict[Filter, int]:
+def removed(why: Reason, request: int = 0) -> dict[Rejection, int]:
     return dict(why.requests[request].removed)
 
 
@@ -40,7 +40,7 @@ def test_a_selector_that_does_not_compile_is_shown_with_its_place():
 def test_a_selector_that_fails_on_devices_is_told_from_one_that_says_no():
     no = reason(h100_world(1).decide(gang("job", 1, claim_spec(ask(cel=f'{MODEL} == "H200"')))))
     assert no.code is Code.NEVER_FITS
-    assert removed(no) == {Filter.SELECTOR: 8}
+    assert removed(no) == {Rejection.SELECTOR: 8}
     error = reason(
         h100_world(1).decide(gang("job", 1, claim_spec(ask(cel=f'device.attributes["{names.DRIVER}"].nix == 1'))))
     )
@@ -56,7 +56,7 @@ def test_each_filter_counts_what_it_removed():
     holder = gang("holder", 1, ONE)
     world.carry_out(world.decide(holder), [holder])
     why = reason(world.decide(gang("job", 1, claim_spec(ask(2, cel=f'{MODEL} != "other"')))))
-    assert removed(why) == {Filter.SELECTOR: 1, Filter.TAINT: 1, Filter.NODE: 1, Filter.IN_USE: 1}
+    assert removed(why) == {Rejection.SELECTOR: 1, Rejection.TAINT: 1, Rejection.NODE: 1, Rejection.IN_USE: 1}
     assert why.requests[0].devices == 5
     assert why.requests[0].per_node_best == 1
     assert "xid=79" in str(why)

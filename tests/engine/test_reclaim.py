@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang
 from tests.support.engine.world import World, h100_world
 

@@ -12,16 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import (
-    DisruptionBudget,
-    FlavorQuota,
-    FlavorSpec,
-    GangRequest,
-    Plan,
-    QueueSpec,
-    RunningGang,
-)
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from fairlead.engine.plan import decide as entrance
-from fairlead.engine.types.model import Admission, Plan
+from fairlead.engine.types.plan import Admission, Plan
 from tests.support import decisions
 from tests.support import decisions_sources as sources
 from tests.support.decisions_recorder import record

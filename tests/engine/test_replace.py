@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import Plan, QueueSpec
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import resource, timestamps
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
 from tests.support.engine.world import World

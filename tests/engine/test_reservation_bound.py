@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World

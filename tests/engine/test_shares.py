@@ -11,8 +11,8 @@ from fairlead.api import names
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.policy import Rule, may_reclaim
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World, h100_world
 

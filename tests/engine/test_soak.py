@@ -14,7 +14,8 @@ from random import Random
 from fairlead.api import names
 from fairlead.engine.queues.past_usage import decayed
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import ask, claim_spec, gang, gpu
 from tests.support.engine.world import World
 

@@ -12,7 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairlead.engine.queues.queue import Queue
-from fairlead.engine.types.model import Amount, FlavorQuota, QueueSpec
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 from tests.support.engine.examples import examples
 
 from .forests import Forest, forests

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorSpec, QueueSpec
+from fairlead.engine.types.settings import FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World

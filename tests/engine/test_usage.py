@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.queues.usage_history import GAP_MAX_S, WRITE_S, RememberedUsage, UsageHistory
-from fairlead.engine.types.model import FlavorTotal, FlavorUse, QueueSpec, QueueUse
+from fairlead.engine.types.plan import FlavorTotal, FlavorUse, QueueUse
+from fairlead.engine.types.settings import QueueSpec
 
 DAY = 86_400.0
 SPECS = (QueueSpec(name="a", uid="uid-a"), QueueSpec(name="b", uid="uid-b"))

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.simulate import DEFAULT as TRACES
-from fairlead.engine.types.model import Plan
+from fairlead.engine.types.plan import Plan
 from tests.support import decisions_canonical as canonical
 from tests.support import decisions_sources as sources
 from tests.support.decisions_recorder import Record, listening, record

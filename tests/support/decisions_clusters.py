@@ -14,7 +14,9 @@ import msgspec
 
 from fairlead.engine.placement.workload import Learner
 from fairlead.engine.plan import decide as entrance
-from fairlead.engine.types.model import DisruptionBudget, GangRequest, Plan, RunningGang
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import DisruptionBudget
 from fairlead.kube import resource
 from tests.support.decisions_draws import Draws, Features
 from tests.support.engine.world import World

@@ -15,7 +15,9 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import Amount, FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.objects import LabelSelector
 from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World

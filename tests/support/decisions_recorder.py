@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from fairlead.engine.plan import decide as entrance
-from fairlead.engine.types.model import Plan
+from fairlead.engine.types.plan import Plan
 from tests.support import decisions_canonical as canonical
 
 

@@ -15,9 +15,11 @@ from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.workload import Learner
-from fairlead.engine.queues.snapshot import Snapshot
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.model import GangRequest, Plan, Problem, Reservation, RunningGang, Waiting
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan, Reservation, Waiting
+from fairlead.engine.types.settings import Problem
 from fairlead.kube import logs
 from fairlead.kube.limits import Clock
 

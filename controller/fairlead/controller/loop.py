@@ -30,7 +30,8 @@ from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.model import Admission, Eviction, RunningGang
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.plan import Admission, Eviction
 from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock, Sleep
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from fairlead.engine.types.model import QueueUse
+from fairlead.engine.types.plan import QueueUse
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]
@@ -140,7 +141,7 @@ def gang(
         uid=f"uid-{name}",
         size=size,
         members=tuple(
-            Member(
+            PendingMember(
                 pod=PodRef(namespace, f"{name}-{number}", f"uid-{name}-{number}"),
                 needs=needs,
                 claims=() if not keys else (keys[0],) if shared else (keys[number],),

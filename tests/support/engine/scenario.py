@@ -27,7 +27,9 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api import names
-from fairlead.engine.types.model import DisruptionBudget, FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 

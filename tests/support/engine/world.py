@@ -14,20 +14,14 @@ import msgspec
 from fairlead.api import names
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.placement.workload import Workload
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import (
-    DisruptionBudget,
-    FlavorSpec,
-    GangRequest,
-    Plan,
-    PodRef,
-    QueueSpec,
-    RunningGang,
-    RunningMember,
-)
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
+from fairlead.engine.types.workload import Workload
 from fairlead.kube import core, resource
 from tests.support.engine.judge import faults
 from tests.support.engine.objects import GPU, MIG, Json, gpu, slice_of

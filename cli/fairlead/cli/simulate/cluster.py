@@ -15,9 +15,10 @@ from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.engine.placement.workload import Learner
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -86,7 +87,7 @@ class Cluster:
             uid=name,
             size=1,
             members=(
-                Member(
+                PendingMember(
                     pod=PodRef(NAMESPACE, name, name), needs=PodNeeds.of(pod), claims=() if spec is None else (key,)
                 ),
             ),

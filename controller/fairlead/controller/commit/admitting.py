@@ -18,7 +18,8 @@ from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.model import Admission, RunningGang
+from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.plan import Admission
 from fairlead.kube import resource
 from fairlead.kube.limits import Clock
 from fairlead.kube.objects import ObjectMeta

@@ -13,7 +13,7 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, Steps
 from fairlead.controller.gangs import claims
-from fairlead.engine.types.model import PodRef
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, errors, resource, resources
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, PodClaim
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.model import Admission, ClaimAllocation
+from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import core, errors, resource, timestamps
 from fairlead.kube.limits import Clock
 

@@ -23,7 +23,8 @@ from fairlead.controller.gangs.requests import Surroundings, held
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.types.model import DisruptionBudget, Eviction, QueueSpec
+from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.settings import DisruptionBudget, QueueSpec
 from fairlead.kube import resource, timestamps
 from fairlead.kube.limits import Clock
 

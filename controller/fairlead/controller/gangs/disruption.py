@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.gang import duration_s
-from fairlead.engine.types.model import DisruptionBudget
+from fairlead.engine.types.settings import DisruptionBudget
 from fairlead.kube import core, labels, timestamps
 from fairlead.kube.objects import LabelSelector
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 from fairlead.api import names
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member
-from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.plan import Eviction
 from fairlead.kube import core, timestamps
 
 PATIENCE_S = 300.0  # how long a budget may refuse before others are chosen

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from fairlead.controller.gangs import evictions, release
 from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import Member, Problem
-from fairlead.engine.types.model import ClaimRequest, GangRequest, PodRef, RunningGang, RunningMember
-from fairlead.engine.types.model import Member as Asked
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.gangs import PendingMember as Asked
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import resource, timestamps
 
 

@@ -18,7 +18,7 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.gangs.requests import allocated_s, blocked, node_of
 from fairlead.engine.explain.explanation import explanation
-from fairlead.engine.types.model import Reservation, Waiting
+from fairlead.engine.types.plan import Reservation, Waiting
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 

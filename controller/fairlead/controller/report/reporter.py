@@ -21,7 +21,8 @@ from fairlead.controller.report import settings_status as status_settings
 from fairlead.controller.report.gang_status import Standing
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
-from fairlead.engine.types.model import Plan, Problem, QueueUse
+from fairlead.engine.types.plan import Plan, QueueUse
+from fairlead.engine.types.settings import Problem
 from fairlead.kube import errors, resources, timestamps
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder, Regarding

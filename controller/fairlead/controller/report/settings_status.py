@@ -12,7 +12,9 @@ from typing import Any
 
 from fairlead.api.queue import FLAVORS_MAX
 from fairlead.engine.queues.usage_history import RememberedUsage
-from fairlead.engine.types.model import Amount, FlavorTotal, Problem, QueueUse
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.settings import Problem
 from fairlead.kube import timestamps
 
 MESSAGE_MAX = 4096

@@ -18,7 +18,7 @@ from fairlead.api.queue import Queue
 from fairlead.api.queues import disagreements
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError

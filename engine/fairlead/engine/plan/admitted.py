@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.types.model import Admission
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.plan import Admission
 
 
 class AdmittedGangs:
@@ -41,7 +41,7 @@ class AdmittedGangs:
         for unit in placed:
             for picks in unit.picks:
                 for pick in picks:
-                    if not pick.ask.admin:
+                    if not pick.request.admin:
                         self.taken_by[pick.device] = (gang.id, queue.name)
         self.give_claims(pending)
         self._statement.charge(queue, charge, assumed.devices)

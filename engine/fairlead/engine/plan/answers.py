@@ -9,22 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.result import allocation
-from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import amount, text
-from fairlead.engine.types.model import (
-    Admission,
-    Allocation,
-    Assignment,
-    ClaimAllocation,
-    DeviceConfig,
-    DeviceRef,
-    DeviceResult,
-    FlavorTotal,
-    FlavorUse,
-    QueueUse,
-    Waiting,
-)
+from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,7 +23,10 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.cache import ClusterTotals
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Amount, ClaimRequest, FlavorSpec, GangRequest, PodRef
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.references import PodRef
+    from fairlead.engine.types.settings import FlavorSpec
     from fairlead.kube import resource
 
 
@@ -48,7 +40,7 @@ def admission(
     nodes: dict[PodRef, str] = {}
     given: dict[str, Allocation] = {}
     for entry in placed:
-        node = entry.site.node.name
+        node = entry.node.info.name
         for member in entry.unit.members:
             nodes[member.pod] = node
         for claim, ask, picks in zip(entry.unit.claims, entry.unit.shape.claims, entry.picks, strict=True):

@@ -18,7 +18,8 @@ from fairlead.engine.plan.session import Session
 from fairlead.engine.plan.turns import by_share, preemptors_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.reclaim.shares import over_contested_share
-from fairlead.engine.types.model import DeviceRef, Plan
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.reasons import Reason
 
 _SHARES = uuid.UUID("5f0f4f3c-6f0e-4c0b-9a55-1b6f8f3c7a10")
@@ -120,7 +121,9 @@ class _Decision:
         session, held = self.session, self.scheduling.post_filter.held
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
-        explainer = Explainer(session.cache.sites, session.statement.ledger, session.running.owners, taken_by, held_for)
+        explainer = Explainer(
+            session.cache.node_snapshot, session.statement.ledger, session.running.owners, taken_by, held_for
+        )
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: Unschedulable) -> Reason:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.statement import Statement
-    from fairlead.engine.types.model import ClaimRequest, GangRequest, Reservation
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.plan import Reservation
 
 
 @dataclass(slots=True)
@@ -66,14 +67,14 @@ class Places:
         charges, shapes = self.cache.charges, self.cache.shapes
         mark = self.statement.checkpoint()
         blocked: Reason | None = None
-        deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)
+        deepest = max((unit.shape.deepest for unit in units), default=1)
         for skip in range(deepest):
             banned: list[str] = []
             while True:
                 selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
                 tried = shapes.units(gang, selectors, skip) if banned or skip else units
                 outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
-                if outcome.verdict is not Verdict.FOUND:
+                if outcome.status is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
                 over = over_limit(queue, charge, held)
@@ -92,8 +93,8 @@ class Places:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        outcome = self.cache.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-        if outcome.verdict is Verdict.FOUND:
+        outcome = self.cache.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.status is SearchStatus.FOUND:
             self.statement.allocated(outcome.placed)
         else:
             self.failed[signature(gang, units, spread=spread)] = outcome
@@ -106,17 +107,17 @@ class Places:
         if key not in known:
             placer, domains = self.cache.empty
             placer.begin()
-            outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
+            outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            known[key] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+            known[key] = None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
         return known[key]
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure of another gang of the equivalence class: with this one's own unit that found no place."""
-    stuck = known.stuck
-    mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
-    return replace(known, stuck=mine)
+    unplaced = known.unplaced
+    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=mine)
 
 
 # ----------------------------------------------------------------------------------------------------- verdicts

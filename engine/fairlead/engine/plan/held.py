@@ -15,7 +15,7 @@ from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.reclaim.reservation import Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
-from fairlead.engine.types.model import Reservation
+from fairlead.engine.types.plan import Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class HeldDevices:
             name=pending.gang.name,
             uid=pending.gang.uid,
             queue=pending.queue.name,
-            nodes=tuple(sorted({entry.site.name for entry in placed})),
+            nodes=tuple(sorted({entry.node.name for entry in placed})),
             kind="Preemptor" if evicted else "Blocked",
             ready_by=ready_by,
         )

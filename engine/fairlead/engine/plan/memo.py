@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import Plan
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.plan import Plan
 
 _KEY = "last plan"
 

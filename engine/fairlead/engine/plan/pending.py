@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Eviction, GangRequest, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.plan import Eviction
 
 
 class RunningGangs:
@@ -100,7 +101,9 @@ class PendingGangs:
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(gang, queue, units, cache.charges.least(units, cache.sites), cache.equivalence_classes)
+        return PendingGang(
+            gang, queue, units, cache.charges.least(units, cache.node_snapshot), cache.equivalence_classes
+        )
 
     def count(self, pending: PendingGang, more: int = 1) -> None:
         """One more that is pending, or (-1) one less."""

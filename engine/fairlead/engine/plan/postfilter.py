@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict
+from fairlead.engine.allocator.model import SearchStatus
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.plan.gang import Unschedulable
 from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.reclaim.search import VictimChoice
-    from fairlead.engine.types.model import Reservation
+    from fairlead.engine.types.plan import Reservation
 
 
 class PostFilter:
@@ -81,7 +81,7 @@ class PostFilter:
             return None
         mark = releasing.statement.checkpoint()
         outcome = releasing.place(pending.gang, pending.units, preemptor.signature, spread=preemptor.spread)
-        if outcome.verdict is not Verdict.FOUND:
+        if outcome.status is not SearchStatus.FOUND:
             return None
         if over_limit(pending.queue, self._session.cache.charges.of_placed(outcome.placed)):
             releasing.statement.rollback(mark)
@@ -103,7 +103,7 @@ class PostFilter:
         preemptor = self._preemptor(pending)
         mark = session.statement.checkpoint()
         outcome = session.places.place(pending.gang, pending.units, spread=preemptor.spread)
-        if outcome.verdict is Verdict.FOUND:
+        if outcome.status is SearchStatus.FOUND:
             session.statement.rollback(mark)
         elif session.places.ever(pending.gang, pending.units):
             self.reservations.reserve(pending, preemptor)

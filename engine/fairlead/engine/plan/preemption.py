@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.search import VictimChoice
-    from fairlead.engine.types.model import Eviction
+    from fairlead.engine.types.plan import Eviction
 
 
 class Preemption:
@@ -73,7 +73,7 @@ class Preemption:
         """
         releasing = self._session.releasing
         if preemptor.gang.preemptor and releasing is not None and releasing.leaving:
-            return (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue=preemptor.queue.name),)
+            return (PreemptionBlocker(block=PreemptionBlock.LEAVING, queue=preemptor.queue.name),)
         if not self.tentative.units and (known := self._least.blockers(preemptor)) is not None:
             return known
         choice = self._choose(preemptor)
@@ -87,7 +87,7 @@ class Preemption:
             known = self._blockers[preemptor.kind] = blockers(self.policy, preemptor)
         if block is not PreemptionBlock.STEPS:
             return known
-        return (PreemptionBlocker(bar=block, queue=preemptor.queue.name), *known)
+        return (PreemptionBlocker(block=block, queue=preemptor.queue.name), *known)
 
     def _choose(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
         if self.tentative.units:
@@ -156,4 +156,4 @@ class Preemption:
 
 def _devices_of(placed: Sequence[UnitPlacement]) -> set[Device]:
     """Those that are held there, or drawn shares of."""
-    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.ask.admin}
+    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.request.admin}

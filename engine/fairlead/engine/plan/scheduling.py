@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
 
 
 class Scheduling:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
+    from fairlead.engine.snapshot import Snapshot
 
 
 class Session:

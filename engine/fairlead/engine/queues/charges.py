@@ -12,21 +12,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import Problem
+from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
+    from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.inventory.selectors import Selectors
+    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.node_info import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import Amount, FlavorSpec
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.settings import FlavorSpec
 
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]
@@ -50,7 +52,7 @@ class Charges:
         self._devices: dict[Device, Charge] = {}
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
-        self._held: dict[str, tuple[HeldClaim, Charge]] = {}
+        self._held: dict[str, tuple[AllocatedClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
@@ -126,14 +128,14 @@ class Charges:
             if counts is False:
                 continue
             charge = self.of_device(device, tuple(device.kind.totals.items()))
-            if not device.draws:
+            if not device.counter_consumption:
                 add(total, charge)
                 continue
-            name = device.pool.layout.set_of(device.draws)
+            name = device.pool.layout.counter_set_of(device.counter_consumption)
             if counts:
                 add(in_use.setdefault(name, {}), charge)
                 continue
-            part = device.pool.layout.share(device.draws) if charge else 0
+            part = device.pool.layout.share(device.counter_consumption) if charge else 0
             times = 1 // part if part else 0
             best = by_set.setdefault(name, {})
             for flavor, value in charge.items():
@@ -149,7 +151,7 @@ class Charges:
         known = self._pools.get(pool)
         return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
 
-    def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def of_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""
         if not self.flavors:
             return {}
@@ -162,7 +164,7 @@ class Charges:
         self._held[claim.uid] = (claim, charge)
         return charge
 
-    def _charge_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def _charge_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)
@@ -176,50 +178,50 @@ class Charges:
         for entry in placed:
             for picks in entry.picks:
                 for pick in picks:
-                    if not pick.ask.admin:
+                    if not pick.request.admin:
                         add(total, self.of_device(pick.device, pick.consumption))
         return total
 
-    def least(self, units: Iterable[PlacementUnit], sites: NodeSnapshot) -> Charge:
+    def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
         """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
         total: Charge = {}
         if not self.flavors:
             return total
         for unit in units:
             for claim in unit.shape.claims:
-                for asks in claim.alternatives:
-                    add(total, self._cheapest([self._least_of(ask, sites) for ask in asks]))
+                for alternatives in claim.alternatives:
+                    add(total, self._cheapest([self._least_of(request, node_snapshot) for request in alternatives]))
         return total
 
-    def _least_of(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
-        if ask.admin:
+    def _least_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
+        if request.admin:
             return {}
-        if not ask.count:
-            return self._least_of_all(ask, sites)
-        one = self._least.get(ask.filter)
+        if not request.count:
+            return self._least_of_all(request, node_snapshot)
+        one = self._least.get(request.filter)
         if one is None:
             devices: dict[Device, Consumption] = {}
-            for site in sites.all:
-                found = sites.candidates(site, ask)
+            for node in node_snapshot.all:
+                found = node_snapshot.candidates(node, request)
                 for device in found.devices:
                     devices[device] = found.consumption.get(device, ())
             different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
-            one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
-        return {flavor: value * ask.count for flavor, value in one.items()}
+            one = self._least[request.filter] = self._cheapest([dict(items) for items in different])
+        return {flavor: value * request.count for flavor, value in one.items()}
 
-    def _least_of_all(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
+    def _least_of_all(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
         """All devices of the node where that is least: what the claim would get there."""
-        known = self._least_all.get(ask.filter)
+        known = self._least_all.get(request.filter)
         if known is None:
             whole: list[Charge] = []
-            for site in sites.all:
-                found = sites.candidates(site, ask)
+            for node in node_snapshot.all:
+                found = node_snapshot.candidates(node, request)
                 there: Charge = {}
                 for device in found.devices:
                     add(there, self.of_device(device, found.consumption.get(device, ())))
                 if found.devices:
                     whole.append(there)
-            known = self._least_all[ask.filter] = self._cheapest(whole)
+            known = self._least_all[request.filter] = self._cheapest(whole)
         return known
 
     @staticmethod
@@ -232,7 +234,7 @@ class Charges:
     def _charge(self, device: Device, consumption: Consumption) -> Charge:
         charge: Charge = {}
         for flavor in self.flavors:
-            if self._selectors.verdict((flavor.device_selector,), device) is True:
+            if self._selectors.evaluate((flavor.device_selector,), device) is True:
                 value = _measured(flavor, device, consumption)
                 if value:
                     charge[flavor.name] = value
@@ -257,8 +259,8 @@ def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> A
 def share(device: Device, consumption: Consumption) -> Amount:
     """The part of a whole GPU that this is; 1 for a whole one."""
     part: Amount = 1
-    if device.draws:
-        part = device.pool.layout.share(device.draws)
+    if device.counter_consumption:
+        part = device.pool.layout.share(device.counter_consumption)
     if device.shared and consumption:
         driver = device.pool.driver
         part *= max(

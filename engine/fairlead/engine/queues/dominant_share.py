@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple[float, str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge, Charges
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
 
 
 class PendingGang:
@@ -81,4 +81,4 @@ class AssumedGang:
 
 def devices_in(placed: Sequence[UnitPlacement]) -> int:
     """How many devices are held there, admin access aside."""
-    return sum(not pick.ask.admin for unit in placed for picks in unit.picks for pick in picks)
+    return sum(not pick.request.admin for unit in placed for picks in unit.picks for pick in picks)

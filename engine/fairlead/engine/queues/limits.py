@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fairlead.engine.queues.queue import Queue
-from fairlead.engine.types.model import Amount
+from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
 
 View = Callable[[Queue, str], Amount]

@@ -14,7 +14,8 @@ from fairlead.engine.queues.charges import Charge, add
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from fairlead.engine.types.model import Amount, FlavorQuota, QueueSpec
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 
 
 class Cohort:

@@ -27,14 +27,16 @@ from fairlead.engine.placement.model import UnitPlacement
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import Budget
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.model import Amount, RunningMember
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import RunningMember
 
     Change = Callable[..., None]
 
@@ -77,7 +79,7 @@ class Statement:
         """The placer has just taken these."""
         self._log.append((self._allocate, 1, (placed,)))
 
-    def put(self, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> UnitPlacement | None:
+    def put(self, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> UnitPlacement | None:
         """The unit on this node, if it finds devices and room there."""
         placed = self.placer.put(unit, site, budget)
         if not isinstance(placed, UnitPlacement):
@@ -96,8 +98,8 @@ class Statement:
             for picks in entry.picks:
                 retake(picks, self.ledger)
             for needs in entry.unit.shape.needs:
-                self.ledger.load(entry.site.node, needs, 1)
-            self.placer.sites.changed(entry.site)
+                self.ledger.add_pod(entry.node.info, needs)
+            self.placer.node_snapshot.changed(entry.node)
 
     def hold(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """Keep these devices and this room from others, even where they are in use; returns what was not held before."""
@@ -116,41 +118,41 @@ class Statement:
                 self._held(entry)
                 continue
             for needs in entry.unit.shape.needs:
-                self.ledger.load(entry.site.node, needs, -1)
+                self.ledger.remove_pod(entry.node.info, needs)
             for picks in entry.picks:
                 for pick in picks:
-                    self.ledger.unhold(pick.device, pick.consumption)
+                    self.ledger.unreserve(pick.device, pick.consumption)
         if not quiet:
             self._changed(held)
 
     def _held(self, entry: UnitPlacement) -> UnitPlacement:
         for needs in entry.unit.shape.needs:
-            self.ledger.load(entry.site.node, needs, 1)
+            self.ledger.add_pod(entry.node.info, needs)
         picks = [
-            [pick for pick in given if not pick.ask.admin and self.ledger.hold(pick.device, pick.consumption)]
+            [pick for pick in given if not pick.request.admin and self.ledger.reserve(pick.device, pick.consumption)]
             for given in entry.picks
         ]
-        return UnitPlacement(entry.unit, entry.site, picks)
+        return UnitPlacement(entry.unit, entry.node, picks)
 
     def _changed(self, placed: Iterable[UnitPlacement]) -> None:
         for entry in placed:
-            self.placer.sites.changed(entry.site)
+            self.placer.node_snapshot.changed(entry.node)
 
     # ------------------------------------------------------------------------------------------ running pods, queues
 
     def releasing(
-        self, times: int, members: Iterable[RunningMember], claims: Iterable[HeldClaim], *, quiet: bool = False
+        self, times: int, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], *, quiet: bool = False
     ) -> None:
         """Claims and pods count as gone. One that several units share is free once, by the first that is released."""
-        sites = self.placer.sites.by_name
+        sites = self.placer.node_snapshot.by_name
         touched: dict[CandidateNode, None] = {}
         for claim in claims:
             if not self._first(times, claim.uid):
                 continue
             if times > 0:
-                self.ledger.lift(claim, self._inventory)
+                self.ledger.set_releasing(claim, self._inventory)
             else:
-                self.ledger.lower(claim, self._inventory)
+                self.ledger.unset_releasing(claim, self._inventory)
             for held in () if quiet else claim.devices:
                 device = self._inventory.device(held.ref)
                 if device is not None and device.node in sites:
@@ -163,11 +165,11 @@ class Statement:
             name, needs = at
             node = self._nodes.get(name)
             if node is not None:
-                self.ledger.lift_pod(node, uid, needs, times)
+                self.ledger.set_pod_releasing(node, uid, needs, times)
             if name in sites:
                 touched[sites[name]] = None
         for site in () if quiet else touched:
-            self.placer.sites.changed(site)
+            self.placer.node_snapshot.changed(site)
 
     def _first(self, times: int, uid: str) -> bool:
         """Whether this releases the first of the units that hold it, or restores the last that was released."""

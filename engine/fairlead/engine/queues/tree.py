@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import amount_text
 from fairlead.engine.queues.queue import Cohort, Queue
-from fairlead.engine.types.model import Problem, QueueSpec
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.types.settings import Problem, QueueSpec
 from fairlead.kube import labels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.types.model import Amount, GangRequest, RunningGang
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
 
 
 class Tree(Cohort):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def divide_tree(tree: Tree, totals: Mapping[str, Amount], *, k: float = 0.0) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.resource import DeviceTaint
 
 
@@ -50,7 +50,7 @@ class Usable:
             self._seen = seen
             self._doubtful = [
                 pool
-                for pool in self._inventory.any_order()
+                for pool in self._inventory.pools_unordered()
                 if pool.problem is None
                 and (pool.tainted or self._ruled(pool) or any(not self._open(name) for name in pool.local))
             ]

@@ -18,7 +18,8 @@ from fairlead.engine.queues.past_usage import decayed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from fairlead.engine.types.model import FlavorTotal, QueueSpec, QueueUse
+    from fairlead.engine.types.plan import FlavorTotal, QueueUse
+    from fairlead.engine.types.settings import QueueSpec
 
 GAP_MAX_S = 600.0
 WRITE_S = 60.0

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
-    from fairlead.engine.types.model import RunningGang
+    from fairlead.engine.types.gangs import RunningGang
 
 QUEUES_MAX = 32  # whose gangs are counted, the largest holders first
 _ORDER = {block: place for place, block in enumerate(PreemptionBlock)}
@@ -49,7 +49,7 @@ def share_blocker(preemptor: Preemptor) -> tuple[PreemptionBlocker, ...]:
     step = over_contested_share(preemptor.queue, preemptor.charge)
     if step is None:
         return ()
-    return (PreemptionBlocker(bar=PreemptionBlock.SHARE, queue=step.name, detail=_figures(preemptor, step)),)
+    return (PreemptionBlocker(block=PreemptionBlock.SHARE, queue=step.name, detail=_figures(preemptor, step)),)
 
 
 def _blocker(
@@ -58,7 +58,7 @@ def _blocker(
     protected = policy.candidates.protected
     about = preemptor.queue if block in _ABOUT_THE_PREEMPTOR else units[0].queue
     return PreemptionBlocker(
-        bar=block,
+        block=block,
         queue=name,
         gangs=len(units),
         devices=sum(unit.devices for unit in units),
@@ -103,4 +103,4 @@ class LeastPriorities:
         if not count:
             return over
         block = PreemptionBlock.POLICY if lower else PreemptionBlock.PRIORITY
-        return (*over, PreemptionBlocker(bar=block, queue=queue.name, gangs=count, devices=queue.devices))
+        return (*over, PreemptionBlocker(block=block, queue=queue.name, gangs=count, devices=queue.devices))

@@ -12,12 +12,13 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.types.model import RunningGang, RunningMember
+from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.gangs import AssumedGang
@@ -40,7 +41,7 @@ class EvictionUnit:
         gang: RunningGang,
         queue: Queue,
         members: Sequence[RunningMember],
-        claims: Mapping[str, list[HeldClaim]],
+        claims: Mapping[str, list[AllocatedClaim]],
         charge: Charge,
         devices: int,
         *,
@@ -87,7 +88,7 @@ class TentativeAdmission(EvictionUnit):
     ) -> None:
         gang = assumed.pending.gang
         members = tuple(
-            RunningMember(pod=member.pod, node=placed.site.name, started=now)
+            RunningMember(pod=member.pod, node=placed.node.name, started=now)
             for placed in assumed.placed
             for member in placed.unit.members
         )
@@ -110,7 +111,7 @@ class TentativeAdmission(EvictionUnit):
         self.turn = turn
 
     def devices_on(self, node: str) -> int:
-        return sum(len(picks) for placed in self.held if placed.site.name == node for picks in placed.picks)
+        return sum(len(picks) for placed in self.held if placed.node.name == node for picks in placed.picks)
 
 
 class VictimCandidates:
@@ -216,7 +217,7 @@ class VictimCandidates:
         whole: bool,
     ) -> EvictionUnit:
         """`held`: claim UID and node."""
-        claims: dict[str, list[HeldClaim]] = {}
+        claims: dict[str, list[AllocatedClaim]] = {}
         charge: Charge = {}
         devices = 0
         for uid, node in held.items():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.attempt import Attempt, hardest_first
+from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.policy import branches
@@ -20,16 +20,17 @@ from fairlead.engine.reclaim.policy import branches
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import Budget
-    from fairlead.engine.placement.model import Domain, UnitPlacement
-    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-    CostsOf = Callable[[Shape, Callable[[Shape], ScoredNodes]], "EvictionCosts"]
+    CostsOf = Callable[[UnitShape, Callable[[UnitShape], ScoredNodes]], "EvictionCosts"]
 
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
@@ -52,20 +53,20 @@ class EvictionCosts:
         self._cursor = -1
 
     def best(
-        self, preemptor: Preemptor, unit: PlacementUnit, budget: Budget
+        self, preemptor: Preemptor, unit: PlacementUnit, budget: StepBudget
     ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
         """The node where the unit finds a place for least, and what has to go; None when there is none."""
         self._catch_up(preemptor, unit, budget)
         while (queues := self._cheapest(preemptor)) is not None:
-            cost, _, site = self._heaps[queues][0]
-            found = self._cheapest_on(preemptor, unit, site, budget)
+            cost, _, node = self._heaps[queues][0]
+            found = self._cheapest_on(preemptor, unit, node, budget)
             if budget.steps < 0:
                 budget.ended = True
                 return None
             if found is not None and found[0] == cost:
-                return site, found[1]
+                return node, found[1]
             heapq.heappop(self._heaps[queues])
-            self._push(site, found)
+            self._push(node, found)
         return None
 
     def _cheapest(self, preemptor: Preemptor) -> Queues | None:
@@ -85,24 +86,24 @@ class EvictionCosts:
                 best = (cost, queues)
         return None if best is None else best[1]
 
-    def _catch_up(self, preemptor: Preemptor, unit: PlacementUnit, budget: Budget) -> None:
+    def _catch_up(self, preemptor: Preemptor, unit: PlacementUnit, budget: StepBudget) -> None:
         """Look again at the nodes that changed since the last time."""
-        log = self.cluster.cache.sites.log
+        log = self.cluster.cache.node_snapshot.log
         self.scored.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
-        for site in self.scored.among if changed is None else dict.fromkeys(changed):
+        for node in self.scored.among if changed is None else dict.fromkeys(changed):
             if budget.steps < 0:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            possible = site in self.scored.among
-            self._push(site, self._cheapest_on(preemptor, unit, site, budget) if possible else None)
+            possible = node in self.scored.among
+            self._push(node, self._cheapest_on(preemptor, unit, node, budget) if possible else None)
         self._cursor = log.cursor
 
-    def _push(self, site: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
-        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+    def _push(self, node: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
         if found is not None:
-            heapq.heappush(self._heaps.setdefault(self._queues_of(found[1]), []), (found[0], stamp, site))
+            heapq.heappush(self._heaps.setdefault(self._queues_of(found[1]), []), (found[0], stamp, node))
 
     def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
         return frozenset(victim.queue for victim in victims)
@@ -110,24 +111,24 @@ class EvictionCosts:
     # -------------------------------------------------------------------------------------------------- one node
 
     def _cheapest_on(
-        self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget
+        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest victims found that make room on this node: in order, one alone, or the largest first."""
-        candidates: Sequence[EvictionUnit] = self.policy.candidates.by_node.get(site.name, ())
+        candidates: Sequence[EvictionUnit] = self.policy.candidates.by_node.get(node.name, ())
         if not candidates:
             return None
         candidates = self._ordered(preemptor, candidates)
-        best = self._try(preemptor, unit, site, candidates, budget)
-        alone = best[1][0].devices_on(site.name) if best is not None and len(best[1]) == 1 else None
+        best = self._try(preemptor, unit, node, candidates, budget)
+        alone = best[1][0].devices_on(node.name) if best is not None and len(best[1]) == 1 else None
         orders: list[Sequence[EvictionUnit]] = [
             (each,)
             for each in candidates
-            if (alone is None or each.devices_on(site.name) < alone) and self._enough_alone(unit, site, each)
+            if (alone is None or each.devices_on(node.name) < alone) and self._enough_alone(unit, node, each)
         ]
-        if alone is None and len({each.devices_on(site.name) for each in candidates}) > 1:
-            orders.append(sorted(candidates, key=lambda each: (-each.devices_on(site.name), each.rank)))
+        if alone is None and len({each.devices_on(node.name) for each in candidates}) > 1:
+            orders.append(sorted(candidates, key=lambda each: (-each.devices_on(node.name), each.rank)))
         for order in orders:
-            other = self._try(preemptor, unit, site, order, budget)
+            other = self._try(preemptor, unit, node, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
                 best = other
         return best
@@ -155,21 +156,21 @@ class EvictionCosts:
                 del lines[key]
         return ordered
 
-    def _enough_alone(self, unit: PlacementUnit, site: CandidateNode, candidate: EvictionUnit) -> bool:
+    def _enough_alone(self, unit: PlacementUnit, node: CandidateNode, candidate: EvictionUnit) -> bool:
         """Whether the candidate alone might make room: for n alike devices only if it and what is free are enough."""
         if not unit.shape.plain:
             return True
-        ask = unit.shape.claims[0].alternatives[0][0]
-        free = self.scored.free(ask, self.cluster.cache.sites.candidates(site, ask))
-        return free + candidate.devices_on(site.name) >= ask.count
+        request = unit.shape.claims[0].alternatives[0][0]
+        free = self.scored.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
+        return free + candidate.devices_on(node.name) >= request.count
 
     def _try(
         self,
         preemptor: Preemptor,
         unit: PlacementUnit,
-        site: CandidateNode,
+        node: CandidateNode,
         order: Sequence[EvictionUnit],
-        budget: Budget,
+        budget: StepBudget,
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """Evict in this order until the unit fits, spare what was not needed; the cost, and all rolled back."""
         mark = self.statement.checkpoint()
@@ -181,40 +182,40 @@ class EvictionCosts:
                 budget.steps -= 1
                 if self.policy.refusal(preemptor, each) is not None:
                     continue
-                self.policy.evict(each, only=site.name)
+                self.policy.evict(each, only=node.name)
                 victims.append(each)
-                fits = self._fits(preemptor, unit, site, budget)
+                fits = self._fits(preemptor, unit, node, budget)
                 if fits:
                     break
             if fits or len(victims) == before:
                 break
         if fits:
             for each in victims[-2::-1]:
-                self.policy.spare(each, only=site.name)
+                self.policy.spare(each, only=node.name)
                 victims.remove(each)
-                if not self._fits(preemptor, unit, site, budget):
-                    self.policy.evict(each, only=site.name)
+                if not self._fits(preemptor, unit, node, budget):
+                    self.policy.evict(each, only=node.name)
                     victims.append(each)
-        cost = self._cost(preemptor, site, victims) if fits else None
+        cost = self._cost(preemptor, node, victims) if fits else None
         self.statement.rollback(mark)
         return None if cost is None else (cost, victims)
 
-    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
         if len(preemptor.units) == 1 and over_limit(preemptor.queue, preemptor.charge):
             return False
-        if self.scored.score(site) is None:
+        if self.scored.score(node) is None:
             return False
         if unit.shape.plain:
             return True
         budget.steps -= STEPS_PUT
         mark = self.statement.checkpoint()
-        placed = self.statement.put(unit, site, budget)
+        placed = self.statement.put(unit, node, budget)
         self.statement.rollback(mark)
         return placed is not None
 
     # ------------------------------------------------------------------------------------------------------ cost
 
-    def _cost(self, preemptor: Preemptor, site: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
         whole = [float(each.gang.priority) for each in victims if each.whole]
         surplus = [float(each.gang.priority) for each in victims if not each.whole]
@@ -228,7 +229,7 @@ class EvictionCosts:
             sum(each.devices for each in victims),
         )
         started = min((each.started for each in victims), default=0.0)
-        return first, (-started, -min((each.gang.created for each in victims), default=0.0), site.name)
+        return first, (-started, -min((each.gang.created for each in victims), default=0.0), node.name)
 
 
 def _branch(preemptor: Preemptor, queue: Queue) -> Queue:
@@ -269,7 +270,7 @@ def _path_to(queue: Queue, last: Queue) -> Iterator[Queue]:
 
 
 def evict_and_place(
-    policy: EvictionPolicy, preemptor: Preemptor, among: Domain | None, budget: Budget, costs_of: CostsOf
+    policy: EvictionPolicy, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget, costs_of: CostsOf
 ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
     """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
 
@@ -279,22 +280,24 @@ def evict_and_place(
     `costs_of` has the costs of a shape over the nodes that its second argument gives for it.
     """
     statement = policy.statement
-    attempt = Attempt(
-        statement.placer, budget, spread=preemptor.spread, avoid=frozenset(preemptor.gang.avoid), among=among
-    )
+    placer, spread, avoid = statement.placer, preemptor.spread, frozenset(preemptor.gang.avoid)
+
+    def scored(shape: UnitShape) -> ScoredNodes:
+        return placer.scored_nodes(shape, spread=spread, avoid=avoid, among=among)
+
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []
     for unit in hardest_first(preemptor.units):
-        entry = attempt.best_node(unit)[0]
+        entry = placer.place_unit(unit, budget, spread=spread, avoid=avoid, among=among)
         if entry is not None:
             statement.allocated((entry,))
-        elif (cheapest := costs_of(unit.shape, attempt.options).best(preemptor, unit, budget)) is not None:
-            site, victims = cheapest
+        elif (cheapest := costs_of(unit.shape, scored).best(preemptor, unit, budget)) is not None:
+            node, victims = cheapest
             for victim in victims:
                 policy.evict(victim)
             evicted += victims
-            entry = statement.put(unit, site, budget)
+            entry = statement.put(unit, node, budget)
         if entry is None:
             statement.rollback(mark)
             return None

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.releasing import PipelinedCluster
-    from fairlead.engine.types.model import Amount, DisruptionBudget, GangRequest
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.settings import DisruptionBudget
 
 Key = TypeVar("Key")
 _BLOCKS = {

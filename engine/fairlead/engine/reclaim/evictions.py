@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.limits import amount_text
 from fairlead.engine.reclaim.policy import branches
-from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:

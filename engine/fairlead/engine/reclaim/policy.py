@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 class Rule(StrEnum):

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.candidates import TentativeAdmission
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.types.model import GangRequest, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
 
 
 class PipelinedCluster:
@@ -38,7 +38,7 @@ class PipelinedCluster:
         self.snapshot = snapshot
         self.placer, self.domains = cache.pipelined
         self.placer.begin()
-        self.placer.mark = cache.sites.log.cursor
+        self.placer.mark = cache.node_snapshot.log.cursor
         self.statement = Statement(self.placer, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
         self.leaving = False  # some pods go for another reason
@@ -71,7 +71,7 @@ class PipelinedCluster:
         """The unit's devices and room come free; `only`: those on this node, for as long as a look at the node takes."""
         quiet = only is not None
         if isinstance(unit, TentativeAdmission):
-            held = [entry for entry in unit.held if only is None or entry.site.name == only]
+            held = [entry for entry in unit.held if only is None or entry.node.name == only]
             self.statement.holding(-times, held, quiet=quiet)
         elif only is None:
             claims = [claim for claims in unit.claims.values() for claim in claims]
@@ -92,13 +92,13 @@ class PipelinedCluster:
         if known is not None and known[0] == self.version:
             return known[1]
         outcome = self.try_place(gang, units, spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        if outcome.status is not SearchStatus.FOUND:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
     def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
         """Places for the whole gang, taken in the statement, or none."""
-        outcome = self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-        if outcome.verdict is Verdict.FOUND:
+        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.status is SearchStatus.FOUND:
             self.statement.allocated(outcome.placed)
         return outcome

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
@@ -26,9 +26,10 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.placement.model import Domain, UnitPlacement
-    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
@@ -87,15 +88,15 @@ class WaitPolicy(EvictionPolicy):
 class WaitCosts(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
-    def _cost(self, preemptor: Preemptor, site: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         ends = [inf if each.gang.ends_by is None else each.gang.ends_by for each in victims]
         known = [end for end in ends if end < inf]
-        devices = sum(each.devices_on(site.name) for each in victims)
+        devices = sum(each.devices_on(node.name) for each in victims)
         until = max(known, default=0.0)
-        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
+        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, node.name)
 
-    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
-        return super()._fits(preemptor, unit, site, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
+        return super()._fits(preemptor, unit, node, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
 
     def _ordered(self, preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
         """The own queue's gangs first: their end also frees what the queue's share is short of."""
@@ -127,9 +128,9 @@ class Reserver:
         """A place for the gang, held in both ledgers; None when it gets none."""
         if preemptor.queue in self._queues or len(self.places) >= RESERVATIONS_MAX:
             return None
-        budget = Budget(self.cluster.snapshot.search_steps)
+        budget = StepBudget(self.cluster.snapshot.search_steps)
         topology = parse(preemptor.gang.topology)
-        domains: Sequence[Domain | None] = [None]
+        domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.cluster.domains.of(topology.label).values()][:DOMAINS_MAX]
         waits = [self._wait(preemptor, domain, budget) for domain in domains]
@@ -153,10 +154,10 @@ class Reserver:
         """Places that are ready no sooner than this: a gang that ends by then may use them."""
         return [place for place in self.places if place.ready_by is not None and end <= place.ready_by]
 
-    def _wait(self, preemptor: Preemptor, among: Domain | None, budget: Budget) -> _Wait | None:
-        costs: dict[Shape, WaitCosts] = {}
+    def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
+        costs: dict[UnitShape, WaitCosts] = {}
 
-        def costs_of(shape: Shape, scored: Callable[[Shape], ScoredNodes]) -> WaitCosts:
+        def costs_of(shape: UnitShape, scored: Callable[[UnitShape], ScoredNodes]) -> WaitCosts:
             if shape not in costs:
                 costs[shape] = WaitCosts(self.policy, scored(shape))
             return costs[shape]

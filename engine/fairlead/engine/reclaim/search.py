@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
@@ -21,9 +21,9 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.placement.model import Domain, UnitPlacement
-    from fairlead.engine.placement.node_info import ScoredNodes
-    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
@@ -58,7 +58,7 @@ class VictimSearch:
         if not self.policy.any_victim(preemptor):
             self._refused[preemptor.kind, "none"] = PreemptionBlock.PLACE
             return PreemptionBlock.PLACE
-        budget = Budget(self.cluster.snapshot.search_steps)
+        budget = StepBudget(self.cluster.snapshot.search_steps)
         choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
         if choice is not None:
             return choice
@@ -72,13 +72,13 @@ class VictimSearch:
 
     # ---------------------------------------------------------------------------------------------- unit by unit
 
-    def _unit_by_unit(self, preemptor: Preemptor, budget: Budget) -> VictimChoice | None:
+    def _unit_by_unit(self, preemptor: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Each unit where it costs least; of topology domains the cheapest."""
         mark = self.statement.checkpoint()
         topology = parse(preemptor.gang.topology)
-        domain: Domain | None = None
+        domain: TopologyDomain | None = None
         if topology is not None and topology.mode == "required":
-            best: tuple[tuple[float, ...], Domain] | None = None
+            best: tuple[tuple[float, ...], TopologyDomain] | None = None
             for each in list(self.cluster.domains.of(topology.label).values())[:DOMAINS_MAX]:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
@@ -91,10 +91,12 @@ class VictimSearch:
             domain = best[1]
         return self._minimal(preemptor, self._greedy(preemptor, domain, budget), mark, budget)
 
-    def _greedy(self, preemptor: Preemptor, among: Domain | None, budget: Budget) -> list[EvictionUnit] | None:
+    def _greedy(
+        self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
+    ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
 
-        def costs_of(shape: Shape, scored: Callable[[Shape], ScoredNodes]) -> EvictionCosts:
+        def costs_of(shape: UnitShape, scored: Callable[[UnitShape], ScoredNodes]) -> EvictionCosts:
             avoid = frozenset(preemptor.gang.avoid)
             key = (preemptor.kind, shape, avoid, among, preemptor.spread, len(preemptor.units) == 1)
             found = self._costs.get(key)
@@ -111,7 +113,7 @@ class VictimSearch:
 
     # ------------------------------------------------------------------------------------------ all that may go
 
-    def _of_all(self, preemptor: Preemptor, budget: Budget) -> VictimChoice | None:
+    def _of_all(self, preemptor: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Everything that may go is evicted, then what was not needed is spared.
 
         Each victim leaves its queue less surplus, and a gang larger than what is left of it may not go. So where members come
@@ -131,7 +133,7 @@ class VictimSearch:
                 return choice
         return None
 
-    def _evict_all(self, preemptor: Preemptor, units: Sequence[EvictionUnit], budget: Budget) -> list[EvictionUnit]:
+    def _evict_all(self, preemptor: Preemptor, units: Sequence[EvictionUnit], budget: StepBudget) -> list[EvictionUnit]:
         """Those of them that may go."""
         evicted: list[EvictionUnit] = []
         for _ in range(2):  # what is refused at first may be allowed once gangs of the own queue are gone
@@ -151,7 +153,7 @@ class VictimSearch:
     # -------------------------------------------------------------------------------------- minimal, and legal
 
     def _minimal(
-        self, preemptor: Preemptor, victims: list[EvictionUnit] | None, mark: int, budget: Budget
+        self, preemptor: Preemptor, victims: list[EvictionUnit] | None, mark: int, budget: StepBudget
     ) -> VictimChoice | None:
         """Place the gang, spare what it can do without, and judge what is left; None, and rolled back to `mark`, if that fails."""
         if victims is None:
@@ -168,10 +170,10 @@ class VictimSearch:
         if over_limit(preemptor.queue, preemptor.charge):
             return None
         outcome = self.cluster.try_place(preemptor.gang, preemptor.units, spread=preemptor.spread)
-        return outcome.placed if outcome.verdict is Verdict.FOUND else None
+        return outcome.placed if outcome.status is SearchStatus.FOUND else None
 
     def _spare(
-        self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: Budget
+        self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
         """Without the victims that are not needed: those on none of the gang's nodes at once, then one by one, last one first."""
         victims = self._without_strangers(preemptor, victims, placed)
@@ -199,9 +201,9 @@ class VictimSearch:
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
         """Without the victims that are on none of the gang's nodes, if the rest is legal."""
-        nodes = {entry.site.name for entry in placed}
+        nodes = {entry.node.name for entry in placed}
         needed = [unit for unit in victims if any(node in nodes for node in unit.nodes)]
-        if len(needed) == len(victims) or self.cluster.cache.sites.roaming:
+        if len(needed) == len(victims) or self.cluster.cache.node_snapshot.has_network_attached:
             return victims
         mark = self.statement.checkpoint()
         for unit in victims:

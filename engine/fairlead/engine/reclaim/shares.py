@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 
 def over_share(queue: Queue, charge: Mapping[str, Amount]) -> Queue | None:

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import Amount
     from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
+
+# An exact amount in a flavor's measure: devices, bytes, shares of a GPU.
+Amount = int | Fraction
 
 
 @lru_cache(maxsize=8192)

@@ -1,6 +1,6 @@
 """Why a gang waits, as facts: one structure that events, Gang status, `explain` and the web page all print.
 
-Exists so that no two places tell a different story about the same wait. It knows no cluster: the planner fills it in.
+Knows no cluster: the decision fills it in.
 Keeps: every Reason has a code, a sentence that names what is missing, and what would change it; `str()` is for people,
 the fields are for programs. Counts are of devices or nodes of the snapshot that was decided on.
 """
@@ -14,7 +14,7 @@ from fairlead.kube import timestamps
 
 
 class Code(StrEnum):
-    """Why, in one CamelCase word that fits a condition's `reason`."""
+    """Why a gang waits or is evicted: one CamelCase word that fits a condition's `reason`."""
 
     GATHERING = "Gathering"  # fewer members exist than the gang's size
     INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
@@ -40,7 +40,7 @@ class Code(StrEnum):
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
-class Filter(StrEnum):
+class Rejection(StrEnum):
     """What removed a device from a request's candidates, in the order in which the filters apply."""
 
     POOL = "pool incomplete or invalid"
@@ -66,7 +66,7 @@ class RequestShortage:
     wanted: int  # devices per claim; for `All` the least it accepts
     per_node_best: int  # most that one node has left for it
     devices: int  # devices known to the inventory
-    removed: tuple[tuple[Filter, int], ...]  # devices removed by each filter, in filter order, zeros left out
+    removed: tuple[tuple[Rejection, int], ...]  # devices removed by each filter, in filter order, zeros left out
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
 
@@ -140,7 +140,7 @@ class PreemptionBlock(StrEnum):
 class PreemptionBlocker:
     """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
 
-    bar: PreemptionBlock
+    block: PreemptionBlock
     queue: str  # whose gangs, or (SHARE, POLICY) the queue that may not take more
     gangs: int = 0
     devices: int = 0
@@ -149,14 +149,14 @@ class PreemptionBlocker:
     detail: str = ""  # the numbers
 
     def __str__(self) -> str:
-        text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.bar.value}"
+        text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.block.value}"
         if self.until is not None:
             text += f" until {timestamps.seconds(self.until)}"
         if self.detail:
             text += f": {self.detail}"
-        return f"{text} ({self._whom()})" if self.gangs or self.example else text
+        return f"{text} ({self._gangs()})" if self.gangs or self.example else text
 
-    def _whom(self) -> str:
+    def _gangs(self) -> str:
         if not self.gangs:
             return self.example
         held = f"{self.devices} device{'s' if self.devices != 1 else ''}"
@@ -199,7 +199,7 @@ class Reason:
     near_miss: NearMiss | None = None
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
-    barriers: tuple[PreemptionBlocker, ...] = ()  # whose share stands in the way, and what protects who runs
+    blockers: tuple[PreemptionBlocker, ...] = ()  # shares that stand in the way, and what protects running gangs
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]
@@ -214,8 +214,8 @@ class Reason:
             shown = ", ".join(str(holder) for holder in self.holders[:3])
             more = len(self.holders) - 3
             parts.append(shown + (f" and {more} more" if more > 0 else ""))
-        if self.barriers:
-            parts.append("Nothing is evicted for it: " + "; ".join(str(barrier) for barrier in self.barriers[:4]))
+        if self.blockers:
+            parts.append("Nothing is evicted for it: " + "; ".join(str(blocker) for blocker in self.blockers[:4]))
         if self.advice:
             parts.append(_sentence(self.advice))
         return ". ".join(part.rstrip(".") for part in parts) + "."

@@ -10,8 +10,9 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.placement.workload import Workload
-    from fairlead.engine.types.model import DisruptionBudget, FlavorSpec, GangRequest, QueueSpec, RunningGang
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
+    from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
 
