@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import StepBudget
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.model import NodeScope, UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.reclaim.costs import EvictionCosts
@@ -164,17 +164,17 @@ class Reserver:
     ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
         """Where it would land first, and for whom it would wait; nothing stays taken."""
         placer = self.later.placer
-        avoid = frozenset(wish.gang.avoid)
+        scope = NodeScope(wish.spread, frozenset(wish.gang.avoid), among)
         rooms: dict[object, Waits] = {}
         pieces: list[EvictionUnit] = []
         placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
-            entry: object = placer.place_unit(unit, budget, spread=wish.spread, avoid=avoid, among=among)
+            entry: object = placer.place_unit(unit, budget, scope)
             if entry is None:
                 room = rooms.get(unit.shape)
                 if room is None:
-                    scored_nodes = placer.scored_nodes(unit.shape, spread=wish.spread, avoid=avoid, among=among)
+                    scored_nodes = placer.scored_nodes(unit.shape, scope)
                     room = rooms[unit.shape] = Waits(self.later, self.all, scored_nodes)
                 found = room.best(wish, unit, budget)
                 if found is not None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.model import NodeScope, UnitPlacement
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.reclaim.costs import EvictionCosts
@@ -95,14 +95,14 @@ class VictimSearch:
     def _greedy(self, wish: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> list[EvictionUnit] | None:
         """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
         placer = self.later.placer
-        avoid = frozenset(wish.gang.avoid)
+        scope = NodeScope(wish.spread, frozenset(wish.gang.avoid), among)
         pieces: list[EvictionUnit] = []
         placed: list[UnitPlacement] = []
         whole = True
         for unit in hardest_first(wish.units):
-            entry: object = placer.place_unit(unit, budget, spread=wish.spread, avoid=avoid, among=among)
+            entry: object = placer.place_unit(unit, budget, scope)
             if entry is None:
-                found = self._room(wish, unit.shape, avoid, among).best(wish, unit, budget)
+                found = self._room(wish, unit.shape, scope).best(wish, unit, budget)
                 if found is not None:
                     for piece in found[1]:
                         self._out(piece)
@@ -119,13 +119,11 @@ class VictimSearch:
             self._back(piece)
         return None
 
-    def _room(
-        self, wish: Preemptor, shape: UnitShape, avoid: frozenset[str], among: TopologyDomain | None
-    ) -> EvictionCosts:
-        key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
+    def _room(self, wish: Preemptor, shape: UnitShape, scope: NodeScope) -> EvictionCosts:
+        key = (wish.kind, shape, scope, len(wish.units) == 1)
         found = self._rooms.get(key)
         if found is None:
-            scored_nodes = self.later.placer.scored_nodes(shape, spread=wish.spread, avoid=avoid, among=among)
+            scored_nodes = self.later.placer.scored_nodes(shape, scope)
             found = self._rooms[key] = EvictionCosts(self.later, self.rules, scored_nodes)
         return found
 
