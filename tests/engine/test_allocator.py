@@ -166,7 +166,7 @@ class TestSharedDevices:
         made.carry_out(plan, jobs)
         assert not made.faults()
 
-    def test_a_capacity_asked_of_an_exclusive_device_is_a_filter(self):
+    def test_a_capacity_requested_of_an_exclusive_device_is_a_filter(self):
         made = world(gpu(0, memory="40Gi"), gpu(1, memory="80Gi"))
         spec = claim_spec(ask(capacity={"requests": {"memory": "60Gi"}}))
         assert devices_of(made.decide(gang("job", 1, spec)), "job") == ["gpu-1"]
@@ -263,7 +263,7 @@ def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
     assert made.decide(job).admissions
 
 
-def test_network_devices_are_not_given_to_pods_of_two_nodes_at_once():
+def test_network_devices_are_not_allocated_to_pods_of_two_nodes_at_once():
     made = World()
     made.add_node("a")
     made.add_node("b")

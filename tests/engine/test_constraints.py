@@ -52,7 +52,7 @@ fakes = st.builds(Fake, *(st.frozensets(st.integers(0, 2), min_size=1, max_size=
 
 @settings(max_examples=examples(300))
 @given(steps=st.lists(st.one_of(st.none(), fakes), max_size=12), which=st.integers(0, 3))
-def test_after_any_adding_and_undoing_it_judges_what_is_held_and_nothing_else(steps: list[Fake | None], which: int):
+def test_after_any_adding_and_undoing_it_checks_the_devices_held_and_no_others(steps: list[Fake | None], which: int):
     constraint, held = constraints()[which], list[Fake]()
     for step in steps:
         if step is None:
@@ -96,7 +96,7 @@ def test_two_admin_requests_of_one_claim_never_share_a_device():
 
 
 @pytest.mark.parametrize("whole", [0, 1])
-def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_for_the_same(whole: int):
+def test_alike_partitions_that_consume_counters_of_different_gpus_are_not_interchangeable(whole: int):
     """The partition has to come from the other GPU than the one wanted whole, though nothing else tells them apart."""
     made = World()
     (first, first_counters), (second, second_counters) = mig_gpu(0), mig_gpu(1)

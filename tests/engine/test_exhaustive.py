@@ -1,7 +1,7 @@
 """The allocator says yes exactly when trying everything finds an answer, and with the alternatives that upstream would choose.
 
-Cases are small and made up from every feature of resource.k8s.io/v1 at once. The judge of existence (`testing_search`) and that
-of validity (`testing`) share no code with the allocator. Many more cases: `make properties`.
+Cases are small and made up from every feature of resource.k8s.io/v1 at once. The checks of existence (`tests.support.engine.search`)
+and of validity (`tests.support.engine.judge`) share no code with the allocator. Many more cases: `make properties`.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class TestNeeds:
 
 
 class TestTable:
-    def test_pods_count_where_they_are_bound_pinned_or_said_to_be(self):
+    def test_pods_count_where_they_are_bound_pinned_or_in_commit(self):
         pin = {"key": "metadata.name", "operator": "In", "values": ["n"]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [pin]}]}}
         pinned: dict[str, Any] = {"affinity": {"nodeAffinity": required}}
@@ -94,7 +94,7 @@ class TestTable:
         table.drop_pod("never-seen")
         assert info(table).used["cpu"] == 1000
 
-    def test_pods_may_be_heard_of_before_their_node(self):
+    def test_pods_may_arrive_before_their_node(self):
         table = NodeTable()
         table.set_pod(pod(node="n", containers=[box(cpu="1")]))
         table.set_node(node())

@@ -1,4 +1,4 @@
-"""Gangs are placed whole, where their loss to others is least; each test is a small cluster and what becomes of it."""
+"""Gangs are placed whole, where they cost future requests least; each test is one small cluster."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class TestScores:
         plan = world.decide(gang("job", 1, claim_spec(ask(4), constraints=[constraint])))
         assert {int(name[-1]) % 2 for name in devices_of(plan, "job")} in ({0}, {1})
 
-    def test_without_being_asked_a_pair_lands_on_the_tightest_island(self):
+    def test_without_a_constraint_a_pair_gets_the_tightest_island(self):
         world = World()
         world.add_node("node", [gpu(0, island=0), gpu(1, island=1), gpu(2, island=1), gpu(3, island=2)])
         assert devices_of(world.decide(gang("job", 1, claim_spec(ask(2)))), "job") == ["gpu-1", "gpu-2"]

@@ -155,7 +155,7 @@ def test_a_decision_is_valid_whole_repeatable_and_final(world: World, waiting: l
 
 @RELAXED
 @given(world=worlds(), rounds=st.lists(gangs(), min_size=2, max_size=4), data=st.data())
-def test_what_a_controller_remembers_never_changes_its_plan(world: World, rounds: list[Any], data: st.DataObject):
+def test_what_is_kept_between_decisions_never_changes_a_plan(world: World, rounds: list[Any], data: st.DataObject):
     """The same tables fed for hours and a controller that has just started decide alike, whatever happened between."""
     for number, waiting in enumerate(rounds):
         plan = world.decide(*waiting)
@@ -206,7 +206,7 @@ def test_what_fits_alone_still_fits_when_a_node_is_added(world: World, waiting: 
 
 @RELAXED
 @given(world=worlds(), waiting=gangs(), seed=st.randoms(use_true_random=False))
-def test_the_order_in_which_things_were_heard_of_does_not_matter(world: World, waiting: list[GangRequest], seed: Any):
+def test_the_order_of_events_does_not_matter(world: World, waiting: list[GangRequest], seed: Any):
     plan = world.decide(*waiting)
     other = World()
     nodes, slices, shuffled = list(world.node_json.items()), list(world.slice_json.values()), list(waiting)

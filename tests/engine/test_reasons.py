@@ -37,7 +37,7 @@ def test_a_selector_that_does_not_compile_is_shown_with_its_place():
     assert "selectors[0].cel.expression" in str(why)
 
 
-def test_a_selector_that_fails_on_devices_is_told_from_one_that_says_no():
+def test_a_selector_error_is_kept_apart_from_a_no():
     no = reason(h100_world(1).decide(gang("job", 1, claim_spec(ask(cel=f'{MODEL} == "H200"')))))
     assert no.code is Code.NEVER_FITS
     assert removed(no) == {Rejection.SELECTOR: 8}
@@ -94,7 +94,7 @@ def test_gangs_of_the_same_decision_are_holders_too():
     assert [(holder.gang, holder.devices) for holder in plan.waiting[0].reason.holders] == [("ml/a", 6)]
 
 
-def test_no_nodes_at_all_is_said():
+def test_a_cluster_without_nodes_is_a_reason():
     why = reason(World().decide(gang("job", 1, ONE)))
     assert why.code in {Code.NO_NODE, Code.NEVER_FITS}
     assert str(why)

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from fairlead.engine.placement.workload import Learner
+from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.plan import decide as entrance
 from fairlead.engine.types.gangs import GangRequest, RunningGang
 from fairlead.engine.types.plan import Plan
@@ -76,7 +76,7 @@ class _Life:
         self.world = World()
         self.waiting: list[GangRequest] = []
         self.growing: dict[str, GangRequest] = {}  # whole requests of gangs that ask for lost members again
-        self.learner = Learner() if random.random() < 0.5 else None
+        self.learner = WorkloadCounter() if random.random() < 0.5 else None
         self.taints = 0
         for number in range(random.randint(*kind.features.nodes)):
             self.draws.add_node(self.world, f"n{number:02}")

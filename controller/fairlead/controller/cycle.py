@@ -14,7 +14,7 @@ from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.placement.workload import Learner
+from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -64,7 +64,7 @@ class Cycle:
         self._usage_weight = usage_weight
         self._clock = clock
         self._decide = decide
-        self._learner = Learner()
+        self._learner = WorkloadCounter()
         self._problems: set[Problem] = set()  # about Queues and Flavors, as last logged
 
     def ask(self, gang_id: GangId, asked: GangRequest, before: GangRequest | None) -> None:

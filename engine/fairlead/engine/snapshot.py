@@ -1,4 +1,8 @@
-"""What a decision starts from: the tables of devices and nodes, the gangs that wait and run, queues, flavors, budgets."""
+"""What a decision starts from: the tables of devices and nodes, pending and running gangs, queues, flavors, budgets.
+
+The controller keeps the tables up to date between decisions; `decide` reads them, never changes them, and must not run while
+they change.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +38,7 @@ class Snapshot:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
-    workload: Workload | None = None  # what is usually asked, to judge by what a placement spoils; None: not known
-    usage_weight: float = 1.0  # k of the division: how strongly past use corrects weights; 0 forgets
+    workload: Workload | None = None  # the usual mix of requests, for fragmentation; None: not known
+    usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
-    search_steps: int = 200_000  # how far one gang's search may go before it is answered "not proven"
+    search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven

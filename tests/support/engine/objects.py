@@ -1,6 +1,6 @@
 """GPUs, slices, claims and gangs as raw JSON or as the core's requests, for tests, benchmarks and docs.
 
-Exists so that a test says what matters to it and nothing else. Devices have the attributes that our driver publishes, as far as
+A test states what matters to it and nothing else. Devices have the attributes that our driver publishes, as far as
 decisions read them.
 """
 

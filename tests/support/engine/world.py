@@ -1,6 +1,6 @@
-"""A cluster as raw JSON, for tests, benchmarks and docs: put nodes in, ask for a decision, carry it out, have it judged.
+"""A cluster as raw JSON, for tests, benchmarks and docs: add nodes, decide, carry the plan out, check it with the judge.
 
-Exists so that a scenario is ten lines. It plays the rim's part (tables fed, plans written back) without any I/O.
+It does the controller's part (tables updated, plans written back) without any I/O, so that a scenario is ten lines.
 """
 
 from __future__ import annotations

@@ -87,13 +87,10 @@ class CompiledClaim:
 class Compiler:
     """Claims of one snapshot compiled against its classes; equal specs give the same CompiledClaim."""
 
-    def __init__(
-        self, classes: Mapping[str, resource.DeviceClass], filters: dict[DeviceFilter, DeviceFilter] | None = None
-    ) -> None:
-        """`filters` keeps the filters of earlier decisions, so that equal ones are the same object."""
+    def __init__(self, classes: Mapping[str, resource.DeviceClass]) -> None:
         self._classes = classes
         self._known: dict[bytes, CompiledClaim | InvalidClaimError] = {}
-        self._filters: dict[DeviceFilter, DeviceFilter] = {}
+        self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
         self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
 
     @property

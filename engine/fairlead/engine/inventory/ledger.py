@@ -4,8 +4,8 @@ A decision tries, undoes and tries again here; its input stays as it was. Lives 
 Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
 so nothing drifts. `set_releasing` counts a running claim as gone: so a decision sees what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
-Example: 8 GPUs on a node, 6 allocated. After `take` of the other two no GPU is free; once a running claim of 4 is releasing,
-those four are, and `take` gives them out again.
+Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
+four are free, and `take` can take them.
 """
 
 from __future__ import annotations
@@ -267,9 +267,9 @@ class Ledger:
 
     def remove_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
         """Undo one `add_pod`."""
-        load = self.loads[node]
+        load = self.loads.setdefault(node, {})
         for name, value in needs.requests:
-            load[name] -= value
+            load[name] = load.get(name, 0) - value
         for port in needs.ports:
             self.ports[node].remove(port)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import Pick, SearchResult, SearchStatus
 
@@ -34,6 +34,14 @@ class PlacementResult:
     unplaced: PlacementUnit | None = None  # the unit that fits no node
     closest: CandidateNode | None = None
     short: SearchResult | None = None
+
+
+class NodeScope(NamedTuple):
+    """Which nodes a gang may use, and which of them first."""
+
+    spread: bool = False  # the emptiest node first; else the fullest that fits
+    avoid: frozenset[str] = frozenset()  # names of nodes that come last
+    among: TopologyDomain | None = None  # None: all nodes
 
 
 class TopologyDomain:

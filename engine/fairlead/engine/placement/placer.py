@@ -16,6 +16,7 @@ from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.backtracking import Backtracking
 from fairlead.engine.placement.bounds import too_many
 from fairlead.engine.placement.greedy import Greedy
+from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.node_placer import NodePlacer
 from fairlead.engine.placement.scored_nodes_cache import ScoredNodesCache
 
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.fragmentation import FragmentationScore
-    from fairlead.engine.placement.model import PlacementResult, TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
+
+DEFAULT_SCOPE = NodeScope()
 
 
 class Placer(NodePlacer):
@@ -40,51 +43,32 @@ class Placer(NodePlacer):
         self.mark = node_snapshot.log.cursor  # later entries of the log are changes made by the current decision
 
     def place(
-        self,
-        units: Sequence[PlacementUnit],
-        budget: StepBudget,
-        *,
-        spread: bool = False,
-        avoid: frozenset[str] = frozenset(),
-        among: TopologyDomain | None = None,
+        self, units: Sequence[PlacementUnit], budget: StepBudget, scope: NodeScope = DEFAULT_SCOPE
     ) -> PlacementResult:
-        """All units on nodes of the domain (default: all), or none."""
-        nodes_for = self._nodes_for(spread=spread, avoid=avoid, among=among)
-        result = Greedy(self, self.shapes, self._cache, nodes_for, budget).place(units)
-        if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, nodes_for):
-            searched = Backtracking(self, nodes_for, budget).place(units)
+        """All units on nodes of the scope, or none."""
+        greedy = Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget)
+        result = greedy.place(units)
+        if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
+            searched = Backtracking(self, self._nodes_for(scope), budget).place(units)
             if searched.status is not SearchStatus.IMPOSSIBLE:
                 return searched if searched.status is SearchStatus.FOUND else replace(result, status=searched.status)
         return result
 
-    def place_unit(
-        self,
-        unit: PlacementUnit,
-        budget: StepBudget,
-        *,
-        spread: bool,
-        avoid: frozenset[str],
-        among: TopologyDomain | None,
-    ) -> UnitPlacement | None:
-        """One unit on its best node of the domain, alone; None where it fits none."""
-        nodes_for = self._nodes_for(spread=spread, avoid=avoid, among=among)
-        return Greedy(self, self.shapes, self._cache, nodes_for, budget).on_best_node(unit)[0]
+    def place_unit(self, unit: PlacementUnit, budget: StepBudget, scope: NodeScope) -> UnitPlacement | None:
+        """One unit on its best node of the scope, alone; None where it fits none."""
+        return Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget).on_best_node(unit)[0]
 
-    def _nodes_for(
-        self, *, spread: bool, avoid: frozenset[str], among: TopologyDomain | None
-    ) -> Callable[[UnitShape], ScoredNodes]:
-        return lambda shape: self.scored_nodes(shape, spread=spread, avoid=avoid, among=among)
+    def _nodes_for(self, scope: NodeScope) -> Callable[[UnitShape], ScoredNodes]:
+        return lambda shape: self.scored_nodes(shape, scope)
 
-    def _worth_searching(self, units: Sequence[PlacementUnit], nodes_for: Callable[[UnitShape], ScoredNodes]) -> bool:
+    def _worth_searching(self, units: Sequence[PlacementUnit], scope: NodeScope) -> bool:
         """False where greedy was complete, and where there is too little of something in any case."""
         if self.node_snapshot.has_network_attached:
             return True
-        return len({unit.shape for unit in units}) > 1 and not too_many(units, nodes_for)
+        return len({unit.shape for unit in units}) > 1 and not too_many(units, self._nodes_for(scope))
 
-    def scored_nodes(
-        self, shape: UnitShape, *, spread: bool, avoid: frozenset[str], among: TopologyDomain | None
-    ) -> ScoredNodes:
-        return self._cache.of(shape, spread=spread, avoid=avoid, among=among, fragmentation=self.fragmentation)
+    def scored_nodes(self, shape: UnitShape, scope: NodeScope) -> ScoredNodes:
+        return self._cache.of(shape, scope, self.fragmentation)
 
     def set_fragmentation(self, fragmentation: FragmentationScore | None) -> None:
         """Score nodes by this from now on."""

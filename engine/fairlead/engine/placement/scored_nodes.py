@@ -25,32 +25,30 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
 
 Score = tuple[bool, int, int, int, int, int, str]
 
 
 class ScoredNodes:
-    """The heap of one shape over all nodes, or over a scope."""
+    """The heap of one shape over the nodes of a scope."""
 
     def __init__(
         self,
         shape: UnitShape,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
-        *,
-        scope: frozenset[CandidateNode] | None = None,
-        spread: bool,
-        avoid: frozenset[str],
-        fragmentation: FragmentationScore | None = None,
+        scope: NodeScope,
+        fragmentation: FragmentationScore | None,
     ) -> None:
         self.shape = shape
         self.node_snapshot = node_snapshot
         self.ledger = ledger
-        self.spread = spread
-        self.avoid = avoid
-        self.fragmentation = None if spread else fragmentation
-        self.scope = scope
+        self.spread = scope.spread
+        self.avoid = scope.avoid
+        self.fragmentation = None if scope.spread else fragmentation
+        self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
         self.among: set[CandidateNode] = set()  # nodes that may take the shape when they have room
         self._stamp: dict[CandidateNode, int] = {}
@@ -198,7 +196,7 @@ class ScoredNodes:
 
     def _eligible(self, node: CandidateNode) -> bool:
         return (
-            (self.scope is None or node in self.scope)
+            (self.domain is None or node in self.domain)
             and self.node_snapshot.by_name.get(node.name) is node
             and not self._never(node)
         )
@@ -213,8 +211,8 @@ class ScoredNodes:
         return bool(bound) and any(not node_selector.matches(selector, info.name, info.labels) for selector in bound)
 
     def _rebuild(self) -> None:
-        scope = self.node_snapshot.all if self.scope is None else self.scope
-        self.among = {node for node in scope if self._eligible(node)}
+        nodes = self.node_snapshot.all if self.domain is None else self.domain
+        self.among = {node for node in nodes if self._eligible(node)}
         self._stamp = {}
         self._heap = []
         for node in self.among:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.fragmentation import FragmentationScore
-    from fairlead.engine.placement.model import TopologyDomain
+    from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
 
 HEAPS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
@@ -29,29 +29,13 @@ class ScoredNodesCache:
         self._known: dict[object, ScoredNodes] = {}
         self._dropped: list[tuple[ScoredNodes, CandidateNode]] = []
 
-    def of(
-        self,
-        shape: UnitShape,
-        *,
-        spread: bool,
-        avoid: frozenset[str],
-        among: TopologyDomain | None,
-        fragmentation: FragmentationScore | None,
-    ) -> ScoredNodes:
-        key = (shape, spread, avoid, among)
+    def of(self, shape: UnitShape, scope: NodeScope, fragmentation: FragmentationScore | None) -> ScoredNodes:
+        key = (shape, scope)
         found = self._known.get(key)
         if found is None:
             while len(self._known) >= HEAPS_MIN and len(self._known) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
                 del self._known[next(iter(self._known))]
-            found = self._known[key] = ScoredNodes(
-                shape,
-                self._node_snapshot,
-                self._ledger,
-                scope=None if among is None else frozenset(among.nodes),
-                spread=spread,
-                avoid=avoid,
-                fragmentation=fragmentation,
-            )
+            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation)
         return found
 
     def clear(self) -> None:

@@ -14,7 +14,7 @@ from fairlead.api import names
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.placement.bounds import counts, units_at_most
-from fairlead.engine.placement.model import PlacementResult, TopologyDomain
+from fairlead.engine.placement.model import NodeScope, PlacementResult, TopologyDomain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,7 +54,7 @@ class TopologyDomains:
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._known: dict[str, dict[str, TopologyDomain]] = {}
-        self._joineds: dict[tuple[str, tuple[str, ...]], TopologyDomain] = {}
+        self._joined: dict[tuple[str, tuple[str, ...]], TopologyDomain] = {}
         self._domain_of: dict[str, dict[CandidateNode, str]] = {}
         self._membership = -1
 
@@ -63,7 +63,7 @@ class TopologyDomains:
             self._membership = self._placer.node_snapshot.membership
             if self._known:
                 self._known.clear()
-                self._joineds.clear()
+                self._joined.clear()
                 self._domain_of.clear()
                 self._placer.forget_scored_nodes()
         found = self._known.get(label)
@@ -82,34 +82,27 @@ class TopologyDomains:
     ) -> PlacementResult:
         """As Placer.place, within the gang's topology. Raises InvalidClaimError for one that can't be read."""
         topology = parse(gang.topology)
-        avoid = frozenset(gang.avoid)
+        scope = NodeScope(spread, frozenset(gang.avoid))
         if topology is None:
-            return self._placer.place(units, budget, spread=spread, avoid=avoid)
-        domains = self.of(topology.label)
-        ordered = self._ordered(gang, topology, domains, units, spread=spread, avoid=avoid)
+            return self._placer.place(units, budget, scope)
+        ordered = self._ordered(gang, topology, units, scope)
         best = PlacementResult(SearchStatus.IMPOSSIBLE)
         for domain in ordered:
             # A long search in one domain must not use up the steps of the next.
             part = StepBudget(max(budget.steps // 4, min(budget.steps, STEPS_MIN)))
-            result = self._placer.place(units, part, spread=spread, avoid=avoid, among=domain)
+            result = self._placer.place(units, part, scope._replace(among=domain))
             if result.status is SearchStatus.FOUND:
                 return result
             best = _better(best, result)
         if topology.mode == "required":
             return best
-        return self._fewest(topology.label, ordered, units, budget, spread=spread, avoid=avoid)
+        return self._fewest(topology.label, ordered, units, budget, scope)
 
     def _ordered(
-        self,
-        gang: GangRequest,
-        topology: Topology,
-        domains: dict[str, TopologyDomain],
-        units: Sequence[PlacementUnit],
-        *,
-        spread: bool,
-        avoid: frozenset[str],
+        self, gang: GangRequest, topology: Topology, units: Sequence[PlacementUnit], scope: NodeScope
     ) -> list[TopologyDomain]:
         """Domains to try in turn: those where the gang runs already, then those likely to hold it, tightest first."""
+        domains = self.of(topology.label)
         by_name = self._placer.node_snapshot.by_name
         domain_of = self._domain_of[topology.label]
         taken = {domain_of.get(by_name[name]) for name in gang.placed_nodes if name in by_name}
@@ -118,12 +111,10 @@ class TopologyDomains:
             return known if len(taken) == 1 else []
         rooms: dict[TopologyDomain, float] = {}
         for domain in domains.values():
-            rooms[domain] = min(
-                self._room(shape, domain, spread=spread, avoid=avoid) / count for shape, count in counts(units).items()
-            )
+            rooms[domain] = min(self._room(shape, domain, scope) / count for shape, count in counts(units).items())
         fitting = sorted(
             (domain for domain in domains.values() if rooms[domain] >= 1 and domain not in known),
-            key=lambda domain: (-rooms[domain] if spread else rooms[domain], domain.name),
+            key=lambda domain: (-rooms[domain] if scope.spread else rooms[domain], domain.name),
         )
         others = sorted(
             (domain for domain in domains.values() if rooms[domain] < 1 and domain not in known),
@@ -131,8 +122,8 @@ class TopologyDomains:
         )
         return [*known, *fitting, *others]
 
-    def _room(self, shape: UnitShape, domain: TopologyDomain, *, spread: bool, avoid: frozenset[str]) -> int:
-        return units_at_most(self._placer.scored_nodes(shape, spread=spread, avoid=avoid, among=domain))
+    def _room(self, shape: UnitShape, domain: TopologyDomain, scope: NodeScope) -> int:
+        return units_at_most(self._placer.scored_nodes(shape, scope._replace(among=domain)))
 
     def _fewest(
         self,
@@ -140,33 +131,28 @@ class TopologyDomains:
         ordered: list[TopologyDomain],
         units: Sequence[PlacementUnit],
         budget: StepBudget,
-        *,
-        spread: bool,
-        avoid: frozenset[str],
+        scope: NodeScope,
     ) -> PlacementResult:
         """The domains with most room together: two, then twice as many, at last every node."""
         shapes = counts(units)
         most_room = sorted(
             ordered,
-            key=lambda domain: (
-                -sum(self._room(shape, domain, spread=spread, avoid=avoid) for shape in shapes),
-                domain.name,
-            ),
+            key=lambda domain: (-sum(self._room(shape, domain, scope) for shape in shapes), domain.name),
         )
         size = 2
         while size < len(most_room):
             chosen = most_room[:size]
             key = (label, tuple(sorted(domain.name for domain in chosen)))
-            joined = self._joineds.get(key)
+            joined = self._joined.get(key)
             if joined is None:
-                joined = self._joineds[key] = TopologyDomain(
+                joined = self._joined[key] = TopologyDomain(
                     "+".join(key[1]), [node for domain in chosen for node in domain.nodes]
                 )
-            result = self._placer.place(units, budget, spread=spread, avoid=avoid, among=joined)
+            result = self._placer.place(units, budget, scope._replace(among=joined))
             if result.status is SearchStatus.FOUND:
                 return result
             size *= 2
-        return self._placer.place(units, budget, spread=spread, avoid=avoid)
+        return self._placer.place(units, budget, scope)
 
 
 def _by_label(label: str, nodes: Sequence[CandidateNode]) -> dict[CandidateNode, str]:

@@ -26,7 +26,7 @@ DEMANDS_MAX = 64  # most frequent kinds of pod in a mix
 KINDS_MAX = 4_096  # kinds of pod remembered at all
 
 
-class Learner:
+class WorkloadCounter:
     """Counts pods as they come."""
 
     def __init__(self) -> None:

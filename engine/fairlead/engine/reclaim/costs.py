@@ -12,6 +12,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
+from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import over_limit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-    CostsOf = Callable[[UnitShape, Callable[[UnitShape], ScoredNodes]], "EvictionCosts"]
+    CostsOf = Callable[[UnitShape, NodeScope], "EvictionCosts"]
 
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
@@ -277,22 +278,18 @@ def evict_and_place(
     None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
     of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
 
-    `costs_of` has the costs of a shape over the nodes that its second argument gives for it.
+    `costs_of` has the costs of a shape on the nodes that the scope allows.
     """
     statement = policy.statement
-    placer, spread, avoid = statement.placer, preemptor.spread, frozenset(preemptor.gang.avoid)
-
-    def scored(shape: UnitShape) -> ScoredNodes:
-        return placer.scored_nodes(shape, spread=spread, avoid=avoid, among=among)
-
+    scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []
     for unit in hardest_first(preemptor.units):
-        entry = placer.place_unit(unit, budget, spread=spread, avoid=avoid, among=among)
+        entry = statement.placer.place_unit(unit, budget, scope)
         if entry is not None:
             statement.allocated((entry,))
-        elif (cheapest := costs_of(unit.shape, scored).best(preemptor, unit, budget)) is not None:
+        elif (cheapest := costs_of(unit.shape, scope).best(preemptor, unit, budget)) is not None:
             node, victims = cheapest
             for victim in victims:
                 policy.evict(victim)

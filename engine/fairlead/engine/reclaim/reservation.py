@@ -24,11 +24,10 @@ from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
@@ -157,9 +156,9 @@ class Reserver:
     def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
         costs: dict[UnitShape, WaitCosts] = {}
 
-        def costs_of(shape: UnitShape, scored: Callable[[UnitShape], ScoredNodes]) -> WaitCosts:
+        def costs_of(shape: UnitShape, scope: NodeScope) -> WaitCosts:
             if shape not in costs:
-                costs[shape] = WaitCosts(self.policy, scored(shape))
+                costs[shape] = WaitCosts(self.policy, self.cluster.statement.placer.scored_nodes(shape, scope))
             return costs[shape]
 
         mark = self.cluster.statement.checkpoint()

@@ -37,14 +37,14 @@ class DeviceConfig:
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim's answer. `node_selector` is a core/v1 NodeSelector as JSON; None means usable on every node."""
+    """What a claim is allocated. `node_selector` is a core/v1 NodeSelector as JSON; None means usable on every node."""
 
     results: tuple[DeviceResult, ...]
     config: tuple[DeviceConfig, ...] = ()
     node_selector: Mapping[str, Any] | None = None
 
     def to_json(self, *, timestamp: str | None = None) -> dict[str, Any]:
-        """`status.allocation` as the API wants it; the rim adds the time at which it writes (RFC 3339, whole seconds)."""
+        """`status.allocation` as the API has it; `timestamp` is the time of the write (RFC 3339, whole seconds)."""
         return _allocation_json(self, timestamp)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fairlead.engine.types.references import Named
+
 if TYPE_CHECKING:
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.engine.types.references import PodRef
@@ -17,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """A claim of a gang: to be allocated, or already allocated (then its devices and nodes are taken as given).
+    """A claim of a gang: to be allocated, or already allocated (then its devices and nodes are fixed).
 
     `key` names the claim inside the snapshot and the plan; the claim's UID where it exists, else anything unique such as
-    "<pod uid>/<entry name>" (a template claim that nobody has made yet can be planned for).
+    "<pod uid>/<entry name>" (so a template claim that does not exist yet can be planned for).
     """
 
     key: str
@@ -43,11 +45,11 @@ class PendingMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangRequest:
+class GangRequest(Named):
     """A gang with members that wait at the gate. All of `members` are placed, or none.
 
     `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
-    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last, not never.
+    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last.
     """
 
     namespace: str
@@ -56,43 +58,39 @@ class GangRequest:
     size: int  # least members that must run together
     members: tuple[PendingMember, ...]
     claims: tuple[ClaimRequest, ...] = ()
-    queue: str | None = None  # as asked by annotation or label; None: by the namespace selectors of the queues
+    queue: str | None = None  # as named by annotation or label; None: by the namespace selectors of the queues
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     priority: int = 0
     created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
     topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
-    preemptor: bool = False  # gangs were evicted for it: until it lands, what they give back is held for it
+    preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
 
     @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-    @property
     def whole(self) -> bool:
-        """Whether all the pods that it needs are there."""
+        """Whether all the pods of its size exist."""
         return bool(self.members) and len(self.members) + len(self.placed_nodes) >= self.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningMember:
-    """A released pod of a running gang: what one eviction gives back. `claims` are UIDs; members may share them."""
+    """A released pod of a running gang: what one eviction frees. `claims` are UIDs; members may share them."""
 
     pod: PodRef
     node: str
     claims: tuple[str, ...] = ()
-    started: float = 0.0  # unix seconds: when its devices were given
-    leaving: bool = False  # being evicted, or deleted: gives back without being asked
+    started: float = 0.0  # unix seconds: when its claims were allocated
+    leaving: bool = False  # being evicted or deleted: its devices come free without an eviction
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunningGang:
-    """A gang that holds devices: what its queue is charged for. `claims` are UIDs that the inventory knows.
+class RunningGang(Named):
+    """A gang that holds devices and is charged to its queue. `claims` are UIDs that the inventory knows.
 
-    `members` are the pods that could be evicted; none where the rim does not know them (such a gang is never a victim).
+    `members` are the pods that could be evicted; empty where the controller does not know them (such a gang is never a victim).
     """
 
     namespace: str
@@ -107,9 +105,5 @@ class RunningGang:
     size: int = 1  # least members that must run together; what runs beyond it is elastic surplus
     members: tuple[RunningMember, ...] = ()
     min_runtime_s: float | None = None  # of its own annotation; None: its queue's
-    checkpoint_grace_s: float | None = None  # told to stop so long before it is evicted
+    checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds promises an end
-
-    @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from fairlead.engine.types.references import Named
+
 if TYPE_CHECKING:
     from fairlead.engine.types.allocation import Allocation
     from fairlead.engine.types.amounts import Amount
@@ -38,7 +40,7 @@ class ClaimAllocation(msgspec.Struct, frozen=True, kw_only=True):
     already_allocated: bool = False
 
 
-class Admission(msgspec.Struct, frozen=True, kw_only=True):
+class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
     """A gang to release: every member has a node, every claim an allocation. Carry it out whole or undo it."""
 
     namespace: str
@@ -48,14 +50,10 @@ class Admission(msgspec.Struct, frozen=True, kw_only=True):
     assignments: tuple[Assignment, ...]
     claims: tuple[ClaimAllocation, ...]
 
-    @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A gang that stays. `position` counts from 1 in the order in which gangs were considered, admitted ones included."""
+class Waiting(Named):
+    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included."""
 
     namespace: str
     name: str
@@ -64,17 +62,14 @@ class Waiting:
     position: int
     reason: Reason
 
-    @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eviction:
+class Eviction(Named):
     """Members to evict so that another gang can run, or because their devices are broken.
 
-    `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The rim asks
-    for a checkpoint first where the gang wants that, evicts by the eviction API, and keeps the gang's age for its new pods.
+    `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The
+    controller gives notice for a checkpoint first where the gang wants that, evicts by the eviction API, and keeps the gang's age for
+    its new pods.
     """
 
     kind: Literal["Reclaim", "Preempt", "Replace"]
@@ -85,17 +80,13 @@ class Eviction:
     pods: tuple[PodRef, ...]
     whole: bool
     reason: Reason
-    beneficiary: str = ""  # id of the gang for which it goes; "" with Replace
+    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace
     checkpoint_grace_s: float = 0.0
-
-    @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reservation:
-    """Nodes on which nothing starts that a blocked gang would wait for longer. Worked out anew by every decision."""
+class Reservation(Named):
+    """Nodes on which nothing starts that would delay a blocked gang. Computed by every decision."""
 
     namespace: str
     name: str
@@ -103,11 +94,9 @@ class Reservation:
     queue: str
     nodes: tuple[str, ...]  # sorted
     kind: Literal["Blocked", "Preemptor"]
-    ready_by: float | None = None  # unix seconds: when all that it waits for has promised to end; None: not known
-
-    @property
-    def id(self) -> str:
-        return f"{self.namespace}/{self.name}"
+    ready_by: float | None = (
+        None  # unix seconds: when all gangs that it waits for end by their own deadlines; None: not known
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +105,7 @@ class FlavorUse:
 
     flavor: str
     used: Amount
-    demand: Amount  # used, and what the waiting gangs ask for
+    demand: Amount  # used, and what the waiting gangs request
     fair_share: Amount
     deserved: Amount = 0
     limit: Amount | None = None
@@ -134,7 +123,7 @@ class FlavorTotal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUse:
-    """What a queue holds once the plan is carried out, for Queue status. Queues in name order."""
+    """What a queue uses once the plan is carried out, for Queue status. Queues in name order."""
 
     name: str
     flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use

@@ -26,16 +26,16 @@ class Code(StrEnum):
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
     NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now
-    OVER_SHARE = "OverFairShare"  # the same, and its queue may not take devices back: it would hold more than its share
-    PROTECTED = "VictimsProtected"  # the same, and what it could take back is protected: by min-runtime, a budget, …
+    OVER_SHARE = "OverFairShare"  # the same, and its queue may not reclaim: it would hold more than its fair share
+    PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
-    COMING_FREE = "DevicesComingFree"  # fits as soon as pods that are leaving anyway are gone
+    COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
     SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
     POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
-    RECLAIMED = "Reclaimed"  # evicted: its queue gives back to another one
+    RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
@@ -94,9 +94,9 @@ class NodeShortage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A running gang whose devices this one could use."""
+    """A running gang with devices that this one could use."""
 
-    gang: str  # namespace/name, or "" for claims that belong to no gang we know
+    gang: str  # namespace/name, or "" for claims outside any known gang
     queue: str
     devices: int
 
@@ -106,7 +106,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitBlock:
-    """The quota that stands in the way, in the flavor's measure."""
+    """The limit that would be exceeded, in the flavor's measure."""
 
     queue: str
     flavor: str
@@ -119,7 +119,7 @@ class LimitBlock:
 
 
 class PreemptionBlock(StrEnum):
-    """What keeps running gangs from being evicted for one that waits."""
+    """Why running gangs are not evicted for a waiting one."""
 
     SHARE = "would hold more than its fair share with this gang"
     WITHIN_SHARE = "holds no more than its fair share"
@@ -141,7 +141,7 @@ class PreemptionBlocker:
     """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
 
     block: PreemptionBlock
-    queue: str  # whose gangs, or (SHARE, POLICY) the queue that may not take more
+    queue: str  # of the running gangs; with SHARE and POLICY the queue of the waiting gang
     gangs: int = 0
     devices: int = 0
     example: str = ""  # a gang, or a budget
@@ -176,7 +176,7 @@ class NearMiss:
 
     @property
     def telling(self) -> bool:
-        """That none of one member fits is what the message says already."""
+        """Whether it adds to the message, which says already that none of one member fits."""
         return self.members_wanted > 1 or bool(self.lacking)
 
     def __str__(self) -> str:

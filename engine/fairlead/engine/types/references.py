@@ -5,6 +5,18 @@ from __future__ import annotations
 import msgspec
 
 
+class Named:
+    """What is identified by namespace and name."""
+
+    __slots__ = ()
+    namespace: str
+    name: str
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
 class DeviceRef(msgspec.Struct, frozen=True, order=True, gc=False):
     """A device's full name. Its order is the inventory's order of pools; names of devices come last."""
 

@@ -28,7 +28,7 @@ class FlavorQuota:
 class QueueSpec:
     """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
 
-    `past_usage` is what Queue status remembers of each flavor, brought up to date by the rim: the part of the
+    `past_usage` is what Queue status remembers of each flavor, brought up to date by the controller: the part of the
     cluster that the queue held on average, decayed with the half-life. `evictions_left` None: no disruption budget.
     """
 

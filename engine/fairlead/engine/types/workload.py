@@ -1,4 +1,4 @@
-"""The mix of pods that usually ask for devices: what placement takes the future to be like.
+"""The mix of pods that usually request devices: placement takes the future to be like it.
 
 Frozen values; `placement.workload` counts them.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """A kind of pod that asks for devices by one claim, and how often it came."""
+    """A kind of pod that requests devices by one claim, and how often it arrived."""
 
     spec: resource.ResourceClaimSpec
     needs: PodNeeds
@@ -24,6 +24,6 @@ class Demand:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Workload:
-    """Most frequent first. Compared by identity: it costs something to take a new one in."""
+    """Most frequent first. Compared by identity: to use a new one costs a look at every node."""
 
     demands: tuple[Demand, ...]

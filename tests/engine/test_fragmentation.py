@@ -1,4 +1,4 @@
-"""Placement spoils least of what is usually asked: prices of leftovers, and where shares and whole devices go."""
+"""Placement costs the usual requests least: prices of leftovers, and where shares and whole devices go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from fairlead.engine.placement.prices import WHOLE, leftover_prices
-from fairlead.engine.placement.workload import FIRST, REMEMBERED, Learner
+from fairlead.engine.placement.workload import FIRST, REMEMBERED, WorkloadCounter
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec
@@ -27,12 +27,12 @@ def share(gib: int) -> dict[str, Any]:
 
 
 def mix(*entries: tuple[dict[str, Any], int, str]) -> Workload:
-    learner = Learner()
+    counter = WorkloadCounter()
     for number, (spec, count, cpu) in enumerate(entries):
-        learner.note(gang(f"seen-{number}", count, spec, cpu=cpu))
-    told = learner.workload()
-    assert told is not None
-    return told
+        counter.note(gang(f"seen-{number}", count, spec, cpu=cpu))
+    workload = counter.workload()
+    assert workload is not None
+    return workload
 
 
 def shared_world(nodes: int = 2, gpus: int = 2, cpu: str = "64") -> World:
@@ -43,9 +43,9 @@ def shared_world(nodes: int = 2, gpus: int = 2, cpu: str = "64") -> World:
     return world
 
 
-def run(world: World, asked: GangRequest) -> Plan:
-    plan = world.decide(asked)
-    world.carry_out(plan, [asked])
+def run(world: World, request: GangRequest) -> Plan:
+    plan = world.decide(request)
+    world.carry_out(plan, [request])
     return plan
 
 
@@ -120,7 +120,7 @@ def test_a_pod_without_much_cpu_keeps_nodes_with_much_cpu_free() -> None:
     assert node_of(run(world, gang("light", 1, ONE, cpu="8"))) == "b-poor"
 
 
-def test_a_whole_node_stays_whole_for_those_who_ask_for_one() -> None:
+def test_a_whole_node_stays_whole_for_requests_of_a_whole_node() -> None:
     world = World()
     for number in range(5):
         world.add_node(f"n{number}", [gpu(minor) for minor in range(8)], allocatable={"cpu": "96"})
@@ -141,31 +141,31 @@ def test_a_spread_queue_still_spreads() -> None:
 
 def requests(dice: random.Random) -> list[GangRequest]:
     kinds = [(share(8), "1"), (share(37), "6"), (share(52), "2"), (share(64), "9"), (claim_spec(ask(2)), "4")]
-    asked = []
+    gangs = []
     for number in range(30):
         spec, cpu = dice.choice(kinds)
-        asked.append(gang(f"g{number}", 1, spec, cpu=cpu))
-    return asked
+        gangs.append(gang(f"g{number}", 1, spec, cpu=cpu))
+    return gangs
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_remembered_of_earlier_decisions_changes_no_decision(seed: int) -> None:
+def test_what_is_kept_of_earlier_decisions_changes_no_decision(seed: int) -> None:
     dice = random.Random(seed)
-    asked = requests(dice)
-    told = mix(*((claim_spec_of(request), 10 + place, "2") for place, request in enumerate(asked[:6])))
+    gangs = requests(dice)
+    workload = mix(*((claim_spec_of(request), 10 + place, "2") for place, request in enumerate(gangs[:6])))
     plans = []
     for fresh in (False, True):
         world = shared_world(nodes=6, gpus=4)
-        world.workload = told
-        given = []
-        for number, request in enumerate(asked):
+        world.workload = workload
+        decided = []
+        for number, request in enumerate(gangs):
             if fresh:
                 world.inventory.memo.clear()
             if number == 15:
                 devices = [gpu(minor, memory=MEMORY, allowMultipleAllocations=True) for minor in range(4)]
                 world.add_node("n9", devices, allocatable={"cpu": "8"})
-            given.append(run(world, request))
-        plans.append(given)
+            decided.append(run(world, request))
+        plans.append(decided)
         assert world.faults() == []
     assert plans[0] == plans[1]
 
@@ -174,45 +174,45 @@ def claim_spec_of(request: GangRequest) -> dict[str, Any]:
     return cast("dict[str, Any]", msgspec.to_builtins(request.claims[0].spec))
 
 
-# -------------------------------------------------------------------------------------------------------- learning
+# -------------------------------------------------------------------------------------------------------- the mix
 
 
-def test_there_is_no_mix_before_there_is_something_to_speak_of() -> None:
-    learner = Learner()
-    learner.note(gang("few", FIRST - 1, ONE))
-    assert learner.workload() is None
-    learner.note(gang("one-more", 1, ONE))
-    assert learner.workload() is not None
+def test_there_is_no_mix_before_enough_pods_were_seen() -> None:
+    counter = WorkloadCounter()
+    counter.note(gang("few", FIRST - 1, ONE))
+    assert counter.workload() is None
+    counter.note(gang("one-more", 1, ONE))
+    assert counter.workload() is not None
 
 
-def test_the_mix_is_told_anew_when_four_times_as_many_were_seen() -> None:
-    learner = Learner()
-    learner.note(gang("first", FIRST, ONE))
-    told = learner.workload()
-    learner.note(gang("more", 3 * FIRST - 1, EIGHT))
-    assert learner.workload() is told
-    learner.note(gang("one-more", 1, EIGHT))
-    again = learner.workload()
-    assert again is not told
+def test_a_new_mix_is_made_when_four_times_as_many_pods_were_seen() -> None:
+    counter = WorkloadCounter()
+    counter.note(gang("first", FIRST, ONE))
+    workload = counter.workload()
+    counter.note(gang("more", 3 * FIRST - 1, EIGHT))
+    assert counter.workload() is workload
+    counter.note(gang("one-more", 1, EIGHT))
+    again = counter.workload()
+    assert again is not workload
     assert again is not None
     assert [demand.count for demand in again.demands] == [3 * FIRST, FIRST]
 
 
-def test_old_pods_count_less_and_less_and_what_is_new_is_told() -> None:
-    learner = Learner()
-    learner.note(gang("old", REMEMBERED - 1, ONE))
-    old = learner.workload()
-    learner.note(gang("new", 1, EIGHT))
-    learner.note(gang("newer", REMEMBERED // 2, EIGHT))
-    told = learner.workload()
-    assert told is not None
-    assert told is not old
-    counts = [demand.count for demand in told.demands]
+def test_old_pods_count_less_and_less_and_new_ones_enter_the_mix() -> None:
+    counter = WorkloadCounter()
+    counter.note(gang("old", REMEMBERED - 1, ONE))
+    old = counter.workload()
+    counter.note(gang("new", 1, EIGHT))
+    counter.note(gang("newer", REMEMBERED // 2, EIGHT))
+    workload = counter.workload()
+    assert workload is not None
+    assert workload is not old
+    counts = [demand.count for demand in workload.demands]
     assert sum(counts) < REMEMBERED
     assert max(counts) <= REMEMBERED // 2
 
 
-def test_pods_without_devices_say_nothing() -> None:
-    learner = Learner()
-    learner.note(gang("cpu-only", 2 * FIRST, None))
-    assert learner.workload() is None
+def test_pods_without_devices_do_not_count() -> None:
+    counter = WorkloadCounter()
+    counter.note(gang("cpu-only", 2 * FIRST, None))
+    assert counter.workload() is None
