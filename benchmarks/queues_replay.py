@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.collecting import settled
+from fairlead.controller.gc_tuning import settled
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.queues.snapshot import Snapshot
 from fairlead.engine.types.model import (

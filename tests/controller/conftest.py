@@ -15,7 +15,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import app
 from fairlead.controller.app import ControllerOptions
-from fairlead.controller.commit.steps import LeaseLostError
+from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.kube import core, errors, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer

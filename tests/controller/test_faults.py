@@ -9,9 +9,9 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller import app
-from fairlead.controller.commit import steps as writes
+from fairlead.controller.commit import writes
 from fairlead.controller.cycle import PATIENCE_MAX_S
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.faults import Fault

@@ -3,7 +3,7 @@
 import asyncio
 
 from fairlead.api import legacy, names
-from fairlead.controller.commit import reconcile as tidy
+from fairlead.controller.commit import claim_reconciler as tidy
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change

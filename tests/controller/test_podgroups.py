@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch import served
+from fairlead.controller.watch import optional as served
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource

@@ -15,7 +15,7 @@ import pytest
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.controller.report.settings_status import flavor_status, queue_status
+from fairlead.controller.report.queue_status import flavor_status, queue_status
 from fairlead.controller.watch import settings
 from fairlead.engine.types.model import QueueUse
 from fairlead.kube import resource

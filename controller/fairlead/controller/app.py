@@ -19,11 +19,11 @@ from random import Random
 from typing import Any, Protocol
 
 from fairlead.api import names
-from fairlead.controller.collecting import settled
-from fairlead.controller.commit.steps import LeaseLostError
 from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.writes import LeaseLostError
+from fairlead.controller.gc_tuning import settled
 from fairlead.controller.loop import Controller
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory

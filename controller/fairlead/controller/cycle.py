@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from fairlead.controller.commit.evicting import Evictor
+from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.gangs.gangs import GangId
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.workload import Learner

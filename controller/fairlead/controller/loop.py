@@ -13,19 +13,19 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from fairlead.controller.backoff import GangBackoffs
-from fairlead.controller.commit import reconcile as tidy
-from fairlead.controller.commit.admitting import Admitter
-from fairlead.controller.commit.commit import Committer
-from fairlead.controller.commit.evicting import Evictor
-from fairlead.controller.commit.reconcile import Reconciler
+from fairlead.controller.commit import claim_reconciler as tidy
+from fairlead.controller.commit.admitter import Admitter
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.claim_reconciler import Reconciler
+from fairlead.controller.commit.committer import Committer
+from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.tasks import Job, Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.cycle import Cycle, Decide
 from fairlead.controller.gangs import evictions, recovery, requests
 from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.metrics import Metrics
 from fairlead.controller.report.gang_status import Standing
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.plan import decide as plan

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, Steps
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Steps
 from fairlead.controller.gangs import claims
 from fairlead.engine.types.model import PodRef
 from fairlead.kube import core, errors, resource, resources

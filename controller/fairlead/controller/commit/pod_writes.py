@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 
 from fairlead.api import names
-from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, Steps
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Steps
 from fairlead.controller.gangs import claims, release
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch

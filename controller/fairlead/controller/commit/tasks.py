@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from fairlead.controller.commit.steps import GivenUpError, LeaseLostError
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.commit.writes import GivenUpError, LeaseLostError
+from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import errors, logs
 from fairlead.kube.limits import Clock
 

@@ -17,7 +17,7 @@ from fairlead.api import names
 from fairlead.controller.gangs import evictions
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report import gang_status as status
-from fairlead.controller.report import settings_status as status_settings
+from fairlead.controller.report import queue_status as status_settings
 from fairlead.controller.report.gang_status import Standing
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory

@@ -19,9 +19,10 @@ from fairlead.controller.gangs import disruption, evictions, gangs
 from fairlead.controller.gangs.disruption import Guard
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch import keys, settings
+from fairlead.controller.watch import indexes as keys
+from fairlead.controller.watch import settings
+from fairlead.controller.watch.optional import Served
 from fairlead.controller.watch.podgroups import PodGroups
-from fairlead.controller.watch.served import Served
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import batch, core, resource, resources, timestamps

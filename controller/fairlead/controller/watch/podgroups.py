@@ -12,7 +12,7 @@ from typing import Any
 
 from fairlead.api.base import is_label_key
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch.served import Served
+from fairlead.controller.watch.optional import Served
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw, Resource
 

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, LeaseLostError
 from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, LeaseLostError
 from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, PodClaim

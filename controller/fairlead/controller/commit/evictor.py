@@ -20,7 +20,7 @@ from fairlead.controller.gangs.evictions import Course, Mark, Step
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.requests import Surroundings, held
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.model import DisruptionBudget, Eviction, QueueSpec

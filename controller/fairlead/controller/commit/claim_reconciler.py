@@ -15,7 +15,7 @@ from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from fairlead.controller.commit.commit import Committer
+from fairlead.controller.commit.committer import Committer
 from fairlead.controller.gangs import requests
 from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.metrics import Metrics
+from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.model import Admission, RunningGang
