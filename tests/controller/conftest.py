@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app
+from fairlead.controller import app, term
 from fairlead.controller.app import ControllerOptions
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.kube import core, errors, resource, resources
@@ -59,8 +59,8 @@ class MortalClient(Client):
         return answer
 
 
-class Term:
-    """A leadership without a lease: ends when the controller is killed."""
+class Lease:
+    """A leadership without a Lease object: it is lost when the controller is killed."""
 
     def __init__(self) -> None:
         self.held = True
@@ -135,8 +135,8 @@ class Bench:
         async with MortalClient.connect(options.kubeconfig) as client:
             assert isinstance(client, MortalClient)
             client.life = life
-            term = Term()
-            task = asyncio.create_task(app.lead(options, client, term))
+            lease = Lease()
+            task = asyncio.create_task(term.lead(options, client, lease))
 
             def over() -> bool:
                 return life.dead or until()

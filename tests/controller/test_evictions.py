@@ -12,9 +12,9 @@ from dataclasses import replace
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app
-from fairlead.controller.gangs import evictions
-from fairlead.controller.loop import Controller
+from fairlead.controller import term
+from fairlead.controller.cycle import Cycle
+from fairlead.controller.gangs import eviction_marks, eviction_steps
 from fairlead.engine.plan import decide as plan
 from fairlead.engine.queues.snapshot import Snapshot
 from fairlead.engine.types.model import Eviction, Plan
@@ -67,7 +67,7 @@ class Plot:
 @pytest.fixture
 def plot(monkeypatch) -> Plot:
     made = Plot()
-    monkeypatch.setattr(app, "Controller", functools.partial(Controller, decide=made.decide))
+    monkeypatch.setattr(term, "Cycle", functools.partial(Cycle, decide=made.decide))
     return made
 
 
@@ -212,8 +212,8 @@ async def test_a_budget_that_forbids_it_is_waited_for_and_named(bench: Bench, pl
 async def test_an_eviction_that_budgets_refuse_for_long_is_given_up_and_the_gang_spared(
     bench: Bench, plot: Plot, monkeypatch
 ):
-    monkeypatch.setattr(evictions, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(evictions, "RETRY_S", 0.5)
+    monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.5)
     async with bench.controller():
         old = await fill(bench)
         await budget(bench, 2)
@@ -312,8 +312,8 @@ async def test_a_controller_killed_at_any_write_of_an_eviction_is_followed_by_on
 
 async def test_what_the_apiserver_refuses_is_tried_ever_more_rarely_and_given_up(bench: Bench, plot: Plot, monkeypatch):
     """A 429 that no PodDisruptionBudget we know of explains: its own count lags, or the apiserver has too much to do."""
-    monkeypatch.setattr(evictions, "PATIENCE_S", 4.0)
-    monkeypatch.setattr(evictions, "RETRY_S", 0.25)
+    monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.25)
     async with bench.controller():
         old = await fill(bench)
         fault = bench.cluster.server.faults.fail(

@@ -3,7 +3,7 @@
 import asyncio
 
 from fairlead.api import legacy, names
-from fairlead.controller.commit import claim_reconciler as tidy
+from fairlead.controller.commit import claim_reconciler
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change
@@ -241,7 +241,7 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
 
 
 async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypatch):
-    monkeypatch.setattr(tidy, "SWEEP_S", 0.3)
+    monkeypatch.setattr(claim_reconciler, "SWEEP_S", 0.3)
     await bench.claim("leak")
     (slice_,) = [s for s in (await bench.client.list(resources.RESOURCE_SLICES)).items if s.spec.node_name == "h1"]
     result = {

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch import optional as served
+from fairlead.controller.watch import optional
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
@@ -50,7 +50,7 @@ async def test_a_group_of_the_coscheduling_plugin_runs_as_a_gang(bench: Bench):
 
 async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench, monkeypatch, caplog):
     """Long before the next regular look it is not: the watch's first failure asks again."""
-    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
     caplog.set_level("INFO", "fairlead")
     await bench.template("one")
     label = {names.COSCHEDULING_GROUP_LABEL: "train"}
@@ -62,11 +62,11 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
         await serve_pod_groups(bench)
         await bench.client.create(GROUPS, group)
         await bench.until(lambda: "1 of 2 members" in bench.status("train").get("message", ""), "its size is read")
-        monkeypatch.setattr(served, "LOOK_S", 60.0)
+        monkeypatch.setattr(optional, "DISCOVERY_S", 60.0)
         await asyncio.sleep(0.3)
         await bench.client.delete(resources.raw(CRDS), "podgroups.scheduling.x-k8s.io")
         await bench.until(lambda: bench.status("train").get("message", "").startswith(missed), "it is missed again")
-        monkeypatch.setattr(served, "LOOK_S", 0.2)
+        monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
         assert bench.gated(["w-0"])
     said = [r.getMessage() for r in caplog.records if "podgroups.scheduling.x-k8s.io" in r.getMessage()]
     assert [text for text in said if "served" in text] == [
@@ -92,7 +92,7 @@ async def test_an_api_of_others_that_is_broken_stops_nobody(bench: Bench, caplog
 
 
 async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, monkeypatch):
-    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
     await serve_pod_groups(bench)
     await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
     await bench.template("one")

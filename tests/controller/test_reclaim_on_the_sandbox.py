@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import app
+from fairlead.controller import term
 from fairlead.driver import faultfile
 from fairlead.kube import resources
 from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
 
-from .conftest import NAMESPACE, Bench, Life, MortalClient, Term
+from .conftest import NAMESPACE, Bench, Lease, Life, MortalClient
 
 OTHER = "vision"
 
@@ -110,7 +110,7 @@ async def leader(bench: Bench) -> AsyncIterator[None]:
     async with MortalClient.connect(bench.options().kubeconfig) as client:
         assert isinstance(client, MortalClient)
         client.life = life
-        task = asyncio.create_task(app.lead(bench.options(), client, Term()))
+        task = asyncio.create_task(term.lead(bench.options(), client, Lease()))
         yield
         life.dead = True
         task.cancel()

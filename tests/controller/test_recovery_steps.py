@@ -67,8 +67,8 @@ def test_only_allocations_that_nobody_holds_or_uses_are_abandoned():
     free = claim("free", None, node="n1")
     held = claim("held", None, node="n1", reserved=["x"])
     used = claim("used", None, node="n1")
-    found = recovery.abandoned(
+    found = recovery.orphaned_allocations(
         [free, held, used, claim("empty", None)], drivers=(names.DRIVER,), used=lambda c: c.metadata.name == "used"
     )
     assert found == [free]
-    assert recovery.abandoned([free], drivers=("other",), used=lambda _: False) == []
+    assert recovery.orphaned_allocations([free], drivers=("other",), used=lambda _: False) == []

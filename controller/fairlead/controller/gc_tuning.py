@@ -1,8 +1,8 @@
-"""How the garbage collector is set while a cluster is held in memory.
+"""Settings of Python's garbage collector while a cluster is held in memory.
 
-Exists because the tables of a large cluster are millions of objects that stay: walking them again and again to find nothing
-cost a tenth of each decision, and seconds at a time when all generations were walked. Objects without cycles (nearly all)
-are freed at once without the collector, as ever.
+The tables of a large cluster are millions of long-lived objects. Traversing them again and again cost a tenth of each
+decision, and seconds at a time for a collection of all generations. So they are frozen, and young objects are collected
+seldom. Objects without reference cycles (nearly all) are freed at once without the collector.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import contextlib
 import gc
 from collections.abc import Iterator
 
-# New objects before the young are looked at: more than one decision over thousands of gangs makes.
+# New objects before the youngest generation is collected: more than one decision over thousands of gangs creates.
 THRESHOLDS = (200_000, 20, 50)
 
 
 @contextlib.contextmanager
-def settled() -> Iterator[None]:
-    """What is here now is not looked at again, and what comes only seldom, until the block ends."""
+def frozen_heap() -> Iterator[None]:
+    """Until the block ends, present objects are not traversed, and new ones seldom."""
     before = gc.get_threshold()
     gc.collect()
     gc.freeze()

@@ -1,7 +1,7 @@
-"""What went wrong with gangs, and for how long they are left alone after it.
+"""Backoff of gangs whose admission failed: how long they are not requested, and which nodes they avoid.
 
-Exists so that a gang that fails again and again costs ever less, avoids the nodes on which it failed, and keeps its age
-when its pods are made anew. In memory only: a new leader starts without grudges. Reads no clock: `now` is given.
+Each failure in a row doubles the wait. Nodes to which a gang did not bind are avoided for `AVOID_S`, and its age is kept
+when its pods are recreated. In memory only: a new leader starts without backoff. Reads no clock: `now` is an argument.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ BACKOFF = Backoff(base_s=1.0, max_s=120.0)
 
 @dataclass(slots=True)
 class GangBackoff:
-    why: str = ""
-    failures: int = 0
-    until: float = 0.0
+    why: str = ""  # of the last failure
+    failures: int = 0  # in a row
+    until: float = 0.0  # unix seconds; 0: over
     avoid: dict[str, float] = field(default_factory=dict)  # node: until when
-    created: float | None = None  # of the gang that was rolled back
+    queued_since: float | None = None  # of the gang that was rolled back
 
 
 class GangBackoffs:
@@ -31,42 +31,43 @@ class GangBackoffs:
         self._random = random
         self._known: dict[GangId, GangBackoff] = {}
 
-    def note(
+    def note_failure(
         self, gang: GangId, why: str, *, now: float, nodes: Iterable[str] = (), created: float | None = None
     ) -> None:
-        """It failed again: it rests, twice as long each time."""
-        setback = self._known.setdefault(gang, GangBackoff())
-        setback.why = why
-        setback.until = now + BACKOFF.delay(setback.failures, self._random)
-        setback.failures += 1
+        """`nodes` are to be avoided; `created` is the gang's age, when its pods are evicted."""
+        backoff = self._known.setdefault(gang, GangBackoff())
+        backoff.why = why
+        backoff.until = now + BACKOFF.delay(backoff.failures, self._random)
+        backoff.failures += 1
         for node in nodes:
-            setback.avoid[node] = now + AVOID_S
+            backoff.avoid[node] = now + AVOID_S
         if created is not None:
-            setback.created = created if setback.created is None else min(created, setback.created)
+            backoff.queued_since = created if backoff.queued_since is None else min(created, backoff.queued_since)
 
     def get(self, gang: GangId) -> GangBackoff:
-        """What is known of the gang; an empty one when nothing is."""
+        """An empty one when nothing is known of the gang."""
         return self._known.get(gang) or GangBackoff()
 
-    def forget(self, gang: GangId) -> None:
+    def reset(self, gang: GangId) -> None:
+        """The gang runs."""
         self._known.pop(gang, None)
 
-    def resting(self, gang: GangId, now: float) -> bool:
+    def active(self, gang: GangId, now: float) -> bool:
         return self.get(gang).until > now
 
-    def due(self) -> float | None:
-        """When the next rest is over; unix seconds."""
-        return min((setback.until for setback in self._known.values() if setback.until), default=None)
+    def next_end(self) -> float | None:
+        """When the next backoff is over; unix seconds."""
+        return min((backoff.until for backoff in self._known.values() if backoff.until), default=None)
 
-    def expire(self, now: float, living: Iterable[GangId]) -> list[GangId]:
-        """The gangs whose rest is over. Forgets nodes after a while, and gangs that are gone once nothing is left to know."""
-        rested: list[GangId] = []
-        exist = set(living)
-        for gang, setback in list(self._known.items()):
-            setback.avoid = {node: until for node, until in setback.avoid.items() if until > now}
-            if setback.until and setback.until <= now:
-                setback.until = 0.0
-                rested.append(gang)
-            if not setback.until and not setback.avoid and gang not in exist:
+    def expire(self, now: float, existing: Iterable[GangId]) -> list[GangId]:
+        """The gangs whose backoff is over now. Drops expired nodes, and gangs that are gone and have nothing left."""
+        over: list[GangId] = []
+        exist = set(existing)
+        for gang, backoff in list(self._known.items()):
+            backoff.avoid = {node: until for node, until in backoff.avoid.items() if until > now}
+            if backoff.until and backoff.until <= now:
+                backoff.until = 0.0
+                over.append(gang)
+            if not backoff.until and not backoff.avoid and gang not in exist:
                 del self._known[gang]
-        return rested
+        return over

@@ -1,20 +1,18 @@
-"""Carrying out one decision: a gang's claims written, then its pods released; or nothing of it.
+"""The gang protocol: a gang's claims written and its pods released, or none of it.
 
-Exists to hold the protocol's order in one place: claims made and named, all allocations written, one pod released, then
-the others. A failure before that first release takes everything back; after it the rest is completed (by `recovery`,
-should this process end). Chooses nothing: which devices and nodes is the plan's.
+Order: claims created and named in the pods' status, all allocations written, one pod released, then the others. A failure
+before the first release undoes everything. After it the rest is completed, by `gangs.recovery` should this process end.
+Chooses nothing: devices and nodes are the plan's.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from fairlead.controller.commit.writer import Writer
-from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, LeaseLostError
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
 from fairlead.controller.gangs import claims
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, PodClaim
@@ -25,12 +23,12 @@ from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+Claims = dict[str, resource.ResourceClaim]  # by the key of their ClaimAllocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """`released` pods are on their way. Not done and none released: all was taken back."""
+    """`released` pods are on their way. Not done and none released: everything is undone."""
 
     done: bool
     released: int = 0
@@ -38,97 +36,93 @@ class Outcome:
 
 
 class Committer:
-    def __init__(self, writer: Writer, state: Caches, *, wall: Clock) -> None:
+    def __init__(self, writer: Writer, caches: Caches, *, wall: Clock) -> None:
         self._writer = writer
-        self._state = state
+        self._caches = caches
         self._wall = wall
 
     async def admit(self, gang: Gang, admission: Admission) -> Outcome:
         """Raises LeaseLostError; everything else is an Outcome."""
         members = {member.uid: member for member in gang.members}
-        chosen = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
-        made: dict[str, resource.ResourceClaim] = {}
+        placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
+        written: Claims = {}
         try:
-            for settled in await _all(self._settle(member) for member, _ in chosen):
-                made |= settled
-            await _all(self._allocate(made, planned) for planned in admission.claims)
+            for found in await all_done(self._claims_of(member) for member, _ in placed):
+                written |= found
+            await all_done(self._allocate(written, allocation) for allocation in admission.claims)
         except (GivenUpError, errors.ApiError) as error:
-            why = str(error)
-            log.warning("gang %s: not admitted: %s; taking back what was written", admission.id, why)
-            await self._take_back(made, admission)
-            return Outcome(done=False, why=why)
-        outcome = await self.release(chosen, made)
+            log.warning("gang %s: not admitted: %s; undoing what was written", admission.id, error)
+            await self._deallocate(written, admission)
+            return Outcome(done=False, why=str(error))
+        outcome = await self.release(placed, written)
         if outcome.done or outcome.released:
             return outcome
-        # Only the first was tried. Its release may have arrived, or still be on its way.
-        if not await self._writer.hold_back(chosen[0][0].pod, outcome.why):
+        # Only the first release was tried. It may have arrived, or still be on its way.
+        if not await self._writer.ensure_gated(placed[0][0].pod, outcome.why):
             return Outcome(done=False, released=1, why=outcome.why)
-        log.warning("gang %s: not released: %s; taking back what was written", admission.id, outcome.why)
-        await self._take_back(made, admission)
+        log.warning("gang %s: not released: %s; undoing what was written", admission.id, outcome.why)
+        await self._deallocate(written, admission)
         return outcome
 
     async def release(
-        self, chosen: Sequence[tuple[Member, str]], made: Mapping[str, resource.ResourceClaim] | None = None
+        self, placed: Sequence[tuple[Member, str]], written: Mapping[str, resource.ResourceClaim]
     ) -> Outcome:
-        """Lets members go whose claims are written: one, and when that worked the others."""
-        expected = [
-            {
-                entry.name: claim.metadata.name
-                for entry in member.entries
-                if (claim := (made or {}).get(entry.key) or entry.claim) is not None
-            }
-            for member, _ in chosen
+        """Releases members whose claims are written: one, and when that succeeded the others.
+
+        `written` are their claims where they are newer than the members'.
+        """
+        pods = [self._caches.latest(member.pod) for member, _ in placed]
+
+        def release(index: int) -> Awaitable[bool]:
+            member, node = placed[index]
+            return self._writer.release_pod(pods[index], node, _claim_names(member, written))
+
+        results = await outcomes([release(0)])
+        if results[0] is True:
+            results += await outcomes(map(release, range(1, len(placed))))
+        released = sum(result is True for result in results)
+        problems = [
+            str(result) if result else f"pod {member.pod.metadata.key} is gone"
+            for (member, _), result in zip(placed, results, strict=False)
+            if result is not True
         ]
-        latest = [self._latest(member.pod) for member, _ in chosen]
-        released = 0
-        problems: list[str] = []
-        for batch in (slice(0, 1), slice(1, None)):
-            results = await _settled(
-                self._writer.release_pod(pod, node, expect)
-                for pod, (_, node), expect in list(zip(latest, chosen, expected, strict=True))[batch]
-            )
-            for (member, _), result in zip(chosen[batch], results, strict=True):
-                if result is True:
-                    released += 1
-                else:
-                    problems.append(str(result) if result else f"pod {member.pod.metadata.key} is gone")
-            if problems and not released:
-                break
         return Outcome(done=not problems, released=released, why="; ".join(problems[:4]))
 
     async def undo(self, members: Sequence[Member], why: str) -> bool:
-        """Takes back what was written for gated members. Returns when that is certain; false when one was released."""
-        if not all(await _all(self._writer.hold_back(member.pod, why) for member in members)):
+        """Removes what was written for gated members. Returns when that is certain; False when one was released."""
+        if not all(await all_done(self._writer.ensure_gated(member.pod, why) for member in members)):
             return False
         pods: dict[str, list[str]] = {}
-        written: dict[str, resource.ResourceClaim] = {}
+        reserved: Claims = {}
         for member in members:
-            for entry in member.entries:
-                if entry.claim is not None and (entry.reserved_for(member.uid)):
-                    written[entry.key] = entry.claim
-                    pods.setdefault(entry.key, []).append(member.uid)
-        await _all(self._writer.take_back(claim, pods[key], keep_allocation=False) for key, claim in written.items())
+            for pod_claim in member.claims:
+                if pod_claim.claim is not None and pod_claim.reserved_for(member.uid):
+                    reserved[pod_claim.key] = pod_claim.claim
+                    pods.setdefault(pod_claim.key, []).append(member.uid)
+        await all_done(
+            self._writer.deallocate(claim, pods[key], keep_allocation=False) for key, claim in reserved.items()
+        )
         return True
 
-    async def roll_back(self, members: Iterable[Member]) -> bool:
-        """Evicts; true when every pod is on its way out."""
-        return all(await _all(self._writer.evict(member.pod) for member in members))
+    async def roll_back(self, members: Iterable[Member]) -> None:
+        """Evicts members of a gang that did not start; what budgets refuse now is tried again with the gang's next step."""
+        await all_done(self._writer.evict_late(member.pod) for member in members)
 
     # -- claims ----------------------------------------------------------------------------------------------------
 
-    async def _settle(self, member: Member) -> dict[str, resource.ResourceClaim]:
-        """The member's claims by the key they were planned under: made where missing, and named in its status."""
-        pod = self._latest(member.pod)
+    async def _claims_of(self, member: Member) -> Claims:
+        """The member's claims: created where missing, and named in the pod's status."""
+        pod = self._caches.latest(member.pod)
         for _ in range(CONFLICTS_MAX):
             if pod.metadata.deletion_timestamp:
                 raise GivenUpError(f"pod {pod.metadata.key} is being deleted")
-            found: dict[str, resource.ResourceClaim] = {}
+            found: Claims = {}
             unnamed: dict[str, str] = {}
-            for entry in member.entries:
-                claim = await self._claim_of(pod, entry)
-                found[entry.key] = claim
-                if claims.names_used(pod).get(entry.name) != claim.metadata.name:
-                    unnamed[entry.name] = claim.metadata.name
+            for pod_claim in member.claims:
+                claim = await self._find_or_create(pod, pod_claim)
+                found[pod_claim.key] = claim
+                if claims.names_used(pod).get(pod_claim.name) != claim.metadata.name:
+                    unnamed[pod_claim.name] = claim.metadata.name
             if not unnamed:
                 return found
             try:
@@ -142,62 +136,45 @@ class Committer:
                 return found
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while its claims were named")
 
-    async def _claim_of(self, pod: core.Pod, entry: PodClaim) -> resource.ResourceClaim:
-        use = next(use for use in pod.spec.resource_claims if use.name == entry.name)
+    async def _find_or_create(self, pod: core.Pod, pod_claim: PodClaim) -> resource.ResourceClaim:
+        use = next(use for use in pod.spec.resource_claims if use.name == pod_claim.name)
         if use.resource_claim_name:
-            claim = self._state.claim(pod.metadata.namespace, use.resource_claim_name)
-            if claim is None or claim.metadata.uid != entry.key:
+            claim = self._caches.claim(pod.metadata.namespace, use.resource_claim_name)
+            if claim is None or claim.metadata.uid != pod_claim.key:
                 raise GivenUpError(f"ResourceClaim {pod.metadata.namespace}/{use.resource_claim_name} is gone")
             return claim
-        named = claims.names_used(pod).get(entry.name)
-        settled = claims.settled(pod, entry.name, named, self._state.claims_of(pod.metadata.uid))
-        if settled is not None:
-            return settled
-        if entry.template is None:
+        named = claims.names_used(pod).get(pod_claim.name)
+        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
+        if in_use is not None:
+            return in_use
+        if pod_claim.template is None:
             template = f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
             raise GivenUpError(f"ResourceClaimTemplate {template} is gone")
-        return await self._writer.make_claim(pod, entry.name, entry.template)
+        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template)
 
-    async def _allocate(self, made: dict[str, resource.ResourceClaim], planned: ClaimAllocation) -> None:
+    async def _allocate(self, written: Claims, planned: ClaimAllocation) -> None:
         allocation = None
         if not planned.already_allocated:
             allocation = planned.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
-        made[planned.key] = await self._writer.allocate(made[planned.key], allocation, planned.reserved_for)
+        written[planned.key] = await self._writer.allocate(written[planned.key], allocation, planned.reserved_for)
 
-    async def _take_back(self, made: Mapping[str, resource.ResourceClaim], admission: Admission) -> None:
-        """Claims that were made but not reached are taken back too: a write of theirs may still be on its way."""
-        await _all(
-            self._writer.take_back(
-                made[planned.key],
+    async def _deallocate(self, written: Claims, admission: Admission) -> None:
+        """Also of claims whose allocation was not reached or failed: that write may still be on its way."""
+        await all_done(
+            self._writer.deallocate(
+                written[planned.key],
                 [pod.uid for pod in planned.reserved_for],
                 keep_allocation=planned.already_allocated,
             )
             for planned in admission.claims
-            if planned.key in made
+            if planned.key in written
         )
 
-    def _latest(self, pod: core.Pod) -> core.Pod:
-        known = self._state.pods.get(pod.metadata.key)
-        return known if known is not None and known.metadata.uid == pod.metadata.uid else pod
 
-
-async def _settled(steps: Iterable[Awaitable[T]]) -> list[T | Exception]:
-    """Every step to its end, whatever the others do: a write must not be left half made. LeaseLostError is raised."""
-    results = await asyncio.gather(*steps, return_exceptions=True)
-    for result in results:
-        if isinstance(result, LeaseLostError) or (
-            isinstance(result, BaseException) and not isinstance(result, GivenUpError | errors.ApiError)
-        ):
-            raise result
-    return [result for result in results if not isinstance(result, BaseException) or isinstance(result, Exception)]
-
-
-async def _all(steps: Iterable[Awaitable[T]]) -> list[T]:
-    """Every step to its end; then the first failure is raised."""
-    results = await _settled(steps)
-    good: list[T] = []
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-        good.append(result)
-    return good
+def _claim_names(member: Member, written: Mapping[str, resource.ResourceClaim]) -> dict[str, str]:
+    """By entry the names of the member's claims."""
+    return {
+        pod_claim.name: claim.metadata.name
+        for pod_claim in member.claims
+        if (claim := written.get(pod_claim.key) or pod_claim.claim) is not None
+    }

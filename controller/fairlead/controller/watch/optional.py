@@ -1,9 +1,9 @@
-"""APIs that not every cluster serves, and that may come and go while we lead: a copy of such a resource while there is one.
+"""Informers of APIs that not every cluster serves, and that may be installed or removed while this replica leads.
 
-Exists so that what is optional is watched in one way. Whether a resource is served is asked when a leader begins, every
-`LOOK_S` from then on, and whenever its watch fails: a CRD that is installed later is read soon, and one that is removed
-leaves one line in the log, while everybody who was told of its objects is told that they are gone.
-What is not `vital`, such as others' CRDs, stops nobody when it is broken: it is read as soon as it can be.
+Discovery runs when a leader begins, every `DISCOVERY_S` from then on, and whenever the watch fails. A CRD that is
+installed later is read soon; when one is removed, the log says so once and subscribers see each of its objects deleted.
+An API that is not `required`, such as another system's CRD, never delays the leader: while it is broken, it counts as
+absent.
 """
 
 from __future__ import annotations
@@ -26,79 +26,81 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOOK_S = 30.0
+DISCOVERY_S = 30.0
 
 
-class Served(Generic[T]):
-    """`informer` is None while the cluster does not serve the resource. `begin` once, then `run`."""
+class OptionalInformer(Generic[T]):
+    """`informer` is None while the cluster does not serve the resource. `discover` once, then `run`."""
 
-    def __init__(
-        self, resource: Resource[T], versions: Sequence[str], heard: Callable[[Change[T]], None], *, vital: bool = True
-    ) -> None:
-        """`versions`: those that we can read, the first that is served is taken."""
+    def __init__(self, resource: Resource[T], versions: Sequence[str], *, required: bool = True) -> None:
+        """`versions` in order of preference: the first that is served is read."""
         self.informer: Informer[T] | None = None
-        self.vital = vital
-        self.synced = asyncio.Event()
-        """Set once there is nothing more to wait for before the first decision; what comes later is not waited for."""
+        self.required = required
+        self.synced = asyncio.Event()  # set once the first decision need not wait for this API
         self.synced.set()
         self._resource = resource
         self._versions = versions
-        self._heard = heard
-        self._again = asyncio.Event()
-        self._trouble = ""
+        self._handlers: list[Callable[[Change[T]], None]] = []
+        self._discover_now = asyncio.Event()
+        self._last_error = ""
         self._client: Client | None = None
 
-    async def begin(self, client: Client) -> None:
-        """Sees whether the resource is served. If it cannot be asked, it is not, until it can."""
+    def subscribe(self, handler: Callable[[Change[T]], None]) -> None:
+        """Before `discover`."""
+        self._handlers.append(handler)
+
+    async def discover(self, client: Client) -> None:
+        """Finds out whether the resource is served. Where discovery fails, it counts as not served until it succeeds."""
         self._client = client
-        await self._look(client)
+        await self._discover(client)
         if self.informer is not None:
             self.synced = self.informer.synced
 
     async def run(self) -> None:
-        """Keeps the copy current, and looks again. Never returns."""
-        assert self._client is not None, "begin comes first"
+        """Runs the informer, and discovery. Never returns."""
+        assert self._client is not None, "discover comes first"
         while True:
-            reading = self.informer
-            async with _beside(reading) as task:
-                while self.informer is reading:
+            running = self.informer
+            async with _running(running) as task:
+                while self.informer is running:
                     if task is not None and task.done():
                         task.result()  # it never returns; raises what ended it
-                    self._again.clear()
+                    self._discover_now.clear()
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(LOOK_S):
-                            await self._again.wait()
-                    await self._look(self._client)
+                        async with asyncio.timeout(DISCOVERY_S):
+                            await self._discover_now.wait()
+                    await self._discover(self._client)
 
-    async def _look(self, client: Client) -> None:
-        """Asks what is served now. Where nobody answers, what was known stays."""
+    async def _discover(self, client: Client) -> None:
+        """Starts or drops the informer as the API is served now. Where discovery fails, the informer stays."""
         try:
             version = await version_of(client, self._resource.group, self._versions, self._resource.plural)
         except errors.ApiError as error:
-            if str(error) != self._trouble:
-                log.warning("whether %s are served cannot be asked: %s", self._name, error)
-            self._trouble = str(error)
+            if str(error) != self._last_error:
+                log.warning("discovery of %s failed: %s", self._name, error)
+            self._last_error = str(error)
             return
-        self._trouble = ""
-        gone = self.informer
-        if version == (gone.resource.version if gone is not None else None):
+        self._last_error = ""
+        previous = self.informer
+        if version == (previous.resource.version if previous is not None else None):
             return
         self.informer = None
-        if gone is not None:
-            log.info("%s are no longer served in %s", self._name, gone.resource.version)
-            for each in gone.all():
-                gone.note_deleted(each)
+        if previous is not None:
+            log.info("%s are no longer served in %s", self._name, previous.resource.version)
+            for each in previous.all():
+                previous.note_deleted(each)
             self.synced.set()
         if version is not None:
             log.info("%s are served in %s, and read", self._name, version)
             self.informer = Informer(client, dataclasses.replace(self._resource, version=version), sleep=self._pause)
-            self.informer.subscribe(self._heard)
+            for handler in self._handlers:
+                self.informer.subscribe(handler)
 
     async def _pause(self, delay_s: float) -> None:
-        """How the informer waits after a failure: meanwhile it is asked whether there is anything left to watch."""
-        if not self.vital:
-            self.synced.set()  # nobody waits for what may never come
-        self._again.set()
+        """The informer's sleep after a failed watch: runs discovery meanwhile, since the API may be gone."""
+        if not self.required:
+            self.synced.set()  # the first decision does not wait for it
+        self._discover_now.set()
         await asyncio.sleep(delay_s)
 
     @property
@@ -107,7 +109,7 @@ class Served(Generic[T]):
 
 
 @contextlib.asynccontextmanager
-async def _beside(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task[None] | None]:
+async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task[None] | None]:
     """The informer's task while the body runs; None without one."""
     if informer is None:
         yield None
@@ -121,21 +123,21 @@ async def _beside(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task[
 
 
 async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
-    """The first of these versions in which the resource is served. Raises ApiError where that cannot be asked."""
-    found = await _ask(client, f"/apis/{group}")
+    """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
+    found = await _get(client, f"/apis/{group}")
     served = {str(version.get("version")) for version in found.get("versions") or ()}
     for version in versions:
         if version not in served:
             continue
-        found = await _ask(client, f"/apis/{group}/{version}")
+        found = await _get(client, f"/apis/{group}/{version}")
         if any(each.get("name") == plural for each in found.get("resources") or ()):
             return version
     return None
 
 
-async def _ask(client: Client, path: str) -> Mapping[str, Any]:
+async def _get(client: Client, path: str) -> Mapping[str, Any]:
     try:
-        answer: Mapping[str, Any] = msgspec.json.decode(await client.request("GET", path))
+        found: Mapping[str, Any] = msgspec.json.decode(await client.request("GET", path))
     except errors.NotFound:
         return {}
-    return answer
+    return found
