@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
-from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -27,7 +26,6 @@ class SnapshotBuilder:
     def __init__(
         self,
         caches: Caches,
-        executor: Executor,
         evictor: Evictor,
         tasks: GangTasks,
         backoffs: GangBackoffs,
@@ -37,7 +35,6 @@ class SnapshotBuilder:
         usage_weight: float,
     ) -> None:
         self._caches = caches
-        self._executor = executor
         self._evictor = evictor
         self._tasks = tasks
         self._backoffs = backoffs
@@ -108,7 +105,7 @@ class SnapshotBuilder:
         )
 
     def _pending(self, now: float) -> list[GangRequest]:
-        writing = self._executor.writing()
+        writing = self._tasks.writing()
         return [
             request
             for gang_id, request in self._requests.items()

@@ -92,7 +92,7 @@ class Term:
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
         snapshots = SnapshotBuilder(
-            caches, executor, evictor, gang_tasks, backoffs, budgets, usage, usage_weight=options.usage_weight
+            caches, evictor, gang_tasks, backoffs, budgets, usage, usage_weight=options.usage_weight
         )
         reconciler = GangReconciler(
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs,

@@ -36,14 +36,10 @@ class Executor:
         self._backoffs = backoffs
         self._wall = wall
 
-    def writing(self) -> set[str]:
-        """Keys of the claims that admissions are writing."""
-        return {claim.key for admission in self._tasks.admissions().values() for claim in admission.claims}
-
     def start(self, plan: Plan, now: float) -> list[GangId]:
         """Returns the gangs whose admission started. Waits for no write."""
         started: list[GangId] = []
-        writing = self.writing()
+        writing = self._tasks.writing()
         for admission in plan.admissions:
             keys = {claim.key for claim in admission.claims}
             if keys & writing:

@@ -34,6 +34,10 @@ class GangTasks:
         """Those that are being written."""
         return {gang_id: admission for gang_id, admission in self._running.items() if admission is not None}
 
+    def writing(self) -> set[str]:
+        """Keys of the claims that admissions are writing."""
+        return {claim.key for admission in self.admissions().values() for claim in admission.claims}
+
     def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
         """`admission`: what the job writes, where it is one."""
         self._running[gang_id] = admission
