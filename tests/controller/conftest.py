@@ -1,7 +1,7 @@
 """The controller's rim on the sandbox: a real apiserver, claim controller, scheduler, kubelets and drivers; no webhook.
 
-Pods are made as the webhook would leave them: gated, with their gang settled. `Bench` starts controllers in this process,
-and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
+Pods are created as the webhook would leave them: gated, with their gang annotated. `Bench` starts controllers in this
+process, and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
 """
 
 import asyncio
@@ -255,7 +255,7 @@ class Bench:
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s} s: {what}\n{self.describe()}") from None
 
-    async def told(self, name: str, beginning: str, timeout_s: float = 30.0) -> None:
+    async def event(self, name: str, beginning: str, timeout_s: float = 30.0) -> None:
         """Waits for an event about `name` that begins so: events are written beside the work, not before it."""
         seen: list[str] = []
         try:

@@ -1,4 +1,4 @@
-"""The course of an eviction as a function of what the pods carry; and budgets."""
+"""The next step of an eviction, from the marks on the pods; and disruption budgets. Pure."""
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ def test_a_mark_says_the_same_when_it_is_read_back():
 @pytest.mark.parametrize(
     "text", ["{", '{"kind": "Reclaim"}', '{"kind": "Else", "for": "", "whole": true, "why": ""}', "[]"]
 )
-def test_a_mark_that_cannot_be_read_evicts_nobody(text):
+def test_a_pod_with_a_mark_that_cannot_be_read_is_not_evicted(text):
     pod = member("a", MARK).pod
     pod.metadata.annotations[names.EVICTION] = text
     assert eviction_marks.mark_of(pod) is None
@@ -51,7 +51,7 @@ def test_a_gang_without_marks_is_left_alone():
     assert step(gang(member("a"), member("b"))) is None
 
 
-def test_marks_spread_over_a_gang_that_goes_whole_and_not_over_another():
+def test_marks_spread_over_a_gang_that_is_evicted_whole_and_not_over_another():
     found = step(gang(member("a", MARK), member("b")))
     assert isinstance(found, Spread)
     assert [one.pod.metadata.name for one in found.members] == ["b"]
@@ -61,14 +61,14 @@ def test_marks_spread_over_a_gang_that_goes_whole_and_not_over_another():
     assert [one.pod.metadata.name for one in found.members] == ["a"]
 
 
-def test_nobody_goes_before_the_time_that_was_told():
+def test_no_pod_is_evicted_before_the_time_of_its_mark():
     assert step(gang(member("a", MARK), member("b", MARK))) == Wait(until=NOW + 10, mark=MARK)
     found = step(gang(member("a", MARK), member("b", MARK)), now=NOW + 10)
     assert isinstance(found, Evict)
     assert not found.partly_gone
 
 
-def test_what_nobody_waits_for_is_cancelled_unless_the_gang_is_torn_already():
+def test_an_eviction_whose_beneficiary_no_longer_waits_is_cancelled_unless_pods_are_gone_already():
     assert isinstance(step(gang(member("a", MARK), member("b", MARK)), wanted=False), Cancel)
     found = step(gang(member("a", MARK, leaving=True), member("b", MARK)), now=NOW + 10, wanted=False)
     assert isinstance(found, Evict)
@@ -76,7 +76,7 @@ def test_what_nobody_waits_for_is_cancelled_unless_the_gang_is_torn_already():
     assert [one.pod.metadata.name for one in found.members] == ["b"]
 
 
-def test_a_replacement_goes_for_nobody_and_is_not_cancelled():
+def test_a_replacement_has_no_beneficiary_and_is_not_cancelled():
     mark = EvictionMark(kind="Replace", at=NOW, whole=True)
     assert isinstance(step(gang(member("a", mark), member("b", mark)), wanted=False), Evict)
 
@@ -126,7 +126,7 @@ def test_a_budget_counts_running_pods_that_it_selects():
     assert disruption.refusal(pods, [budget(0, selector={"matchLabels": {"app": "y"}})]) == ""
 
 
-def test_an_empty_selector_takes_all_and_none_takes_nobody():
+def test_an_empty_selector_selects_all_pods_and_a_missing_one_none():
     pod = member("a").pod
     assert disruption.budgets_of(pod, [budget(1, selector={})]) == ("b",)
     assert disruption.budgets_of(pod, [budget(1)]) == ()

@@ -1,4 +1,4 @@
-"""What somebody who is evicted reads, from the decision to the pods made anew: each thing once, with cause and way out."""
+"""The texts of an eviction, from the decision to the recreated pods: each fact once, with cause and what would prevent it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def evicted_by(world: World, *running: object, waiting: object) -> Eviction:
     return first
 
 
-def test_who_took_more_than_it_deserves_reads_what_the_other_is_owed():
+def test_a_queue_above_its_deserved_quota_reads_what_the_other_deserves():
     borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
     owner = gang("a0", 2, ONE, queue="a", created=100.0)
     eviction = evicted_by(world_of(quota("a", 4), quota("b", 4)), *borrowers, waiting=owner)
@@ -53,7 +53,7 @@ def test_who_took_more_than_it_deserves_reads_what_the_other_is_owed():
     )
 
 
-def test_who_took_more_than_its_fair_share_reads_both_shares():
+def test_a_queue_above_its_fair_share_reads_both_shares():
     borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
     poor = gang("a0", 2, ONE, queue="a", created=100.0)
     eviction = evicted_by(world_of(quota("a"), quota("b")), *borrowers, waiting=poor)
@@ -62,7 +62,7 @@ def test_who_took_more_than_its_fair_share_reads_both_shares():
     )
 
 
-def test_who_has_a_lower_priority_reads_both():
+def test_a_gang_of_lower_priority_reads_both_priorities():
     low = [gang(f"b{number}", 1, ONE, queue="a", priority=1, created=float(number)) for number in range(8)]
     eviction = evicted_by(world_of(quota("a", 8)), *low, waiting=gang("a0", 1, ONE, queue="a", priority=9, created=9.0))
     assert str(eviction_marks.mark_for(eviction, at=NOW).description) == (
@@ -88,7 +88,7 @@ def message(marked: EvictionMark, *, leaving: bool) -> str:
     return summarize(found, SchedulingState(eviction=progress)).message
 
 
-def test_at_every_step_each_thing_is_said_once():
+def test_each_step_states_each_fact_once():
     marked = mark()
     past = PastEviction(at=NOW, queued_since=NOW - 100, mark=str(marked), why=marked.why)
     told = {
@@ -113,7 +113,7 @@ def test_at_every_step_each_thing_is_said_once():
     assert told["past"].endswith("; remembered until 2027-01-15T08:10:00Z")
 
 
-def test_a_gang_of_which_only_some_pods_go_is_told_so():
+def test_the_text_of_a_partial_eviction_names_some_of_the_pods():
     some = EvictionMark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new", why="because")
     assert str(EvictionProgress(mark=some)) == (
         "some of its pods to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/new: because"
@@ -138,5 +138,5 @@ def test_a_gang_of_which_only_some_pods_go_is_told_so():
         (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
     ],
 )
-def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: PreemptionBlocker, text: str):
+def test_a_preemption_blocker_names_the_block_before_the_gangs(barrier: PreemptionBlocker, text: str):
     assert str(barrier) == text

@@ -53,7 +53,7 @@ async def test_answers_that_are_lost_after_the_write_arrived_change_nothing(benc
     async with bench.controller():
         pods = await bench.gang("deaf", 4, template="two")
         await bench.until(lambda: bench.running(pods), "the gang runs")
-        await bench.until(lambda: len(bench.claims.all()) == 4, "no stray claim is left")
+        await bench.until(lambda: len(bench.claims.all()) == 4, "no duplicate claim is left")
     assert bench.watchdog.held == 8
 
 
@@ -188,7 +188,7 @@ async def test_a_waiting_gang_costs_no_decision_while_only_reports_change(bench:
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["it arrived", "it did not"])
-async def test_a_release_whose_answers_are_all_lost_is_found_out_before_anything_is_taken_back(
+async def test_a_release_whose_answers_are_all_lost_is_noticed_before_anything_is_undone(
     bench: Bench, monkeypatch, arrives
 ):
     """If the release arrived the gang is completed; if not, the pod is held back, so that it can never arrive late."""

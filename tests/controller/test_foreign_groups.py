@@ -1,4 +1,4 @@
-"""Groups, sizes and queues that pods name in other systems' words. Pure."""
+"""Groups, sizes and queues that pods name by the labels and annotations of other systems. Pure."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
     assert requests.blocking_problem(gang) is None
 
 
-def test_what_kueues_own_gate_waits_for_is_said():
+def test_the_problem_of_kueues_own_gate_names_kueue():
     one = pod("a")
     one = msgspec.structs.replace(
         one, spec=msgspec.structs.replace(one.spec, scheduling_gates=(*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE)))
@@ -34,7 +34,7 @@ def test_what_kueues_own_gate_waits_for_is_said():
     assert "Kueue admits the pod first" in problem.message
 
 
-def test_the_size_of_a_podgroup_is_read_from_its_object_and_missed_by_name():
+def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_named():
     meta = {"annotations": {names.VOLCANO_GROUP: "g", names.VOLCANO_QUEUE: "q"}}
     groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=4, queue="theirs")}
     gang = view(pod("a", **meta), objects=Objects(groups=groups))
@@ -56,7 +56,7 @@ def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
 
 
 def test_pods_of_one_group_that_contradict_one_another_wait_with_the_reason():
-    """At the door the second is refused; those that came at the same moment are compared here."""
+    """The webhook refuses the second; pods created at the same moment are compared here."""
     labels = {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}
     two = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "2"})
     three = pod("b", labels=labels, annotations={names.KUEUE_SIZE: "3"})
@@ -81,7 +81,7 @@ def test_the_topology_of_a_podgroup_counts_where_no_member_names_one():
     assert view(pod("a", annotations=meta), objects=Objects(groups=groups)).topology == "preferred:zone"
 
 
-def test_a_queue_is_borrowed_only_if_all_who_name_it_borrow_it():
+def test_a_queue_is_foreign_only_if_all_members_that_name_it_do_so_in_another_systems_words():
     theirs, ours = {names.KUEUE_QUEUE: "q"}, {names.QUEUE: "q"}
     group = {names.GANG: "g", names.GANG_SIZE: "3"}
     silent, borrower = pod("a", annotations=group), pod("b", annotations=group, labels=theirs)

@@ -1,4 +1,4 @@
-"""What status says of a gang. Pure."""
+"""Phase and status of a gang. Pure."""
 
 from fairlead.controller.gangs.members import Stage
 from fairlead.controller.report import gang_phase

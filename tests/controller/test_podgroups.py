@@ -76,7 +76,7 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
     assert len(said) <= 4, said
 
 
-async def test_an_api_of_others_that_is_broken_stops_nobody(bench: Bench, caplog):
+async def test_a_broken_api_of_another_system_does_not_delay_the_leader(bench: Bench, caplog):
     """A CRD whose conversion webhook is gone answers 500 for ever: when a leader begins, and while it leads."""
     caplog.set_level("INFO", "fairlead")
     await serve_pod_groups(bench)
@@ -108,7 +108,7 @@ async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, mo
 
 
 async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Bench):
-    """A PodGroup that asks for more, that goes, and a member that leaves the group: nobody is killed for it."""
+    """A PodGroup that asks for more, that goes, and a member that leaves the group: no pod is evicted for it."""
     await serve_pod_groups(bench)
     await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
     await bench.template("one")
@@ -131,7 +131,7 @@ async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Ben
         assert bench.running(pods)
 
 
-async def test_a_queue_of_kueues_that_nobody_made_is_missed_by_its_name(bench: Bench):
+async def test_a_missing_queue_of_kueues_is_named_in_the_reason(bench: Bench):
     await bench.template("one")
     await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})
     async with bench.controller():

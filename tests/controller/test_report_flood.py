@@ -1,4 +1,4 @@
-"""A gang that waits for long, for ever other reasons, floods neither events nor its own status; both say the same."""
+"""A gang that waits long for alternating reasons floods neither events nor its status; both state the same."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def test_an_hour_of_a_new_reason_each_second_is_a_bounded_number_of_writes
     assert setup.recorder.dropped > 0
 
 
-async def test_status_condition_and_event_carry_the_same_reason_and_words(setup: Setup):
+async def test_status_condition_and_event_have_the_same_reason_and_message(setup: Setup):
     gang = waiting_gang()
     for code in CODES:
         setup.reporter.gang(gang, waits(gang, code, f"because of {code}"))
@@ -153,7 +153,7 @@ async def test_status_condition_and_event_carry_the_same_reason_and_words(setup:
         assert {status["message"], admitted["message"], last["message"]} == {f"Because of {code}. Wait."}
 
 
-async def test_a_reason_that_changes_once_is_told_at_once(setup: Setup):
+async def test_a_reason_that_changes_once_is_written_at_once(setup: Setup):
     gang = waiting_gang()
     setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
     await setup.time.advance(60.0)
@@ -162,7 +162,7 @@ async def test_a_reason_that_changes_once_is_told_at_once(setup: Setup):
     assert setup.objects.gangs["ml/g"]["status"]["reason"] == "DevicesComingFree"
 
 
-async def test_of_a_thousand_that_wait_only_so_many_words_are_written_a_second(setup: Setup):
+async def test_of_a_thousand_waiting_gangs_only_so_many_messages_are_written_a_second(setup: Setup):
     gangs = [waiting_gang(f"g{number}") for number in range(1000)]
     for gang in gangs:
         setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "0"))
