@@ -37,9 +37,9 @@ class Admitter:
         """From here on the admission's devices and nodes are taken."""
         pods = {member.uid: member.pod for member in gang.members}
         self._assumed[gang.id] = admission
-        for planned in admission.claims:
-            if not planned.already_allocated:
-                self._tables.assume_claim(planned.key, _allocated_claim(planned))
+        for claim_allocation in admission.claims:
+            if not claim_allocation.already_allocated:
+                self._tables.assume_claim(claim_allocation.key, _allocated_claim(claim_allocation))
         for assigned in admission.assignments:
             self._tables.assume_pod(pods[assigned.pod.uid], assigned.node)
 
@@ -48,8 +48,8 @@ class Admitter:
         admission = self._assumed.pop(gang_id, None)
         if admission is None:
             return
-        for planned in admission.claims:
-            self._tables.forget_claim(planned.key)
+        for claim_allocation in admission.claims:
+            self._tables.forget_claim(claim_allocation.key)
         for assigned in admission.assignments:
             self._tables.forget_pod(assigned.pod.uid)
 
@@ -71,7 +71,7 @@ class Admitter:
 
     def _record_events(self, gang: Gang, admission: Admission) -> None:
         members = {member.uid: member for member in gang.members}
-        by_key = {planned.key: planned for planned in admission.claims}
+        by_key = {claim_allocation.key: claim_allocation for claim_allocation in admission.claims}
         for assigned in admission.assignments[:EVENTS_MAX]:
             member = members[assigned.pod.uid]
             devices = [
@@ -84,11 +84,11 @@ class Admitter:
             self._events.pod(member.pod, "Admitted", f"released to node {assigned.node}{what}")
 
 
-def _allocated_claim(planned: ClaimAllocation) -> resource.ResourceClaim:
-    """The claim as the inventory should see it while it is being written; its UID is the planned key."""
+def _allocated_claim(claim_allocation: ClaimAllocation) -> resource.ResourceClaim:
+    """The claim as the inventory should see it while it is being written; its UID is the key of the ClaimAllocation."""
     return resource.ResourceClaim(
-        metadata=ObjectMeta(uid=planned.key, namespace=planned.namespace, name=planned.name),
+        metadata=ObjectMeta(uid=claim_allocation.key, namespace=claim_allocation.namespace, name=claim_allocation.name),
         status=resource.ResourceClaimStatus(
-            allocation=msgspec.convert(planned.allocation.to_json(), resource.AllocationResult)
+            allocation=msgspec.convert(claim_allocation.allocation.to_json(), resource.AllocationResult)
         ),
     )

@@ -1,7 +1,7 @@
 """Writes to claims: creating, allocating, deallocating.
 
-Two orders hold. The finalizer is written before the allocation: without it, deleting a named claim would leak its devices
-while pods still use them. Deallocation ends with removing the finalizer: that changes the resourceVersion, so a late
+Two orders hold. The finalizer is written before the allocation: without it, the allocation of a deleted named claim would
+leak. Deallocation ends with removing the finalizer: that changes the resourceVersion, so a late
 write of this protocol can no longer succeed.
 """
 
@@ -199,14 +199,14 @@ def _consumer(reference: resource.ResourceClaimConsumerReference) -> dict[str, s
     return {"apiGroup": reference.api_group, **plain} if reference.api_group else plain
 
 
-def _unfit(claim: resource.ResourceClaim, planned: resource.ResourceClaim, *, fresh: bool) -> str:
-    """Why the claim can no longer take its planned allocation; "" when it can."""
+def _unfit(claim: resource.ResourceClaim, decided_on: resource.ResourceClaim, *, fresh: bool) -> str:
+    """Why the claim can no longer take its allocation; "" when it can. `decided_on` is the claim as the decision saw it."""
     key = claim.metadata.key
     if claim.metadata.deletion_timestamp:
         return f"ResourceClaim {key} is being deleted"
     if fresh and claim.status.allocation is not None:
         return f"ResourceClaim {key} was allocated meanwhile"
-    if not fresh and claim.status.allocation != planned.status.allocation:
+    if not fresh and claim.status.allocation != decided_on.status.allocation:
         return f"ResourceClaim {key} lost or changed its allocation meanwhile"
     return ""
 

@@ -152,22 +152,24 @@ class Committer:
             raise GivenUpError(f"ResourceClaimTemplate {template} is gone")
         return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template)
 
-    async def _allocate(self, written: Claims, planned: ClaimAllocation) -> None:
+    async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
         allocation = None
-        if not planned.already_allocated:
-            allocation = planned.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
-        written[planned.key] = await self._writer.allocate(written[planned.key], allocation, planned.reserved_for)
+        if not claim_allocation.already_allocated:
+            allocation = claim_allocation.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
+        written[claim_allocation.key] = await self._writer.allocate(
+            written[claim_allocation.key], allocation, claim_allocation.reserved_for
+        )
 
     async def _deallocate(self, written: Claims, admission: Admission) -> None:
         """Also of claims whose allocation was not reached or failed: that write may still be on its way."""
         await all_done(
             self._writer.deallocate(
-                written[planned.key],
-                [pod.uid for pod in planned.reserved_for],
-                keep_allocation=planned.already_allocated,
+                written[claim_allocation.key],
+                [pod.uid for pod in claim_allocation.reserved_for],
+                keep_allocation=claim_allocation.already_allocated,
             )
-            for planned in admission.claims
-            if planned.key in written
+            for claim_allocation in admission.claims
+            if claim_allocation.key in written
         )
 
 
