@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked
+from fairlead.cel.checked import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
