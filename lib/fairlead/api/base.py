@@ -182,10 +182,6 @@ class Resource(Part):
         """What the cluster holds: fields that a newer version wrote are passed over. Raises ManifestError."""
         return checked(cls, raw, subject=_subject(cls, raw), strict=False)
 
-    def manifest(self) -> dict[str, Any]:
-        """The object as JSON, as one would write it."""
-        return self.model_dump(by_alias=True, exclude_none=True, mode="json")
-
 
 M = TypeVar("M", bound=BaseModel)
 
