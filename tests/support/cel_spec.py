@@ -15,6 +15,7 @@ from typing import Final
 
 from fairlead.cel import ast
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare_numbers
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.lexer import SyntaxIssue
 from fairlead.cel.library.conversions import string_of_float
@@ -22,7 +23,7 @@ from fairlead.cel.library.formatting import PRECISION_DEFAULT, STRING_COMPLAINT,
 from fairlead.cel.library.standard import check_int, check_uint
 from fairlead.cel.library.strings import formatted_size
 from fairlead.cel.macros import Macro, Macros, Maker, binding
-from fairlead.cel.values import INT64_MIN, UINT64_MAX, UInt, compare_numbers, items_of, no_overload, type_name
+from fairlead.cel.values import INT64_MIN, UINT64_MAX, UInt, items_of, no_overload, type_name
 
 MATH: Final = Library("math")
 ENCODERS: Final = Library("encoders")

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from fairlead.cel import access, ast
+from fairlead.cel.equality import equal
 from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.frame import Compilation, Frame, Step, spend
-from fairlead.cel.values import NONE, Optional, equal, no_overload, weight
+from fairlead.cel.values import NONE, Optional, no_overload, weight
 
 
 def _not_bool(value: object, name: str) -> EvaluationError:
