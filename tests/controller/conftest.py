@@ -263,7 +263,7 @@ class Bench:
                 while not any(text.startswith(beginning) for text in seen):
                     await asyncio.sleep(0.05)
                     found = (await self.client.list(resources.EVENTS, NAMESPACE)).items
-                    seen = [f"{event.reason}: {event.message}" for event in found if event.involved_object.name == name]
+                    seen = [f"{e['reason']}: {e['message']}" for e in found if e["involvedObject"]["name"] == name]
         except TimeoutError:
             raise AssertionError(f"no event about {name} begins with {beginning!r}: {seen}") from None
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from fairlead.api import names
@@ -106,7 +107,7 @@ def mounts(node: Node, uid: str) -> dict[str, dict[str, dict[str, Any]]]:
 def of_template(uid: str, device: str) -> ResourceClaim:
     raw = objects.to_dict(claim(uid, device))
     raw["metadata"]["annotations"] = {names.POD_CLAIM_NAME: "gpus"}
-    return objects.from_dict(ResourceClaim, raw)
+    return msgspec.convert(raw, ResourceClaim)
 
 
 def test_a_request_has_its_file_with_the_published_attributes_in_both_versions(node: Node) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc.aio
+import msgspec
 
 from fairlead.api import names
 from fairlead.driver import cdi, protocol
@@ -20,7 +21,6 @@ from fairlead.driver.checkpoint import Checkpoint
 from fairlead.driver.metadata import Metadata
 from fairlead.driver.mps import Daemons
 from fairlead.driver.prepare import Preparer
-from fairlead.kube import objects
 from fairlead.kube.resource import Device, ResourceClaim
 
 
@@ -43,7 +43,7 @@ def claim(
         | (device if isinstance(device, dict) else {"device": device})
         for device in devices
     ]
-    return objects.from_dict(ResourceClaim, raw_claim(uid, results, config=config, name=name, namespace=namespace))
+    return msgspec.convert(raw_claim(uid, results, config=config, name=name, namespace=namespace), ResourceClaim)
 
 
 def raw_claim(

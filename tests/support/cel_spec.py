@@ -1,7 +1,6 @@
-"""Extensions of cel-go that Kubernetes does not switch on: math, encoders, cel.block.
+"""What cel-go has and no Kubernetes environment: math, encoders, cel.block, reverse, and version 4 of format().
 
-Exists for environments of one's own, and so that the public conformance cases can be run whole. Not part of any
-Kubernetes environment: a selector that uses them is refused there, and here. Source: cel-go ext/math.go, encoders.go.
+The public conformance cases need them. Source: cel-go ext/math.go, encoders.go, strings.go, formatting_v2.go.
 """
 
 from __future__ import annotations
@@ -9,22 +8,28 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from decimal import Decimal
 from typing import Final
 
 from fairlead.cel import ast
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare_numbers
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.lexer import SyntaxIssue
+from fairlead.cel.library.conversions import string_of_float
+from fairlead.cel.library.formatting import PRECISION_DEFAULT, STRING_COMPLAINT, VERBS, fill, plain_text
 from fairlead.cel.library.standard import check_int, check_uint
+from fairlead.cel.library.strings import formatted_size
 from fairlead.cel.macros import Macro, Macros, Maker, binding
-from fairlead.cel.values import INT64_MIN, UINT64_MAX, UInt, compare_numbers, no_overload
+from fairlead.cel.values import INT64_MIN, UINT64_MAX, UInt, items_of, no_overload, type_name
 
 MATH: Final = Library("math")
 ENCODERS: Final = Library("encoders")
+FORMAT_V4: Final = Library("strings.format.4")
+STRINGS_REVERSE: Final = Library("strings.reverse")
 _NUMBER_KINDS: Final = ("int", "uint", "double")
-_INDEX: Final = re.compile(r"@index[0-9]+")
 
 
 # math
@@ -205,4 +210,72 @@ BLOCK_MACROS: Final[Macros] = {
     ("accuVar", 2, True): _named("@ac:"),
 }
 
+
+# format(): version 4 of the clauses, which is the specification's
+
+
+def _string(value: object, _: int | None = None) -> str:
+    if isinstance(value, float):
+        return {"+Inf": "Infinity", "-Inf": "-Infinity"}.get(string_of_float(value), _plain(value))
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_string, value)) + "]"
+    if isinstance(value, dict):
+        pairs = sorted((_string(key), _string(item)) for key, item in items_of(value))
+        return "{" + ", ".join(f"{key}: {item}" for key, item in pairs) + "}"
+    text = plain_text(value)
+    if text is None:
+        raise EvaluationError(f"{STRING_COMPLAINT}, was given {type_name(value)}")
+    return text
+
+
+def _plain(value: float) -> str:
+    """Go's FormatFloat(v, 'f', -1, 64): the shortest digits, never an exponent."""
+    if math.isnan(value):
+        return "NaN"
+    text = format(Decimal(repr(value)), "f")
+    return text.removesuffix(".0")
+
+
+def _non_finite(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return None
+
+
+def _decimal(value: object, _: int | None) -> str | None:
+    if type(value) in {int, UInt}:
+        return str(int(value))  # type: ignore[call-overload]
+    return (_non_finite(value) or _plain(value)) if isinstance(value, float) else None
+
+
+def _floating(letter: str) -> Callable[[object, int | None], str | None]:
+    def show(value: object, precision: int | None) -> str | None:
+        if type(value) in {int, UInt, float}:
+            number = float(value)  # type: ignore[arg-type]
+            return _non_finite(number) or f"{number:.{PRECISION_DEFAULT if precision is None else precision}{letter}}"
+        return str(value) if value in {"NaN", "Infinity", "-Infinity"} else None
+
+    return show
+
+
+_NUMBERS: Final = "ints, uints, and doubles"
+VERBS_V4: Final = {
+    **VERBS,
+    "s": replace(VERBS["s"], show=_string),
+    "d": replace(VERBS["d"], show=_decimal, complaint=f"decimal clause can only be used on {_NUMBERS}"),
+    "f": replace(VERBS["f"], show=_floating("f"), complaint=f"fixed-point clause can only be used on {_NUMBERS}"),
+    "e": replace(VERBS["e"], show=_floating("e"), complaint=f"scientific clause can only be used on {_NUMBERS}"),
+}
+
+
+def _format(text: str, args: Sequence[object]) -> str:
+    return fill(text, args, VERBS_V4)
+
+
 _declare_math()
+FORMAT_V4.member("format", "string, list(dyn)", "string", "string_format", _format, charge=formatted_size)
+STRINGS_REVERSE.member("reverse", "string", "string", "string_reverse", lambda text: text[::-1])
