@@ -19,17 +19,21 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
-from fairlead.driver import app, cdi, profile, slices, sockets
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.health import HealthBoard
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.mps import Daemons
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.service import Plugin, RegistrationService
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
+from fairlead.driver import app
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.kubelet import sockets
+from fairlead.driver.kubelet.service import Plugin, RegistrationService
+from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.health import HealthBoard
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.node import Kubelet, claim
 
@@ -74,7 +78,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         async def fetch(namespace: str, name: str) -> ResourceClaim:
             return known[name]
 
-        backend = SimulatedBackend(profile.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
+        backend = SimulatedBackend(profiles.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
         inventory = backend.inventory()
         cuttable = frozenset(gpu.uuid for gpu in inventory.gpus) if kind == "dynamic-mig" else frozenset()
         published = {device.name: device for device in slices.build(inventory, partitionable=cuttable).devices}
@@ -131,7 +135,7 @@ async def _nothing() -> None:
 
 
 def _slices() -> list[dict[str, Any]]:
-    one = SimulatedBackend(profile.load("hgx-h100"), node="n1").inventory()
+    one = SimulatedBackend(profiles.load("hgx-h100"), node="n1").inventory()
     gpus = tuple(
         dataclasses.replace(one.gpus[0], minor=minor, uuid=f"GPU-{minor}", pci_bus_id=f"0000:{minor:02x}:00.0")
         for minor in range(16)

@@ -15,11 +15,13 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import devicenames, profile, recording, slices
-from fairlead.driver.backend import Backend, BackendError, DeviceGone
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sysfs import Kernel
+from fairlead.driver.backend import device_names, profiles
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.profiles import recording
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Backend, BackendError, DeviceGone
+from fairlead.driver.publish import slices
 from tests.support.driver.fakenvml import FakeNvml
 from tests.support.driver.node import Node, claim
 from tests.support.driver.slices import check_limits
@@ -32,10 +34,10 @@ KINDS = (*(f"simulated:{name}" for name in NAMES), *(f"stand-in:{name}" for name
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     kind, _, name = str(request.param).partition(":")
     if kind == "simulated":
-        found: Backend = SimulatedBackend(profile.load(name), node="n1")
+        found: Backend = SimulatedBackend(profiles.load(name), node="n1")
     elif kind == "stand-in":
         kernel = Kernel(sys=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
-        found = NvmlBackend(FakeNvml(profile.load(name), node="n1", root=tmp_path), kernel=kernel)
+        found = NvmlBackend(FakeNvml(profiles.load(name), node="n1", root=tmp_path), kernel=kernel)
     else:
         try:
             found = NvmlBackend.open()
@@ -70,7 +72,7 @@ def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:
 
 def test_profiles_have_placements_and_live_devices_stand_on_them(backend: Backend) -> None:
     for gpu in backend.inventory().gpus:
-        names = [devicenames.mig_name(gpu.minor, p, start) for p in gpu.mig_profiles for start in p.starts]
+        names = [device_names.mig_name(gpu.minor, p, start) for p in gpu.mig_profiles for start in p.starts]
         assert len(names) == len(set(names))
         for mig in gpu.mig_devices:
             assert mig.start in mig.profile.starts
@@ -82,7 +84,7 @@ def test_a_recorded_node_publishes_the_same_when_it_is_simulated(backend: Backen
     inventory = backend.inventory()
     path = tmp_path / "node.yaml"
     path.write_text(recording.to_yaml(recording.record(inventory, uuids=True)))
-    again = SimulatedBackend(profile.load(str(path)), node="n1").inventory()
+    again = SimulatedBackend(profiles.load(str(path)), node="n1").inventory()
 
     def comparable(of: slices.Built) -> list[Any]:
         """MIG devices get other UUIDs, and memory whole MiB."""

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import profile
-from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sysfs import Kernel
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
 from tests.support.driver.fakenvml import FakeNvml
 from tests.support.driver.node import Node, claim
 
@@ -29,7 +29,7 @@ class Case:
 
 
 def nvml(name: str, path: Path) -> Case:
-    fake = FakeNvml(profile.load(name), node="n1", root=path)
+    fake = FakeNvml(profiles.load(name), node="n1", root=path)
     kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
     return Case(
         NvmlBackend(fake, kernel=kernel, smi_runner=lambda arguments: None),
@@ -41,7 +41,7 @@ def nvml(name: str, path: Path) -> Case:
 
 
 def simulated(name: str, path: Path) -> Case:
-    backend = SimulatedBackend(profile.load(name), node="n1")
+    backend = SimulatedBackend(profiles.load(name), node="n1")
 
     def keep_busy(busy: bool) -> None:
         backend.faults.busy = {(minor, start) for minor in range(8) for start in range(8)} if busy else set()
@@ -60,7 +60,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case
     return lambda name: request.param(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", profile.known())
+@pytest.mark.parametrize("name", profiles.known())
 def test_both_backends_see_the_same_node(name: str, tmp_path: Path) -> None:
     expected = simulated(name, tmp_path).backend.inventory()
     found = nvml(name, tmp_path).backend.inventory()

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 from fairlead.kube.resources import RESOURCE_CLAIMS
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
 from tests.support.driver.node import Kubelet, claim

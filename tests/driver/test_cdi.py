@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import cdi, libraries
-from fairlead.driver.backend import DeviceNode
-from fairlead.driver.libraries import Mount
-from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.backend.types import DeviceNode
+from fairlead.driver.prepare import cdi, libraries
+from fairlead.driver.prepare.libraries import Mount
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.sandbox.kubelet.cdi import resolve
 from tests.support.driver.node import Node, claim, mps, time_slicing
 

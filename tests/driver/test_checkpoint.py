@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.driver import files
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.common import files
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.preparer import PrepareError
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from tests.support.driver.node import Node, claim
 
 RECORD = ClaimRecord(

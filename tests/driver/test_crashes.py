@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import profile
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.node import Node, claim, mps, time_slicing
 
@@ -35,7 +35,7 @@ def wanted(uid: str, devices: tuple[str, ...]) -> ResourceClaim:
 
 def new_node(path: Path) -> Node:
     path.mkdir(exist_ok=True)
-    return Node(path, SimulatedBackend(profile.load("hgx-h100"), node="n1"), dynamic=True)
+    return Node(path, SimulatedBackend(profiles.load("hgx-h100"), node="n1"), dynamic=True)
 
 
 def steps(devices: tuple[str, ...], verb: str) -> list[str]:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import launch, mps_host, smi
-from fairlead.driver.backend import BackendError
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.mps import Daemons, Limits
+from fairlead.driver.backend.nvml import mps_programs, smi
+from fairlead.driver.backend.types import BackendError
+from fairlead.driver.common import launch
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
@@ -83,7 +84,7 @@ def test_a_program_of_a_whole_root_runs_with_that_root(root: Path) -> None:
 def test_an_mps_daemon_of_a_whole_root_has_a_tmp_and_a_shm_that_are_only_its_claims(root: Path, tmp_path: Path) -> None:
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-    daemons = Daemons(tmp_path / "mps", lambda: mps_host.program(DriverRoot(root), proc=tmp_path / "proc"))
+    daemons = Daemons(tmp_path / "mps", lambda: mps_programs.program(DriverRoot(root), proc=tmp_path / "proc"))
     daemons.start("u1", ["GPU-1", "GPU-2"], Limits(active_thread_percentage=50))
     assert daemons.alive("u1")
     assert daemons.ask("u1", ["ps"]) == "/tmp/nvidia-mps: ps"

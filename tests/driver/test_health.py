@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import faultfile, ledger, profile, xids
-from fairlead.driver.backend import BackendError, Inventory, Recovery, Watched, Xid
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.ledger import Fault
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
+from fairlead.driver.backend import profiles, xids
+from fairlead.driver.backend.simulated import fault_file
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import BackendError, Inventory, Recovery, Watched, Xid
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import faults
+from fairlead.driver.publish.faults import Fault
+from fairlead.driver.publish.monitor import Hardware
 
 GPU = "GPU-0"
 XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
@@ -34,8 +36,8 @@ class Story:
         """Taint effects by key after this look."""
         self.now_s += after_s
         events = [Xid(uuid=GPU, code=code) for code in codes]
-        self.ledger = ledger.fold(self.ledger, [watched], events, now_s=self.now_s)
-        found = ledger.taints(self.ledger).get(GPU, ())
+        self.ledger = faults.fold(self.ledger, [watched], events, now_s=self.now_s)
+        found = faults.taints(self.ledger).get(GPU, ())
         return {f"{taint.key.partition('/')[2]}={taint.value}": taint.effect for taint in found}
 
 
@@ -94,11 +96,11 @@ class TestLedger:
     def test_an_xid_waits_for_the_action_that_follows_it(self, story: Story) -> None:
         assert story.see(look(recovery="none"), XID["needs-reset"]) != {}
         assert story.see(look(recovery="reset")) != {}
-        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+        assert story.see(look(recovery="none"), after_s=faults.SETTLE_S) == {}
 
     def test_an_xid_after_which_the_driver_needs_nothing_is_forgiven(self, story: Story) -> None:
         story.see(look(recovery="none"), XID["needs-reset"])
-        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+        assert story.see(look(recovery="none"), after_s=faults.SETTLE_S) == {}
 
     def test_without_recovery_actions_a_severe_xid_stays(self, story: Story) -> None:
         story.see(look(recovery=None), XID["needs-reset"])
@@ -107,7 +109,7 @@ class TestLedger:
     def test_a_note_is_forgotten_after_a_while(self, story: Story) -> None:
         story.see(look(), XID["recoverable"])
         assert story.ledger
-        story.see(look(), after_s=ledger.NOTE_S)
+        story.see(look(), after_s=faults.NOTE_S)
         assert not story.ledger
 
     def test_a_domain_that_needs_recovery_is_not_the_gpus_fault(self, story: Story) -> None:
@@ -115,10 +117,10 @@ class TestLedger:
 
     def test_it_outlives_a_restart_and_not_a_boot(self, story: Story) -> None:
         story.see(look(recovery=None), XID["fatal"])
-        kept = ledger.encode(story.ledger, boot_id="b1")
-        assert ledger.decode(kept, boot_id="b1") == story.ledger
-        assert ledger.decode(kept, boot_id="b2") == {}
-        assert ledger.decode(kept[:20], boot_id="b1") == {}
+        kept = faults.encode(story.ledger, boot_id="b1")
+        assert faults.decode(kept, boot_id="b1") == story.ledger
+        assert faults.decode(kept, boot_id="b2") == {}
+        assert faults.decode(kept[:20], boot_id="b1") == {}
 
 
 class TestHardware:
@@ -239,33 +241,33 @@ class TestHardware:
 
 class TestFaultFile:
     def backend(self, path: Path) -> SimulatedBackend:
-        return SimulatedBackend(profile.load("hgx-h100"), node="n1", fault_file=path)
+        return SimulatedBackend(profiles.load("hgx-h100"), node="n1", fault_file=path)
 
     def test_an_injected_xid_is_reported_once_with_the_recovery_of_its_class(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        fault_file.inject(path, 3, xid=XID["needs-reset"])
         [event] = backend.xids()
         assert event.code == XID["needs-reset"]
         assert backend.xids() == ()
         assert [look.recovery for look in backend.watch()].count("reset") == 1
-        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        fault_file.inject(path, 3, xid=XID["needs-reset"])
         assert len(backend.xids()) == 1
-        faultfile.mend(path, 3)
+        fault_file.mend(path, 3)
         assert {look.recovery for look in backend.watch()} == {"none"}
 
     def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, lost=True)
+        fault_file.inject(path, 3, lost=True)
         assert len(backend.inventory().gpus) == 7
-        faultfile.mend(path)
+        fault_file.mend(path)
         assert len(backend.inventory().gpus) == 8
 
     def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, lost=True)
+        fault_file.inject(path, 3, lost=True)
         backend.inventory()
         path.write_bytes(b"{")
         assert len(backend.inventory().gpus) == 7

@@ -10,14 +10,15 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.driver import profile, records
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.mps import Daemons, Limits
-from fairlead.driver.prepare import PrepareError, Preparer
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.prepare import records
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from tests.support.driver.node import Killed, Node, claim, mps, time_slicing
 
-PROFILE = profile.load("hgx-h100")
+PROFILE = profiles.load("hgx-h100")
 DEVICES = [
     "gpu-0",
     "gpu-1",

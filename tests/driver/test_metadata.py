@@ -12,9 +12,10 @@ import jsonschema
 import pytest
 
 from fairlead.api import names
-from fairlead.driver import files, slices
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.prepare import PrepareError
+from fairlead.driver.common import files
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.preparer import PrepareError
+from fairlead.driver.publish import slices
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.node import Node, claim

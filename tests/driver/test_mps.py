@@ -13,16 +13,17 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import launch, mps_host
-from fairlead.driver.backend import BackendError
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.mps import Daemons, Limits
-from fairlead.driver.mps_watch import MpsWatch
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
+from fairlead.driver.backend.nvml import mps_programs
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import BackendError
+from fairlead.driver.common import launch
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_supervisor import MpsWatch
+from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.node import Node, claim, mps
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
@@ -195,7 +196,7 @@ class TestRefusals:
     def test_a_host_without_mps_changes_nothing(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_host.program(DriverRoot(node.path / "nowhere")))
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.program(DriverRoot(node.path / "nowhere")))
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
@@ -214,7 +215,7 @@ class TestHost:
         root = self.root(tmp_path)
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-        program = mps_host.program(DriverRoot(root), proc=tmp_path / "proc")
+        program = mps_programs.program(DriverRoot(root), proc=tmp_path / "proc")
         assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
         assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
         assert program.environment["LD_LIBRARY_PATH"].startswith(f"{root}/usr/lib64:")
@@ -223,7 +224,7 @@ class TestHost:
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
         with pytest.raises(BackendError, match="set hostPID: true") as raised:
-            mps_host.program(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
+            mps_programs.program(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
         assert raised.value.permanent
 
 

@@ -7,14 +7,16 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from fairlead.driver import profile, slices, smi
-from fairlead.driver.backend import Backend, BackendError, Gpu
-from fairlead.driver.backends import open_backend
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.sysfs import Kernel
-from fairlead.driver.threads import Threads
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.factory import open_backend
+from fairlead.driver.backend.nvml import smi
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.types import Backend, BackendError, Gpu
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.monitor import Hardware
 from tests.support.driver.fakenvml import FakeNvml
 from tests.support.driver.node import Node, claim
 
@@ -26,7 +28,7 @@ def on(fake: FakeNvml, path: Path) -> NvmlBackend:
 
 
 def fake_of(name: str, path: Path) -> FakeNvml:
-    return FakeNvml(profile.load(name), node="n1", root=path)
+    return FakeNvml(profiles.load(name), node="n1", root=path)
 
 
 OPTIONAL = {
@@ -80,7 +82,7 @@ class TestUnsupported:
 
     def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
         backend = NvmlBackend(
-            FakeNvml(profile.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
+            FakeNvml(profiles.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
         )
         gpu = backend.inventory().gpus[0]
         assert (gpu.numa_node, gpu.pcie_root, gpu.pci_bus_id) == (None, None, "0001:00:00.0")

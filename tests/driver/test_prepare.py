@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fairlead.driver import cdi
-from fairlead.driver.backend import BackendError
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import BackendError
+from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.node import Node, claim, gpu_config, time_slicing
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import publication
-from fairlead.driver.publication import Pool, Write
-from fairlead.driver.slices import SliceBody
+from fairlead.driver.publish import publication
+from fairlead.driver.publish.publication import Pool, Write
+from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube.resource import Counter, CounterSet, Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 
 POOL = Pool(driver="gpu.fairlead.dev", name="n1", node_name="n1", node_uid="node-uid")

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.driver.publisher import SLICES, Publisher
-from fairlead.driver.slices import SliceBody
+from fairlead.driver.publish.publisher import SLICES, Publisher
+from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.core import Node

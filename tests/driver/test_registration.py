@@ -9,12 +9,12 @@ import stat
 import aiohttp
 import pytest
 
-from fairlead.driver import protocol, sockets
 from fairlead.driver.app import run
-from fairlead.driver.backends import BackendSpecError
-from fairlead.driver.profile import ProfileError
-from fairlead.driver.selfcheck import SelfCheck
-from fairlead.driver.sockets import SocketError
+from fairlead.driver.backend.factory import BackendSpecError
+from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.kubelet import protocol, sockets
+from fairlead.driver.kubelet.self_check import SelfCheck
+from fairlead.driver.kubelet.sockets import SocketError
 from tests.support.driver.cluster import DriverCluster, free_port
 from tests.support.driver.node import Kubelet
 

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.records import ClaimRecord
-from fairlead.driver.service import ClaimRef, Plugin
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sweep import Sweeper
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import TurnError, Turns
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import TurnError, Turns
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.kubelet.service import ClaimRef, Plugin
+from fairlead.driver.prepare.orphan_gc import Sweeper
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.node import Node, claim

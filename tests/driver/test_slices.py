@@ -9,17 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.driver import devicenames, geometry, profile, slices
-from fairlead.driver.backend import Gpu, Inventory, MigProfile, NvLink
-from fairlead.driver.islands import islands
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import device_names, geometry, profiles
+from fairlead.driver.backend.islands import islands
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, NvLink
+from fairlead.driver.publish import slices
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slices import check_limits
 
 
 def inventory(name: str, node: str = "n1") -> Inventory:
-    return SimulatedBackend(profile.load(name), node=node).inventory()
+    return SimulatedBackend(profiles.load(name), node=node).inventory()
 
 
 def attributes(device: Device) -> dict[str, object]:
@@ -212,7 +213,7 @@ class TestPartitions:
         placements = [(p, start) for p in one.mig_profiles for start in p.starts]
         for first in placements:
             for second in placements:
-                pair = [by_name[devicenames.mig_name(0, *placed)] for placed in (first, second)]
+                pair = [by_name[device_names.mig_name(0, *placed)] for placed in (first, second)]
                 used = {
                     name: sum(
                         int_of(d.consumes_counters[0].counters[name].value)

@@ -21,28 +21,32 @@ from typing import Any
 import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import backends, cdi, files, ledger, libraries, protocol, sockets
-from fairlead.driver.backend import Backend
-from fairlead.driver.checkpoint import Checkpoint
+from fairlead.driver.backend import factory
+from fairlead.driver.backend.types import Backend
+from fairlead.driver.common import files
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.threads import Threads
 from fairlead.driver.gpu_metrics import GpuCollector
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.health import HealthBoard
-from fairlead.driver.holders import Holders
-from fairlead.driver.ledger import Ledger
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.mps import Daemons
-from fairlead.driver.mps_watch import MpsWatch
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.publisher import Publisher
-from fairlead.driver.reports import Reports
-from fairlead.driver.selfcheck import SelfCheck
-from fairlead.driver.service import DraService, HealthService, Plugin, RegistrationService
-from fairlead.driver.slices import Built, Layout
-from fairlead.driver.sockets import Places
-from fairlead.driver.sweep import Sweeper
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
+from fairlead.driver.kubelet import protocol, sockets
+from fairlead.driver.kubelet.self_check import SelfCheck
+from fairlead.driver.kubelet.service import DraService, HealthService, Plugin, RegistrationService
+from fairlead.driver.kubelet.sockets import Places
+from fairlead.driver.prepare import cdi, libraries
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.claim_consumers import Holders
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_supervisor import MpsWatch
+from fairlead.driver.prepare.orphan_gc import Sweeper
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.recovery_report import Reports
+from fairlead.driver.publish import faults
+from fairlead.driver.publish.faults import Ledger
+from fairlead.driver.publish.health import HealthBoard
+from fairlead.driver.publish.monitor import Hardware
+from fairlead.driver.publish.publisher import Publisher
+from fairlead.driver.publish.slices import Built, Layout
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -107,7 +111,7 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
         contextlib.closing(Threads()) as threads,
     ):
         backend = await threads.run(
-            backends.open_backend,
+            factory.open_backend,
             options.backend,
             node=options.node_name,
             data=places.data,
@@ -288,14 +292,14 @@ async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]
 
 def _faults(path: Path, boot_id: str) -> Ledger:
     try:
-        return ledger.decode(path.read_bytes(), boot_id=boot_id)
+        return faults.decode(path.read_bytes(), boot_id=boot_id)
     except OSError:
         return {}
 
 
-def _keep_faults(path: Path, faults: Ledger, boot_id: str) -> None:
+def _keep_faults(path: Path, found: Ledger, boot_id: str) -> None:
     try:
-        files.write(path, ledger.encode(faults, boot_id=boot_id), durable=False)
+        files.write(path, faults.encode(found, boot_id=boot_id), durable=False)
     except OSError as error:
         log.warning("%s: faults are not kept over a restart: %s", path, error)
 

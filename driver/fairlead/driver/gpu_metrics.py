@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fairlead.driver.backend import Inventory, Telemetry
-from fairlead.driver.records import ClaimRecord
+from fairlead.driver.backend.types import Inventory, Telemetry
+from fairlead.driver.prepare.records import ClaimRecord
 
 # Ours, DCGM's, help, and the reading with the factor from our unit to DCGM's.
 _READINGS = (

@@ -16,10 +16,10 @@ from typing import Any
 
 import pynvml
 
-from fairlead.driver import profile
-from fairlead.driver.backend import Gpu
-from fairlead.driver.nvml_tables import ARCHITECTURES, BRANDS, CORES
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend.nvml.tables import ARCHITECTURES, BRANDS, CORES
+from fairlead.driver.backend.profiles.loading import NodeProfile
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Gpu
 from tests.support.driver.fakenvml_kernel import FakeKernel
 from tests.support.driver.fakenvml_mig import Device, FakeMig, Mig
 
@@ -32,7 +32,7 @@ class FakeNvml(FakeMig):
     that a hypervisor lends, as vGPUs.
     """
 
-    def __init__(self, node_profile: profile.NodeProfile, *, node: str, root: Path | None = None) -> None:
+    def __init__(self, node_profile: NodeProfile, *, node: str, root: Path | None = None) -> None:
         self.errors: dict[str, int] = {}
         self.lost: set[int] = set()
         self.recovery: dict[int, int] = {}

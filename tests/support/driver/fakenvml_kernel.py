@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.driver.backend import Gpu
+from fairlead.driver.backend.types import Gpu
 
 CAPS_MAJOR = 237
 

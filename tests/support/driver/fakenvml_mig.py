@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 
 import pynvml
 
-from fairlead.driver import geometry
-from fairlead.driver.backend import Gpu, MigDevice, MigProfile
+from fairlead.driver.backend import geometry
+from fairlead.driver.backend.types import Gpu, MigDevice, MigProfile
 from tests.support.driver.fakenvml_kernel import FakeKernel
 
 _CI_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6, 7: 1}

@@ -14,12 +14,13 @@ from typing import Any
 import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import cdi, protocol
-from fairlead.driver.backend import Backend
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.mps import Daemons
-from fairlead.driver.prepare import Preparer
+from fairlead.driver.backend.types import Backend
+from fairlead.driver.kubelet import protocol
+from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.preparer import Preparer
 from fairlead.kube import objects
 from fairlead.kube.resource import Device, ResourceClaim
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from fairlead.driver import slices
+from fairlead.driver.publish import slices
 from fairlead.kube import semver
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")

@@ -1,0 +1,36 @@
+"""NVIDIA's own MPS programs, as they are installed with the driver on this host.
+
+Exists apart so that what MPS needs of the host is asked before a daemon is started, and said in words: the two programs
+under the driver's root, and the host's process IDs, by which daemon and clients in other containers know each other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.driver.backend.types import BackendError, MpsProgram
+from fairlead.driver.common.driver_root import DriverRoot
+
+# The kernel's number for the first process namespace (PROC_PID_INIT_INO).
+_HOST_PIDS = "pid:[4026531836]"
+
+
+def program(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
+    """MPS from under `root`. Raises a permanent BackendError."""
+    control = root.program("nvidia-cuda-mps-control")
+    if control is None or root.program("nvidia-cuda-mps-server") is None:
+        raise BackendError(
+            f"MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server, and they are not under {root.path}; "
+            "install them with the driver, or use TimeSlicing",
+            permanent=True,
+        )
+    try:
+        own = str((proc / "self/ns/pid").readlink())
+    except OSError as error:
+        raise BackendError(f"MPS: {error}", permanent=True) from error
+    if own != _HOST_PIDS:
+        raise BackendError(
+            "MPS: the driver does not see the host's processes; set hostPID: true in its pod", permanent=True
+        )
+    command = root.seen(control)
+    return MpsProgram(daemon=(command, "-f"), control=(command,), environment=root.environment(), root=root)
