@@ -23,7 +23,7 @@ from fairlead.driver import app
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet import sockets
 from fairlead.driver.kubelet.service import Plugin, RegistrationService
@@ -101,7 +101,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         plugin = Plugin(
             preparer,
             fetch=fetch,
-            turns=Turns(places.serialize_lock, changed=_nothing),
+            process_lock=ProcessLock(places.serialize_lock, reload=_nothing),
             threads=threads,
             metrics=Metrics(),
         )

@@ -143,7 +143,7 @@ class TestFullDisk:
         def refuse(descriptor: int, content: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        return lambda: monkeypatch.setattr(files, "fill", refuse)
+        return lambda: monkeypatch.setattr(files, "_write_all", refuse)
 
     def test_prepare_fails_plainly_and_leaves_nothing(
         self, node: Node, full: Callable[[], None], monkeypatch: pytest.MonkeyPatch
@@ -177,7 +177,7 @@ class TestFullDisk:
         self, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         written = 0
-        honest = files.fill
+        honest = files._write_all
 
         def refuse_the_second(descriptor: int, content: bytes) -> None:
             nonlocal written
@@ -187,7 +187,7 @@ class TestFullDisk:
             honest(descriptor, content)
 
         driver = node.start()
-        monkeypatch.setattr(files, "fill", refuse_the_second)
+        monkeypatch.setattr(files, "_write_all", refuse_the_second)
         with pytest.raises(PrepareError, match="No space left on device"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}

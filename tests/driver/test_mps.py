@@ -18,7 +18,7 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import BackendError
 from fairlead.driver.common import launch
 from fairlead.driver.common.driver_root import DriverRoot
-from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
@@ -196,7 +196,7 @@ class TestRefusals:
     def test_a_host_without_mps_changes_nothing(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.program(DriverRoot(node.path / "nowhere")))
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.locate(DriverRoot(node.path / "nowhere")))
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
@@ -215,7 +215,7 @@ class TestHost:
         root = self.root(tmp_path)
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-        program = mps_programs.program(DriverRoot(root), proc=tmp_path / "proc")
+        program = mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc")
         assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
         assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
         assert program.environment["LD_LIBRARY_PATH"].startswith(f"{root}/usr/lib64:")
@@ -224,7 +224,7 @@ class TestHost:
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
         with pytest.raises(BackendError, match="set hostPID: true") as raised:
-            mps_programs.program(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
+            mps_programs.locate(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
         assert raised.value.permanent
 
 
@@ -267,8 +267,8 @@ class TestWatch:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         threads, restarts = Threads(), []
-        turns = Turns(tmp_path / "turn", changed=_nothing)
-        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: restarts.append(1))
+        process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
+        watch = MpsWatch(driver, process_lock=process_lock, threads=threads, restarted=lambda: restarts.append(1))
         await watch.look()
         assert not restarts
         kill_daemon(node, "u1")
@@ -284,8 +284,8 @@ class TestWatch:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         threads = Threads()
-        turns = Turns(tmp_path / "turn", changed=_nothing)
-        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: None)
+        process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
+        watch = MpsWatch(driver, process_lock=process_lock, threads=threads, restarted=lambda: None)
         kill_daemon(node, "u1")
 
         def broken(operation: str, minor: int) -> None:

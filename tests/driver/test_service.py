@@ -13,7 +13,7 @@ import pytest
 
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import TurnError, Turns
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet.service import ClaimRef, Plugin
 from fairlead.driver.prepare.orphan_gc import Sweeper
@@ -56,8 +56,15 @@ def plugin(node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 
     async def reload() -> None:
         preparer.reload()
 
-    turns = Turns(node.path / "serialize.lock", changed=reload)
-    made = Plugin(preparer, fetch=claims.fetch, turns=turns, threads=threads, metrics=Metrics(), deadline_s=deadline_s)
+    process_lock = ProcessLock(node.path / "serialize.lock", reload=reload)
+    made = Plugin(
+        preparer,
+        fetch=claims.fetch,
+        process_lock=process_lock,
+        threads=threads,
+        metrics=Metrics(),
+        deadline_s=deadline_s,
+    )
     return made, preparer
 
 
@@ -194,18 +201,18 @@ class TestTurns:
     async def test_calls_of_one_process_share_a_turn_and_another_waits(self, tmp_path: Path) -> None:
         changes: list[str] = []
 
-        def turns(name: str) -> Turns:
+        def process_lock(name: str) -> ProcessLock:
             async def changed() -> None:
                 changes.append(name)
 
             async def at_once(seconds: float) -> None:
                 pass
 
-            return Turns(tmp_path / "lock", changed=changed, sleep=at_once)
+            return ProcessLock(tmp_path / "lock", reload=changed, sleep=at_once)
 
-        mine, other = turns("mine"), turns("other")
+        mine, other = process_lock("mine"), process_lock("other")
         async with mine.hold(timeout_s=1), mine.hold(timeout_s=1):
-            with pytest.raises(TurnError, match="another process of this driver is at work"):
+            with pytest.raises(ProcessLockError, match="another process of this driver is at work"):
                 async with other.hold(timeout_s=0.1):
                     pass
         async with other.hold(timeout_s=1):

@@ -25,7 +25,7 @@ from fairlead.driver.backend import factory
 from fairlead.driver.backend.types import Backend
 from fairlead.driver.common import files
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import Turns
+from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.gpu_metrics import GpuCollector
 from fairlead.driver.kubelet import protocol, sockets
@@ -195,14 +195,14 @@ async def _run(
     )
     holders = Holders(preparer.records)
     fetch = holders.noting(fetch_claim)
-    turns = Turns(places.serialize_lock, changed=reload)
-    plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
+    process_lock = ProcessLock(places.serialize_lock, reload=reload)
+    plugin = Plugin(preparer, fetch=fetch, process_lock=process_lock, threads=threads, metrics=metrics)
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
     check = SelfCheck(places, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
     mps = MpsWatch(
         preparer,
-        turns=turns,
+        process_lock=process_lock,
         threads=threads,
         restarted=metrics.mps_restarted,
         interval_s=options.mps_interval_s,
@@ -210,13 +210,13 @@ async def _run(
     hardware.ailing = lambda: mps.ailing
 
     tell = Reports(EventRecorder(client, "fairlead-driver", instance=options.node_name), metrics, options.node_name)
-    async with turns.hold(timeout_s=60.0):
+    async with process_lock.hold(timeout_s=60.0):
         tell.recovery(await threads.run(preparer.recover))
     started = True
     hardware.own = lambda: _made(preparer)
     if options.dynamic_mig:
         await hardware.look()  # now that it is known which MIG devices are ours
-    metrics.watch_held(lambda: Counter(record.state for record in preparer.records()))
+    metrics.track_claims_held(lambda: Counter(record.state for record in preparer.records()))
     metrics.registry.register(
         GpuCollector(
             inventory=lambda: hardware.inventory,

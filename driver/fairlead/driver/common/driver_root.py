@@ -1,8 +1,8 @@
 """NVIDIA's driver as it is installed under a root: the host's own, or one that a container brought along.
 
-Exists so that its programs and libraries are looked for in one way, and that a program runs with the libraries that it was
-built for: under a root that has a C library of its own, the root is changed; one that holds only the driver (as on
-Container-Optimized OS) is a place to search. Symlinks are read as if the root were `/`.
+Finds programs and libraries, and says how a program runs with the libraries that it was built for. A root with a C library
+of its own becomes the program's root; one that holds only the driver (as on Container-Optimized OS) is searched by PATH and
+LD_LIBRARY_PATH. Symlinks resolve as if the root were `/`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _SYMLINKS_MAX = 40
 class DriverRoot:
     path: Path
 
-    def target(self, path: str) -> str | None:
-        """Where `path` leads to, both relative to the root; None where it leads in circles."""
+    def resolve(self, path: str) -> str | None:
+        """The target of `path` after all symlinks, both relative to the root; None when they form a circle."""
         done: list[str] = []
         left = [part for part in reversed(path.split("/")) if part]
         for _ in range(_SYMLINKS_MAX):
@@ -53,39 +53,39 @@ class DriverRoot:
                 return "/".join(done)
         return None
 
-    def program(self, name: str) -> str | None:
+    def find_program(self, name: str) -> str | None:
         """The path of a program, relative to the root."""
         for directory in BINARY_DIRS:
-            target = self.target(f"{directory}/{name}")
+            target = self.resolve(f"{directory}/{name}")
             if target is not None and (self.path / target).is_file():
                 return target
         return None
 
     @property
-    def whole(self) -> bool:
-        """Whether programs can run with this as their root: it has a C library."""
-        targets = (self.target(f"{directory}/libc.so.6") for directory in LIBRARY_DIRS)
+    def has_libc(self) -> bool:
+        """Whether programs can run with this as their root."""
+        targets = (self.resolve(f"{directory}/libc.so.6") for directory in LIBRARY_DIRS)
         return any(target is not None and (self.path / target).is_file() for target in targets)
 
     @property
-    def changed(self) -> bool:
-        """Whether programs run with this as their root, and it is another one."""
-        return self.path != Path("/") and self.whole
+    def needs_chroot(self) -> bool:
+        """Whether programs run with this as their root, and it is not the root of this process."""
+        return self.path != Path("/") and self.has_libc
 
-    def seen(self, path: str) -> str:
-        """A path under the root, as the program sees it that runs with `options`."""
-        return f"/{path}" if self.changed else str(self.path / path)
+    def program_path(self, path: str) -> str:
+        """A path under the root, as a program that runs by `launcher` sees it."""
+        return f"/{path}" if self.needs_chroot else str(self.path / path)
 
     def launcher(self, *options: str) -> tuple[str, ...]:
-        """What comes before a command, for it to run as the root asks; `options` are launch.py's."""
-        root = ("--root", str(self.path)) if self.changed else ()
+        """The words before a command that let it run under this root; `options` are those of launch.py."""
+        root = ("--root", str(self.path)) if self.needs_chroot else ()
         if not root and not options:
             return ()
         return (sys.executable, "-I", "-S", launch.__file__, *root, *options, "--")
 
     def environment(self) -> dict[str, str]:
-        """For a program that runs so."""
-        found = {"PATH": os.pathsep.join(self.seen(directory) for directory in BINARY_DIRS)}
-        if not self.changed and self.path != Path("/"):
+        """The environment of a program that runs by `launcher`."""
+        found = {"PATH": os.pathsep.join(self.program_path(directory) for directory in BINARY_DIRS)}
+        if not self.needs_chroot and self.path != Path("/"):
             found["LD_LIBRARY_PATH"] = os.pathsep.join(str(self.path / directory) for directory in LIBRARY_DIRS)
         return found

@@ -1,11 +1,12 @@
-"""Runs a program in another view of the files, and, if asked, as a daemon that outlives the driver.
+"""Runs a program with another root or other mounts, and on request as a daemon that outlives the driver.
 
     python -I -S launch.py [--root DIR] [--bind SOURCE TARGET]... [--pid FILE] -- COMMAND...
 
-Exists as a program of its own, run by path in a bare interpreter, because none of this may happen in the driver: `--root`
-changes the root, so that a program of the host runs with the host's libraries; `--bind` puts a directory at another place
-(under that root), which nobody else sees; `--pid` starts a session of its own and writes down who it is. Every file
-descriptor is inherited. Imports nothing of fairlead, and as little else as it can.
+`--root` changes the root, so that a program of the host runs with the host's libraries. `--bind` mounts a directory at
+another path under that root, in a mount namespace of the program's own. `--pid` starts the program in a session of its own
+and writes its process ID and start time to FILE. File descriptors are inherited.
+It is a program, run by path in a bare interpreter: the driver's own process keeps its root, mounts and session. Imports
+nothing of fairlead, and little else, to start fast.
 """
 
 import ctypes
@@ -38,12 +39,12 @@ def main(arguments: list[str]) -> int:
 
 
 def detach(root: str, pid_file: str, binds: list[tuple[str, str]], command: list[str]) -> int:
-    """Returns when the child has become the program, or has failed."""
+    """Start the command as a daemon. Returns after its exec, or with 127 and the reason on stderr."""
     reader, writer = os.pipe()
     if os.fork():
         os.close(writer)
-        with os.fdopen(reader) as said:
-            problem = said.read()  # ends with the child's exec, or with the child
+        with os.fdopen(reader) as pipe:
+            problem = pipe.read()  # ends with the child's exec, or with the child
         sys.stderr.write(problem)
         return 127 if problem else 0
     os.close(reader)
@@ -59,7 +60,7 @@ def detach(root: str, pid_file: str, binds: list[tuple[str, str]], command: list
 
 
 def enter(root: str, binds: list[tuple[str, str]]) -> None:
-    """Raises OSError."""
+    """Make the mounts and change the root. Raises OSError."""
     if binds:
         libc = ctypes.CDLL(None, use_errno=True)
         check(libc.unshare(CLONE_NEWNS), "unshare the mounts")
@@ -73,13 +74,14 @@ def enter(root: str, binds: list[tuple[str, str]]) -> None:
 
 
 def check(status: int, what: str) -> None:
+    """Raise the OSError of a failed libc call."""
     if status:
         number = ctypes.get_errno()
         raise OSError(number, f"cannot {what}: {os.strerror(number)}; the driver has to run privileged")
 
 
 def stat(pid: int) -> tuple[str, str]:
-    """State and start of a process, in the kernel's ticks: a number that is used again comes with another start."""
+    """State and start time of a process, in kernel ticks: a reused process ID has another start time."""
     with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as file:  # noqa: PTH123
         fields = file.read().rpartition(")")[2].split()
     return fields[0], fields[19]

@@ -1,7 +1,7 @@
-"""Locks by key: one thread at a claim or at a GPU, while the others go on.
+"""Locks by key: one thread at a time for one claim or one GPU, all others in parallel.
 
-Exists because one lock around everything makes 64 claims wait for the slowest. Several keys are taken in sorted order,
-so two claims that share GPUs cannot wait for each other. A key's lock lives as long as somebody holds or wants it.
+One lock around everything would make 64 claims wait for the slowest. Several keys are acquired in sorted order, so two
+claims that share GPUs cannot deadlock. A key's lock is dropped when no thread holds it or waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class KeyedLocks:
 
     @contextlib.contextmanager
     def hold(self, keys: Iterable[str]) -> Iterator[None]:
-        """Hold all of `keys` at once; waits without limit, since the caller's deadline is kubelet's."""
+        """Hold all of `keys`. Waits without limit: the deadline is that of kubelet's call."""
         with contextlib.ExitStack() as stack:
             for key in sorted(set(keys)):
                 stack.enter_context(self._one(key))

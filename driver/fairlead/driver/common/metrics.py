@@ -1,7 +1,7 @@
-"""The driver's metrics.
+"""The driver's metrics: all names and labels in one place.
 
-Exists so that their names and labels are in one place. Labels are bounded: operations, results, states and device
-types, never claims or pods by name.
+Labels are bounded: operations, results, states and device types, never claims or pods by name. What is read from the
+hardware and names claims is gpu_metrics.py's.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Metrics:
         self._claims.labels(operation, result).inc()
         self._seconds.labels(operation).observe(seconds)
 
-    def watch_held(self, states: Callable[[], Mapping[str, int]]) -> None:
-        """Have the number of claims by state read from `states` at each scrape."""
+    def track_claims_held(self, states: Callable[[], Mapping[str, int]]) -> None:
+        """Read the number of claims by state from `states` at each scrape."""
         for state in STATES:
             self._held.labels(state).set_function(functools.partial(_count, states, state))
 

@@ -1,10 +1,9 @@
-"""Running blocking work in daemon threads, with deadlines on the waiting, not on the work.
+"""Blocking work in daemon threads; a deadline ends the waiting, not the work.
 
-Exists because a call into NVML can hang for ever. `asyncio.to_thread` would then keep its pool and the exit of the
-process waiting; daemon threads keep nothing but the locks that they hold. The work goes on after the waiting ends: its
-outcome is on disk, and kubelet's next call finds it there.
-Threads are kept for the next piece of work: starting one makes the event loop wait for it, which under 64 calls at once
-took half of their time.
+A call into NVML can hang forever. With `asyncio.to_thread` it would block the pool and the exit of the process; a daemon
+thread blocks only the locks that it holds. The work continues after its caller stopped waiting: its outcome is on disk,
+where kubelet's next call finds it.
+Threads are reused. To start one, the event loop waits for it; with 64 calls at once that was half of their time.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ THREADS_MAX = 32
 
 
 class Threads:
-    """Up to `most` threads, started when needed. Work beyond that waits for its turn."""
+    """Up to `threads_max` threads, started when needed; more work is queued."""
 
-    def __init__(self, most: int = THREADS_MAX) -> None:
-        self._most = most
+    def __init__(self, threads_max: int = THREADS_MAX) -> None:
+        self._threads_max = threads_max
         self._guard = threading.Lock()
         self._started = 0
-        self._waiting = 0  # threads without work
+        self._idle = 0  # threads without work
         self._pending = 0  # work without a thread
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
 
     async def run(self, work: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """`work(*args)` in a thread; log lines in it keep the caller's operation ID."""
+        """The result of `work(*args)` from a thread; its log lines carry the caller's operation ID."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()
 
-        def settle(result: T | None, error: BaseException | None) -> None:
+        def resolve(result: T | None, error: BaseException | None) -> None:
             if done.done():
                 return
             if error is not None:
@@ -55,25 +54,25 @@ class Threads:
                 result = context.run(work, *args, **kwargs)
             except BaseException as raised:
                 error = raised
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                loop.call_soon_threadsafe(settle, result, error)
+            with contextlib.suppress(RuntimeError):  # the loop is closed: there is no caller
+                loop.call_soon_threadsafe(resolve, result, error)
 
-        self._put(main)
+        self._enqueue(main)
         return await done
 
     def close(self) -> None:
-        """Let idle threads end; those at work end after it, or with the process."""
+        """End the idle threads now, busy ones after their work or with the process."""
         with self._guard:
             self._pending += self._started
             for _ in range(self._started):
                 self._work.put(None)
 
-    def _put(self, main: Callable[[], None]) -> None:
+    def _enqueue(self, main: Callable[[], None]) -> None:
         with self._guard:
             self._pending += 1
-            if self._pending > self._waiting and self._started < self._most:
+            if self._pending > self._idle and self._started < self._threads_max:
                 self._started += 1
-                self._waiting += 1
+                self._idle += 1
                 threading.Thread(target=self._serve, name=f"work-{self._started}", daemon=True).start()
             self._work.put(main)
 
@@ -81,10 +80,10 @@ class Threads:
         while True:
             main = self._work.get()
             with self._guard:
-                self._waiting -= 1
+                self._idle -= 1
                 self._pending -= 1
             if main is None:
                 return
             main()
             with self._guard:
-                self._waiting += 1
+                self._idle += 1

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, Protocol, TypeVar
 
 from fairlead.driver.common.metrics import Metrics
-from fairlead.driver.common.process_lock import TurnError, Turns
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.kubelet import protocol
 from fairlead.driver.kubelet.protocol import dra_health_v1alpha1_pb2 as health_pb2
@@ -65,14 +65,14 @@ class Plugin:
         preparer: Preparer,
         *,
         fetch: Fetch,
-        turns: Turns,
+        process_lock: ProcessLock,
         threads: Threads,
         metrics: Metrics,
         deadline_s: float = DEADLINE_S,
     ) -> None:
         self._preparer = preparer
         self._fetch = fetch
-        self._turns = turns
+        self._process_lock = process_lock
         self._threads = threads
         self._metrics = metrics
         self._deadline_s = deadline_s
@@ -115,7 +115,7 @@ class Plugin:
                     "done. If this repeats, a GPU of the claim does not answer: see the driver's log"
                 )
             answer: T = task.result()
-        except (ClaimError, PrepareError, TurnError) as error:
+        except (ClaimError, PrepareError, ProcessLockError) as error:
             problem = str(error)
         except errors.ApiError as error:
             problem = f"{ref}: reading it from the apiserver: {error}"
@@ -155,11 +155,11 @@ class Plugin:
             )
         if claim.status.allocation is None:
             raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
-        async with self._turns.hold(timeout_s=self._deadline_s):
+        async with self._process_lock.hold(timeout_s=self._deadline_s):
             return await self._threads.run(self._preparer.prepare, claim)
 
     async def _unprepare(self, ref: ClaimRef) -> None:
-        async with self._turns.hold(timeout_s=self._deadline_s):
+        async with self._process_lock.hold(timeout_s=self._deadline_s):
             if not await self._threads.run(self._preparer.unprepare, ref.uid):
                 log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
 

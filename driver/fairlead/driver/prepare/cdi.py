@@ -121,7 +121,7 @@ class Store:
     def open(self) -> None:
         """Make the directory, and clear away what a dying process half wrote. Raises OSError."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        files.sweep(self._directory, _PREFIX)
+        files.remove_temporaries(self._directory, _PREFIX)
 
     def path(self, uid: str) -> Path:
         return self._directory / f"{_PREFIX}{uid}.json"

@@ -61,7 +61,7 @@ class Checkpoint:
     def load(self) -> Loaded:
         """Read everything. Raises OSError only when the directory itself cannot be made or read."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        files.sweep(self._directory)
+        files.remove_temporaries(self._directory)
         found: dict[str, ClaimRecord] = {}
         unreadable: list[Unreadable] = []
         earlier: list[str] = []

@@ -73,14 +73,14 @@ class _Tree:
 
     def add(self, path: str, there: Callable[[Path], bool]) -> None:
         """Bind the file at `path` under the root to the same path in the container."""
-        target = self._root.target(path)
+        target = self._root.resolve(path)
         if target is not None and there(self._root.path / target):
             self._bind(target, f"/{path}")
 
     def libraries(self, directory: str, driver_version: str) -> None:
         """Every library of that version in a directory, under each name that it has there."""
         # On merged-usr hosts /lib64 is /usr/lib64: the same library once.
-        if self._root.target(directory) != directory or not (self._root.path / directory).is_dir():
+        if self._root.resolve(directory) != directory or not (self._root.path / directory).is_dir():
             return
         names = sorted(path.name for path in (self._root.path / directory).iterdir() if ".so" in path.name)
         targets = {name: self._library(f"{directory}/{name}", driver_version) for name in names}
@@ -92,7 +92,7 @@ class _Tree:
                 self._bind(target, f"{LIBRARY_DIR}/{name}")
 
     def _library(self, path: str, driver_version: str) -> str | None:
-        target = self._root.target(path)
+        target = self._root.resolve(path)
         ours = target is not None and target.endswith(f".so.{driver_version}") and (self._root.path / target).is_file()
         return target if ours else None
 

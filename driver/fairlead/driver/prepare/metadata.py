@@ -40,7 +40,7 @@ class Metadata:
             return
         published = self._published()
         for request, devices in _by_request(record).items():
-            files.put(self._path(record.uid, request), stream(record, devices, published))
+            files.write_in_place(self._path(record.uid, request), stream(record, devices, published))
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""

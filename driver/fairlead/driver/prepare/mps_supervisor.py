@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from fairlead.driver.common.process_lock import TurnError, Turns
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.kube.limits import Sleep
@@ -28,7 +28,7 @@ class MpsWatch:
         self,
         preparer: Preparer,
         *,
-        turns: Turns,
+        process_lock: ProcessLock,
         threads: Threads,
         restarted: Callable[[], None],
         interval_s: float = 5.0,
@@ -37,7 +37,7 @@ class MpsWatch:
         self.ailing: dict[str, str] = {}
         """Devices (by name) whose daemon is dead and cannot be started, and why."""
         self._preparer = preparer
-        self._turns = turns
+        self._process_lock = process_lock
         self._threads = threads
         self._restarted = restarted
         self._interval_s = interval_s
@@ -52,9 +52,9 @@ class MpsWatch:
         ailing: dict[str, str] = {}
         for record in await self._threads.run(self._preparer.unserved):
             try:
-                async with self._turns.hold(timeout_s=TURN_S):
+                async with self._process_lock.hold(timeout_s=TURN_S):
                     revived = await self._threads.run(self._preparer.revive, record.uid)
-            except (PrepareError, TurnError) as error:
+            except (PrepareError, ProcessLockError) as error:
                 if not self.ailing:
                     log.error("%s: its MPS daemon is dead and cannot be started: %s", record, error)
                 assert record.mps is not None

@@ -151,7 +151,7 @@ class Preparer:
             except StepError as error:
                 raise PrepareError(str(error)) from error
             except OSError as error:
-                raise PrepareError(f"{claims.describe(claim)}: {files.plainly(error)}") from error
+                raise PrepareError(f"{claims.describe(claim)}: {files.describe(error)}") from error
 
     def _prepare(self, claim: ResourceClaim) -> ClaimRecord:
         inventory = self._inventory()
@@ -234,7 +234,7 @@ class Preparer:
             except BackendError as error:
                 raise PrepareError(f"{record}: {error}") from error
             except OSError as error:
-                raise PrepareError(f"ResourceClaim {uid}: {files.plainly(error)}") from error
+                raise PrepareError(f"ResourceClaim {uid}: {files.describe(error)}") from error
 
     def _undo_if_possible(self, record: ClaimRecord) -> None:
         try:
@@ -259,7 +259,7 @@ class Preparer:
             except BackendError as error:
                 raise PrepareError(f"{record}: {error}") from error
             except OSError as error:
-                raise PrepareError(f"{record}: {files.plainly(error)}") from error
+                raise PrepareError(f"{record}: {files.describe(error)}") from error
             return True
 
     def _unserved(self, record: ClaimRecord) -> bool:

@@ -84,7 +84,7 @@ class Recoverer:
                 self.checkpoint.write(record)
         except OSError as error:
             # Known in memory all the same: a full disk at the start must not become a crash loop.
-            log.error("claim %s: %s", uid, files.plainly(error))
+            log.error("claim %s: %s", uid, files.describe(error))
         return record is not None
 
     def _clear_orphans(self, known: set[str]) -> None:

@@ -59,7 +59,7 @@ class NvmlBackend:
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
         self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
-        self._mps = mps or (lambda: mps_programs.program(DriverRoot(Path("/"))))
+        self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
         # Minor and bus ID by UUID of every GPU that ever answered, and was not bound to another driver since.
@@ -88,7 +88,7 @@ class NvmlBackend:
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
         root = DriverRoot(driver_root.absolute())
-        return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_programs.program(root))
+        return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_programs.locate(root))
 
     def close(self) -> None:
         with self._mutex:

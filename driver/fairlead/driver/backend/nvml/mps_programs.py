@@ -15,10 +15,10 @@ from fairlead.driver.common.driver_root import DriverRoot
 _HOST_PIDS = "pid:[4026531836]"
 
 
-def program(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
+def locate(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
     """MPS from under `root`. Raises a permanent BackendError."""
-    control = root.program("nvidia-cuda-mps-control")
-    if control is None or root.program("nvidia-cuda-mps-server") is None:
+    control = root.find_program("nvidia-cuda-mps-control")
+    if control is None or root.find_program("nvidia-cuda-mps-server") is None:
         raise BackendError(
             f"MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server, and they are not under {root.path}; "
             "install them with the driver, or use TimeSlicing",
@@ -32,5 +32,5 @@ def program(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
         raise BackendError(
             "MPS: the driver does not see the host's processes; set hostPID: true in its pod", permanent=True
         )
-    command = root.seen(control)
+    command = root.program_path(control)
     return MpsProgram(daemon=(command, "-f"), control=(command,), environment=root.environment(), root=root)

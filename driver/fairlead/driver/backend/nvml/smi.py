@@ -27,12 +27,12 @@ def runner(root: DriverRoot) -> Runner:
     """nvidia-smi under `root` as a function of its arguments, which raises BackendError when it fails."""
 
     def run(arguments: Sequence[str]) -> None:
-        binary = root.program("nvidia-smi")
+        binary = root.find_program("nvidia-smi")
         if binary is None:
             raise BackendError(f"time slices need nvidia-smi, and there is none under {root.path}", permanent=True)
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program, arguments of our own
-                (*root.launcher(), root.seen(binary), *arguments),
+                (*root.launcher(), root.program_path(binary), *arguments),
                 env=root.environment(),
                 capture_output=True,
                 timeout=TIMEOUT_S,
