@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from fairlead.driver.backend import device_names, profiles
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import Backend, BackendError, DeviceGone
 from fairlead.driver.publish import slices
 from tests.support.driver.fakenvml import FakeNvml
 from tests.support.driver.node import Node, claim
@@ -65,7 +65,7 @@ def test_it_publishes_within_the_apis_limits_cut_or_not(backend: Backend) -> Non
 
 def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:
     uuids = sorted(gpu.uuid for gpu in backend.inventory().gpus)
-    assert [(look.uuid, look.answers) for look in backend.watch()] == [(uuid, True) for uuid in uuids]
+    assert [(look.uuid, look.responds) for look in backend.statuses()] == [(uuid, True) for uuid in uuids]
     assert [reading.uuid for reading in backend.telemetry()] == uuids
     assert backend.xids() == ()
 

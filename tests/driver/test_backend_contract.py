@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from fairlead.driver.backend import profiles
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, PlacementTaken
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
+from fairlead.driver.backend.types import Xid
 from tests.support.driver.fakenvml import FakeNvml
 from tests.support.driver.node import Node, claim
 
@@ -91,8 +92,8 @@ class TestInventory:
         inventory = case.backend.inventory()
         assert [gpu.minor for gpu in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
         assert inventory.warnings
-        [unwell] = [look for look in case.backend.watch() if not look.answers]
-        assert (unwell.uuid, unwell.answers) == (before.gpus[3].uuid, False)
+        [unwell] = [look for look in case.backend.statuses() if not look.responds]
+        assert (unwell.uuid, unwell.responds) == (before.gpus[3].uuid, False)
 
     def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
         for gpu in make("l40s").backend.inventory().gpus:
@@ -105,7 +106,7 @@ class TestHealth:
     def test_a_well_node_is_well(self, make: Callable[[str], Case]) -> None:
         backend = make("hgx-h100").backend
         uuids = [gpu.uuid for gpu in backend.inventory().gpus]
-        assert [(look.uuid, look.answers, look.recovery) for look in backend.watch()] == [
+        assert [(look.uuid, look.responds, look.recovery_action) for look in backend.statuses()] == [
             (uuid, True, "none") for uuid in sorted(uuids)
         ]
         assert backend.xids() == ()
@@ -139,7 +140,7 @@ class TestHealth:
         case = make("hgx-h100")
         uuid = case.backend.inventory().gpus[2].uuid
         case.ask_for_reset(2)
-        assert {look.uuid: look.recovery for look in case.backend.watch()}[uuid] == "reset"
+        assert {look.uuid: look.recovery_action for look in case.backend.statuses()}[uuid] == "reset"
 
 
 class TestDeviceNodes:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml import mps_programs, smi
-from fairlead.driver.backend.types import BackendError
 from fairlead.driver.common import launch
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits

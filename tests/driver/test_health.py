@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from fairlead.driver.backend import profiles, xids
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import BackendError, Inventory, Recovery, Watched, Xid
+from fairlead.driver.backend.types import GpuStatus, Inventory, RecoveryAction, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults
 from fairlead.driver.publish.faults import Fault
@@ -21,8 +22,8 @@ GPU = "GPU-0"
 XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
 
 
-def look(answers: bool | None = True, recovery: Recovery | None = "none") -> Watched:
-    return Watched(uuid=GPU, answers=answers, recovery=recovery)
+def look(responds: bool | None = True, recovery: RecoveryAction | None = "none") -> GpuStatus:
+    return GpuStatus(uuid=GPU, responds=responds, recovery_action=recovery)
 
 
 class Story:
@@ -32,7 +33,7 @@ class Story:
         self.ledger: dict[str, tuple[Fault, ...]] = {}
         self.now_s = 1000.0
 
-    def see(self, watched: Watched, *codes: int, after_s: float = 5.0) -> dict[str, str]:
+    def see(self, watched: GpuStatus, *codes: int, after_s: float = 5.0) -> dict[str, str]:
         """Taint effects by key after this look."""
         self.now_s += after_s
         events = [Xid(uuid=GPU, code=code) for code in codes]
@@ -74,8 +75,8 @@ class TestLedger:
         assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
 
     def test_a_lost_gpu_sends_its_pods_away_and_is_well_when_it_answers(self, story: Story) -> None:
-        assert story.see(look(answers=False)) == {"gpu-lost=": "NoExecute"}
-        assert story.see(look(answers=None)) == {"gpu-lost=": "NoExecute"}
+        assert story.see(look(responds=False)) == {"gpu-lost=": "NoExecute"}
+        assert story.see(look(responds=None)) == {"gpu-lost=": "NoExecute"}
         assert story.see(look()) == {}
 
     def test_a_benign_xid_does_not_take_the_place_of_a_severe_one(self, story: Story) -> None:
@@ -250,18 +251,18 @@ class TestFaultFile:
         [event] = backend.xids()
         assert event.code == XID["needs-reset"]
         assert backend.xids() == ()
-        assert [look.recovery for look in backend.watch()].count("reset") == 1
+        assert [look.recovery_action for look in backend.statuses()].count("reset") == 1
         fault_file.inject(path, 3, xid=XID["needs-reset"])
         assert len(backend.xids()) == 1
-        fault_file.mend(path, 3)
-        assert {look.recovery for look in backend.watch()} == {"none"}
+        fault_file.clear(path, 3)
+        assert {look.recovery_action for look in backend.statuses()} == {"none"}
 
     def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
         fault_file.inject(path, 3, lost=True)
         assert len(backend.inventory().gpus) == 7
-        fault_file.mend(path)
+        fault_file.clear(path)
         assert len(backend.inventory().gpus) == 8
 
     def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ class Story:
         begun = [record.mps for record in held if record.mps and record.mps.begun]
         assert self.daemons.running <= {record.uid for record in held if record.mps and record.mps.begun}
         minors = {gpu.uuid: gpu.minor for gpu in self.backend.inventory().gpus}
-        exclusive = {minor for minor, mode in self.backend.compute_modes.items() if mode != "Default"}
+        exclusive = {minor for minor, mode in self.backend.state.compute_modes.items() if mode != "Default"}
         assert exclusive <= {minors[uuid] for one in begun for uuid in one.modes}
 
     def end(self) -> None:

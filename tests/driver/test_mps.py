@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml import mps_programs
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import BackendError
 from fairlead.driver.common import launch
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.process_lock import ProcessLock
@@ -57,7 +57,7 @@ class TestClaim:
         first, second = (device.gpu_uuid for device in record.devices)
         limits = [f"get_default_device_pinned_mem_limit {uuid}" for uuid in (first, second)]
         assert node.daemons.ask("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
-        assert hgx.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
+        assert hgx.state.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
         assert driver.unprepare("u1") is True
         assert node.leftovers() == EMPTY
 
@@ -85,16 +85,16 @@ class TestClaim:
         assert record.devices[0].mig is not None
         asked = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
         assert node.daemons.ask("u1", [asked]) == "4096M"
-        assert hgx.compute_modes == {}
+        assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
     def test_a_compute_mode_that_an_administrator_set_comes_back(self, node: Node, hgx: SimulatedBackend) -> None:
-        hgx.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
+        hgx.state.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-1", config=[mps()]))
         driver.unprepare("u1")
-        assert hgx.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
+        assert hgx.state.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
 
     def test_two_claims_have_two_daemons(self, node: Node) -> None:
         driver = node.start()
@@ -200,7 +200,7 @@ class TestRefusals:
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert hgx.compute_modes == {}
+        assert hgx.state.compute_modes == {}
         assert node.leftovers() == EMPTY
 
 

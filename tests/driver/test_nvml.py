@@ -9,10 +9,11 @@ import pytest
 
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.factory import open_backend
+from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.nvml import smi
 from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
-from fairlead.driver.backend.types import Backend, BackendError, Gpu
+from fairlead.driver.backend.types import Gpu
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import slices
@@ -204,21 +205,21 @@ class TestHealth:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[2].uuid
         fake.recovery[2] = action
-        assert {look.uuid: look.recovery for look in backend.watch()}[uuid] == recovery
+        assert {look.uuid: look.recovery_action for look in backend.statuses()}[uuid] == recovery
 
     def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {(look.answers, look.recovery) for look in backend.watch()} == {(True, None)}
+        assert {(look.responds, look.recovery_action) for look in backend.statuses()} == {(True, None)}
 
     def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
-        assert {look.answers for look in backend.watch()} == {None}
+        assert {look.responds for look in backend.statuses()} == {None}
 
     @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
     def test_a_gpu_without_events_is_watched_without_them(self, tmp_path: Path, call: str) -> None:
@@ -227,7 +228,7 @@ class TestHealth:
         backend.inventory()
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
-        assert all(look.answers for look in backend.watch())
+        assert all(look.responds for look in backend.statuses())
 
 
 class TestBoundElsewhere:
@@ -244,7 +245,7 @@ class TestBoundElsewhere:
         backend = on(fake, tmp_path)
         before = [gpu.uuid for gpu in backend.inventory().gpus]
         fake.take(3)
-        assert {look.uuid: look.answers for look in backend.watch()} == dict.fromkeys(
+        assert {look.uuid: look.responds for look in backend.statuses()} == dict.fromkeys(
             (uuid for uuid in before if uuid != before[3]), True
         )
         assert [gpu.minor for gpu in backend.inventory().gpus] == [0, 1, 2, 4, 5, 6, 7]
@@ -254,7 +255,7 @@ class TestBoundElsewhere:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[3].uuid
         fake._devices.pop(3)
-        assert {look.uuid: look.answers for look in backend.watch()}[uuid] is False
+        assert {look.uuid: look.responds for look in backend.statuses()}[uuid] is False
 
 
 class TestStart:

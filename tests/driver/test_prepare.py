@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import BackendError
 from fairlead.driver.prepare import cdi
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.preparer import PrepareError
@@ -167,16 +167,16 @@ class TestTimeSlices:
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-2", config=[time_slicing("Long")]))
-        assert hgx.time_slices == {0: "Long", 2: "Long"}
+        assert hgx.state.time_slices == {0: "Long", 2: "Long"}
         driver.unprepare("u1")
-        assert hgx.time_slices == {0: "Default", 2: "Default"}
+        assert hgx.state.time_slices == {0: "Default", 2: "Default"}
         assert node.leftovers() == EMPTY
 
     def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
         config = time_slicing("Short") | {"requests": ["a"]}
         devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
         node.start().prepare(claim("u1", *devices, config=[config]))
-        assert hgx.time_slices == {0: "Short"}
+        assert hgx.state.time_slices == {0: "Short"}
 
     def test_one_that_cannot_be_set_leaves_nothing_and_holds_nothing(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail(operation: str, minor: int) -> None:

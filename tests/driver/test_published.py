@@ -64,7 +64,7 @@ class TestSlices:
         async with cluster.driver(hardware_interval_s=0.02):
             fault_file.inject(faults, 1, lost=True)
             await cluster.until(tainted)
-            fault_file.mend(faults)
+            fault_file.clear(faults)
             await cluster.until(well)
             [stored] = await cluster.slices()
             assert stored["spec"]["pool"]["generation"] == 1

@@ -19,10 +19,11 @@ from rich.table import Table
 
 from fairlead.api import names
 from fairlead.driver.backend import factory, xids
+from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
 from fairlead.driver.backend.simulated import fault_file
-from fairlead.driver.backend.types import Backend, BackendError, Inventory
+from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.slices import Built
 from fairlead.kube.resource import Device
@@ -78,7 +79,7 @@ def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool 
     path = data / fault_file.NAME
     minor = int(match[1]) if match else None
     if mend:
-        fault_file.mend(path, minor)
+        fault_file.clear(path, minor)
         print(f"{device} is well again")
     elif minor is not None:
         fault_file.inject(path, minor, xid=xid, lost=lost)

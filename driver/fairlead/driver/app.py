@@ -22,7 +22,7 @@ import grpc.aio
 
 from fairlead.api import names
 from fairlead.driver.backend import factory
-from fairlead.driver.backend.types import Backend
+from fairlead.driver.backend.interface import Backend
 from fairlead.driver.common import files
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock

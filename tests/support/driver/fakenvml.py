@@ -17,7 +17,7 @@ from typing import Any
 import pynvml
 
 from fairlead.driver.backend.nvml.tables import ARCHITECTURES, BRANDS, CORES
-from fairlead.driver.backend.profiles.loading import NodeProfile
+from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Gpu
 from tests.support.driver.fakenvml_kernel import FakeKernel

@@ -14,7 +14,7 @@ from typing import Any
 import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver.backend.types import Backend
+from fairlead.driver.backend.interface import Backend
 from fairlead.driver.kubelet import protocol
 from fairlead.driver.prepare import cdi
 from fairlead.driver.prepare.checkpoint import Checkpoint
@@ -148,8 +148,8 @@ class Node:
 
     def leftovers(self) -> dict[str, list[str]]:
         """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand, daemons."""
-        slices = getattr(self.backend, "time_slices", {})
-        modes = getattr(self.backend, "compute_modes", {})
+        state = getattr(self.backend, "state", None)  # simulated hardware has one
+        slices, modes = (state.time_slices, state.compute_modes) if state is not None else ({}, {})
         found = {
             "claims": sorted(path.name for path in (self.path / "claims").glob("*")),
             "cdi": sorted(path.name for path in (self.path / "cdi").glob("*")),

@@ -1,8 +1,7 @@
 """The names of devices within a node's pool: `gpu-3`, `gpu-3-mig-1g10gb-19-0`.
 
-Exists so that what is published can be parsed when it comes back in a claim. A name says where a device is (minor,
-profile, placement), never which process found it first: minors survive restarts, indexes do not.
-Source: NVIDIA's DRA driver, whose names these are.
+A name is written when the device is published and parsed when a claim names it. It holds the device's place (minor, profile,
+placement): minors survive restarts, NVML's indexes do not. Source: NVIDIA's DRA driver uses the same names.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MIG = re.compile(r"gpu-(0|[1-9]\d*)-mig-([a-z0-9-]+)-(\d+)-(\d+)")
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a named device is. `profile_id` and `start` are None for a whole GPU."""
+    """The place of a named device. `profile_id` and `start` are None for a whole GPU."""
 
     minor: int
     profile_id: int | None = None
@@ -30,7 +29,7 @@ def gpu_name(gpu: Gpu) -> str:
 
 
 def mig_name(parent_minor: int, profile: MigProfile, start: int) -> str:
-    """Dots go, other characters that a DNS label lacks become dashes: `1g.10gb+me` is `1g10gb-me`."""
+    """Dots are dropped, other characters that a DNS label must not have become dashes: `1g.10gb+me` is `1g10gb-me`."""
     size = re.sub(r"[^a-z0-9]", "-", profile.name.lower().replace(".", ""))
     return f"gpu-{parent_minor}-mig-{size}-{profile.id}-{start}"
 
@@ -40,7 +39,7 @@ def counter_set_name(gpu: Gpu) -> str:
 
 
 def parse(name: str) -> Place | None:
-    """The place that a name speaks of, or None when it is not one of ours."""
+    """The place in a name, or None when the name is not of this form."""
     if match := _GPU.fullmatch(name):
         return Place(minor=int(match[1]))
     if match := _MIG.fullmatch(name):

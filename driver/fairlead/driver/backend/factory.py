@@ -1,7 +1,6 @@
-"""From the text of `--backend` to a Backend.
+"""From the value of `--backend` to a Backend: the one place that knows both implementations.
 
-Exists so that one place knows the implementations, and that a typo is answered with what would be right. NVML is loaded
-only when it is asked for.
+A value that names none is refused with the valid ones. NVML is imported only when it is chosen.
 """
 
 from __future__ import annotations
@@ -9,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from fairlead.driver.backend import profiles
+from fairlead.driver.backend.interface import Backend
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
-from fairlead.driver.backend.types import Backend
 
 SIMULATED = "simulated"
 STATE_FILE = "simulated-hardware.json"
@@ -24,8 +23,8 @@ class BackendSpecError(ValueError):
 def open_backend(spec: str, *, node: str, data: Path | None, driver_root: Path = Path("/")) -> Backend:
     """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
 
-    `node` makes the UUIDs of simulated GPUs; `data` is where simulated hardware keeps its MIG instances and finds its
-    faults; without it, nowhere. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
+    `node` seeds the UUIDs of simulated GPUs. `data` is the directory in which simulated hardware keeps its state and reads
+    its faults; with None it does neither. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
     """
     kind, _, argument = spec.partition(":")
     if kind == SIMULATED and argument:

@@ -1,9 +1,11 @@
-"""The arithmetic of MIG: which placements exclude one another, and which free one to take.
+"""The arithmetic of MIG: which placements exclude one another.
 
-Exists so that the simulated hardware, the counters in slices and the choice of a placement share one geometry. A GPU is
-a row of memory slices and a budget of compute slices; an instance takes `memory_slices` of the first from its start and
-`compute_slices` of the second. Pure; knows no devices, only profiles and starts.
-Source: NVIDIA MIG User Guide; on every product listed by nvidia-smi the sum rule and the row rule hold together.
+A GPU is a row of memory slices and a budget of compute slices. An instance takes `memory_slices` of the row from its start
+and `compute_slices` of the budget. Simulated hardware and the counters in slices share this geometry. Pure; knows no devices,
+only profiles and starts.
+Example: on an H100 (8 memory slices, 7 compute slices) 3g.40gb at 4 covers slices 4 to 7. It excludes 1g.10gb at 5, which
+overlaps, and 7g.80gb, which fits neither row nor budget; 4g.40gb at 0 still fits: 3 + 4 compute slices.
+Source: NVIDIA MIG User Guide; both rules hold on every product that nvidia-smi lists.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ Placed = tuple[MigProfile, int]
 
 
 def covered(profile: MigProfile, start: int) -> range:
-    """The memory slices that an instance at `start` takes."""
+    """The memory slices of an instance at `start`."""
     return range(start, start + profile.memory_slices)
 
 
 def memory_slices(profiles: Iterable[MigProfile]) -> int:
-    """How many memory slices the GPU has: what its largest placement reaches."""
+    """The number of memory slices of the GPU: the end of the last placement."""
     return max((start + profile.memory_slices for profile in profiles for start in profile.starts), default=0)
 
 
 def compute_slices(profiles: Iterable[MigProfile]) -> int:
-    """How many compute slices the GPU has: what its largest profile takes."""
+    """The number of compute slices of the GPU: those of its largest profile."""
     return max((profile.compute_slices for profile in profiles), default=0)
 
 
 def fits(profiles: Sequence[MigProfile], placed: Iterable[Placed], wanted: Placed) -> bool:
-    """Whether `wanted` can be created beside `placed`. `profiles` are all that the GPU has."""
+    """Whether `wanted` can be created beside `placed`. `profiles` are all profiles of the GPU."""
     profile, start = wanted
     if start not in profile.starts:
         return False
@@ -41,30 +43,5 @@ def fits(profiles: Sequence[MigProfile], placed: Iterable[Placed], wanted: Place
         return False
     if sum(other.compute_slices for other, _ in others) + profile.compute_slices > compute_slices(profiles):
         return False
-    # Media extensions exist once: a second +me does not fit however many slices are free.
+    # The media extensions exist once: a second +me does not fit, however many slices are free.
     return not (profile.name.endswith("+me") and any(other.name.endswith("+me") for other, _ in others))
-
-
-def possible(profiles: Sequence[MigProfile], placed: Iterable[Placed]) -> list[Placed]:
-    """Everything that could be created now, in the order of `profiles` and starts."""
-    there = list(placed)
-    return [
-        (profile, start) for profile in profiles for start in profile.starts if fits(profiles, there, (profile, start))
-    ]
-
-
-def best_start(profiles: Sequence[MigProfile], placed: Iterable[Placed], profile: MigProfile) -> int | None:
-    """The free start for `profile` that leaves the most room, or None when there is none.
-
-    Room is compared by the largest profile still possible, then by how many placements are; among equals the highest
-    start, which keeps the low slices (that the larger profiles need) free.
-    """
-    there = list(placed)
-
-    def room(start: int) -> tuple[int, int, int, int]:
-        left = possible(profiles, [*there, (profile, start)])
-        largest = max(((p.memory_slices, p.compute_slices) for p, _ in left), default=(0, 0))
-        return (*largest, len(left), start)
-
-    starts = [start for start in profile.starts if fits(profiles, there, (profile, start))]
-    return max(starts, key=room, default=None)

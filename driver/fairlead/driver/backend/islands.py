@@ -1,9 +1,10 @@
-"""Which GPUs of a node form an NVLink island: every one connected to every other.
+"""The NVLink islands of a node: sets of GPUs that are all connected to one another.
 
-Exists because `matchAttribute` can only compare equal values, and "all connected to all" is what a job means by one
-island. A component that is no clique (a cube mesh, a ring of bridges) is split, largest clique first, so that no
-claim is ever told of a link that is not there. Pure; reads only `Gpu.nvlink`.
-Keeps: same GPUs, same numbers; islands are numbered by their smallest minor; a GPU without peers has no island.
+`matchAttribute` only compares values for equality, so each GPU publishes the number of its island. A connected component
+that is no clique (a cube mesh, a ring of bridges) is split, largest clique first: an island never implies a link that does
+not exist. Example: eight GPUs in a cube mesh, two quads joined by four links, are two islands of four.
+Pure; reads only `Gpu.nvlink`. Keeps: same GPUs, same numbers; islands are numbered by their smallest minor; a GPU without
+peers has no island.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from fairlead.driver.backend.types import Gpu
 
 
 def islands(gpus: Iterable[Gpu]) -> dict[int, int]:
-    """Island number by minor. GPUs in MIG mode take no part: MIG switches NVLink off."""
-    able = {gpu.minor: gpu for gpu in gpus if gpu.nvlink and not gpu.mig_enabled}
+    """Island number by minor. GPUs in MIG mode have none: MIG switches NVLink off."""
+    linked = {gpu.minor: gpu for gpu in gpus if gpu.nvlink and not gpu.mig_enabled}
     peers = {
-        # A link counts when both ends see it: a half-dead one is no island.
-        minor: {peer for peer in gpu.nvlink.peers if peer in able and minor in _peers(able[peer])}
-        for minor, gpu in able.items()
+        # A link counts when both ends report it.
+        minor: {peer for peer in gpu.nvlink.peers if peer in linked and minor in _peers(linked[peer])}
+        for minor, gpu in linked.items()
         if gpu.nvlink
     }
     cliques: list[tuple[int, ...]] = []
@@ -38,8 +39,9 @@ def _peers(gpu: Gpu) -> tuple[int, ...]:
 
 
 def _largest_clique(peers: Mapping[int, set[int]]) -> tuple[int, ...]:
-    """The largest set of mutually connected minors, sorted; among equals the first. Bron and Kerbosch with pivot:
-    exponential in the worst graph, microseconds for the at most 16 GPUs of a node.
+    """The largest set of mutually connected minors, sorted; of several the first in order.
+
+    Bron–Kerbosch with pivot: exponential in the worst graph, microseconds for the at most 16 GPUs of a node.
     """
     best: tuple[int, ...] = ()
 

@@ -1,7 +1,7 @@
-"""What an Xid means: whose fault it is, and what the GPU needs after it.
+"""What an Xid means: an error of a program or of the GPU, and what the GPU needs after it.
 
-Exists so that one table (xids.yaml) decides which faults keep pods away. A code that the table lacks is taken for one
-that needs a reset: NVML reports only critical ones.
+The table in xids.yaml decides; Xids of class `needs-reset` and `fatal` taint the GPU. A code that the table lacks counts as
+`needs-reset`: NVML reports only critical ones.
 """
 
 from __future__ import annotations

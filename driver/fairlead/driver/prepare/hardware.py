@@ -10,7 +10,8 @@ import logging
 
 import msgspec
 
-from fairlead.driver.backend.types import Backend, BackendError, ComputeMode, DeviceGone, MigDevice
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
+from fairlead.driver.backend.types import ComputeMode, MigDevice
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 

@@ -22,7 +22,8 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.driver.backend.types import Backend, BackendError, Inventory
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.types import Inventory
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
 from fairlead.driver.prepare import cdi, claims, hardware, records, sharing

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from fairlead.driver.backend.types import BackendError
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.common import files
 from fairlead.driver.prepare import cdi
 from fairlead.driver.prepare.checkpoint import Checkpoint, Loaded, Unreadable

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from fairlead.driver.backend.types import Backend, BackendError, TimeSlice
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.types import TimeSlice
 from fairlead.driver.prepare import cdi, hardware
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata

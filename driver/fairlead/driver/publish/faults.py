@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.driver.backend import xids
-from fairlead.driver.backend.types import Watched, Xid
+from fairlead.driver.backend.types import GpuStatus, Xid
 from fairlead.kube.resource import DeviceTaint
 
 Kind = Literal["gpu-lost", "recovery-action", "xid"]
@@ -47,7 +47,7 @@ Ledger = Mapping[str, tuple[Fault, ...]]
 
 
 def fold(
-    ledger: Ledger, watched: Iterable[Watched], events: Iterable[Xid], *, now_s: float
+    ledger: Ledger, watched: Iterable[GpuStatus], events: Iterable[Xid], *, now_s: float
 ) -> dict[str, tuple[Fault, ...]]:
     """The ledger after one look, by GPU UUID; GPUs without faults are not in it."""
     faults = {uuid: {fault.kind: fault for fault in found} for uuid, found in ledger.items()}
@@ -60,31 +60,31 @@ def fold(
     return {uuid: tuple(found[kind] for kind in sorted(found)) for uuid, found in sorted(faults.items()) if found}
 
 
-def _look(found: dict[Kind, Fault], gpu: Watched, now_s: float) -> None:
-    if gpu.answers is False:
+def _look(found: dict[Kind, Fault], gpu: GpuStatus, now_s: float) -> None:
+    if gpu.responds is False:
         _add(
             found,
             Fault(kind="gpu-lost", severity="fatal", since_s=now_s, message=gpu.message or "it answers no query"),
         )
         return
-    if gpu.answers is None:
+    if gpu.responds is None:
         return  # nothing was learned
     found.pop("gpu-lost", None)
-    if gpu.recovery is not None and gpu.recovery in _RECOVERY:
-        severity, message = _RECOVERY[gpu.recovery]
+    if gpu.recovery_action is not None and gpu.recovery_action in _RECOVERY:
+        severity, message = _RECOVERY[gpu.recovery_action]
         before = found.get("recovery-action")
-        if before is None or before.value != gpu.recovery:
+        if before is None or before.value != gpu.recovery_action:
             found["recovery-action"] = Fault(
-                kind="recovery-action", severity=severity, since_s=now_s, value=gpu.recovery, message=message
+                kind="recovery-action", severity=severity, since_s=now_s, value=gpu.recovery_action, message=message
             )
         return
-    if gpu.recovery is not None:
+    if gpu.recovery_action is not None:
         found.pop("recovery-action", None)
     xid = found.get("xid")
     if xid is None:
         return
     if (xid.severity == "note" and now_s - xid.since_s >= NOTE_S) or (
-        xid.severity != "note" and gpu.recovery is not None and now_s - xid.since_s >= SETTLE_S
+        xid.severity != "note" and gpu.recovery_action is not None and now_s - xid.since_s >= SETTLE_S
     ):
         del found["xid"]
 

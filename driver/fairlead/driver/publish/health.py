@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Literal
 
-from fairlead.driver.backend.types import Watched
+from fairlead.driver.backend.types import GpuStatus
 from fairlead.driver.publish.faults import Ledger, message, severe
 from fairlead.kube.resource import Device
 
@@ -33,7 +33,7 @@ class DeviceState:
 
 def states(
     devices: Iterable[Device],
-    watched: Iterable[Watched],
+    watched: Iterable[GpuStatus],
     ledger: Ledger,
     *,
     ailing: Mapping[str, str],
@@ -53,7 +53,7 @@ def states(
         if severe(ledger, uuid) or device.name in ailing:
             state: HealthState = "unhealthy"
         else:
-            state = "healthy" if look is not None and look.answers else "unknown"
+            state = "healthy" if look is not None and look.responds else "unknown"
         text = message(ledger, uuid) or ailing.get(device.name, "") or (look.message if look else "")
         found.append(DeviceState(pool=pool, device=device.name, state=state, since_s=now_s, message=text[:MESSAGE_MAX]))
     return tuple(found)

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from fairlead.driver.backend import xids
-from fairlead.driver.backend.types import Backend, BackendError, Gpu, Inventory, NvLink, Telemetry, Watched, Xid
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.types import Gpu, GpuStatus, Inventory, NvLink, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
 from fairlead.driver.publish.faults import Ledger
@@ -34,7 +35,7 @@ INVENTORY_EVERY = 12
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     inventory: Inventory | None
-    watched: tuple[Watched, ...]
+    watched: tuple[GpuStatus, ...]
     xids: tuple[Xid, ...]
     telemetry: tuple[Telemetry, ...]
     own: frozenset[tuple[str, int, int]]
@@ -115,7 +116,7 @@ class Hardware:
         seen = await self._finished(whole)
         self._fold(seen.watched, seen.xids)
         self.telemetry = seen.telemetry
-        gone = frozenset(one.uuid for one in seen.watched if one.answers is False)
+        gone = frozenset(one.uuid for one in seen.watched if one.responds is False)
         if seen.inventory is not None:
             self._take(seen.inventory, gone, seen.own)
         self._came_or_went = gone != self._gone
@@ -192,14 +193,14 @@ class Hardware:
         inventory = self._backend.inventory() if whole else None  # first: only GPUs that were seen are watched
         return _Seen(
             inventory=inventory,
-            watched=self._backend.watch(),
+            watched=self._backend.statuses(),
             xids=self._backend.xids(),
             telemetry=self._backend.telemetry(),
             # What was ours before and after: a MIG device that came or went meanwhile is not somebody else's.
             own=own | self.own(),
         )
 
-    def _fold(self, watched: tuple[Watched, ...], events: tuple[Xid, ...]) -> None:
+    def _fold(self, watched: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
         before = self.ledger
         self.ledger = faults.fold(before, watched, events, now_s=self._wall())
         for event in events:

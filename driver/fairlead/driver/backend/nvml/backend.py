@@ -1,40 +1,35 @@
-"""The GPUs of a real node, through NVML.
+"""The Backend of a real node: operations, device nodes, health and load of its GPUs through NVML.
 
-Exists to turn NVML's answers into Inventory. A query that is not supported, not permitted or unknown to an older driver
-leaves its attribute out; a GPU that cannot be identified is left out with a warning; the node goes on.
-Device nodes come from the kernel's own list of capabilities, so nothing but this library is needed at run time.
+Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change a
+GPU's MIG devices, and remembers which GPUs responded before. Device nodes come from the kernel's list of capabilities, so
+nothing but this library is needed at run time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
 from fairlead.driver.backend.nvml import mps_programs, smi, tables
-from fairlead.driver.backend.nvml.calls import Calls, text
+from fairlead.driver.backend.nvml.calls import Calls
+from fairlead.driver.backend.nvml.discovery import Discovery
 from fairlead.driver.backend.nvml.events import Events
 from fairlead.driver.backend.nvml.mig import NvmlMig
-from fairlead.driver.backend.nvml.nvlink import links
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.types import (
-    Backend,
-    BackendError,
     ComputeMode,
-    DeviceGone,
     DeviceNode,
-    Gpu,
+    GpuStatus,
     Inventory,
     MigDevice,
     MpsProgram,
-    NvLink,
     Telemetry,
     TimeSlice,
-    Watched,
     Xid,
 )
 from fairlead.driver.common.driver_root import LIBRARY_DIRS, DriverRoot
@@ -44,7 +39,7 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/
 
 
 class NvmlBackend:
-    """Backend over an NVML session that lasts as long as the process: opening one can take seconds."""
+    """Backend over one NVML session for the life of the process: opening one can take seconds."""
 
     def __init__(
         self,
@@ -58,15 +53,16 @@ class NvmlBackend:
         self._calls = Calls(nv)
         self._mig = NvmlMig(self._calls)
         self._kernel = kernel or Kernel()
+        self._discovery = Discovery(self._calls, self._mig, self._kernel)
         self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
         self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
         self._locks = KeyedLocks()
         self._mutex = threading.Lock()
-        # Minor and bus ID by UUID of every GPU that ever answered, and was not bound to another driver since.
+        # Minor and bus ID by UUID, of every GPU that responded once and was not bound to another kernel driver since.
         self._seen: dict[str, tuple[int, str | None]] = {}
         self._events: Events | None = None
         try:
-            # With all GPUs lost or bound elsewhere there is still a node, with none to publish.
+            # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
             nv.nvmlInitWithFlags(nv.NVML_INIT_FLAG_NO_GPUS)
         except nv.NVMLError as error:
             raise BackendError(
@@ -83,7 +79,7 @@ class NvmlBackend:
         for directory in (*LIBRARY_DIRS, "usr/lib"):
             library = driver_root / directory / "libnvidia-ml.so.1"
             if driver_root != Path("/") and library.is_file():
-                # Loaded once by path, it is found by name from then on.
+                # Once loaded by path, the library is found by its name.
                 with contextlib.suppress(OSError):
                     ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
                     break
@@ -94,108 +90,13 @@ class NvmlBackend:
         with self._mutex:
             if self._open:
                 self._open = False
-                self._calls.ask("Shutdown")
-
-    # -- discovery ---------------------------------------------------------------------------------------------------
+                self._calls.query("Shutdown")
 
     def inventory(self) -> Inventory:
-        warnings: list[str] = []
-        gpus: list[tuple[Any, Gpu]] = []
-        for index in range(int(self._calls.must("DeviceGetCount"))):
-            try:
-                device = self._calls.must("DeviceGetHandleByIndex", index)
-                gpu = self._gpu(device, warnings)
-            except BackendError as error:
-                warnings.append(f"GPU with NVML index {index}: {error}; it is left out")
-                continue
-            if gpu is not None:
-                gpus.append((device, gpu))
+        found = self._discovery.inventory()
         with self._mutex:
-            self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for _, gpu in gpus}
-        cuda = self._calls.ask("SystemGetCudaDriverVersion")
-        return Inventory(
-            driver_version=text(self._calls.ask("SystemGetDriverVersion")),
-            cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
-            gpus=tuple(sorted(links(self._calls, gpus, warnings), key=lambda gpu: gpu.minor)),
-            warnings=tuple(warnings),
-        )
-
-    def _gpu(self, device: Any, warnings: list[str]) -> Gpu | None:
-        """One GPU, but for its NVLink peers. A query that fails outright costs its attribute and a warning."""
-        uuid = text(self._calls.must("DeviceGetUUID", device))
-        assert uuid is not None
-
-        def ask(name: str, *arguments: Any) -> Any:
-            try:
-                return self._calls.ask(name, device, *arguments)
-            except DeviceGone:
-                raise
-            except BackendError as error:
-                warnings.append(f"{uuid}: {error}; what it would tell is left out")
-                return None
-
-        bus_id = _bus_id(ask("DeviceGetPciInfo"))
-        minor = ask("DeviceGetMinorNumber")
-        if minor is None and bus_id is not None:
-            minor = self._kernel.minor(bus_id)
-        if minor is None:
-            warnings.append(f"{uuid}: its device minor cannot be read; it is left out")
-            return None
-        architecture = ask("DeviceGetArchitecture")
-        capability = ask("DeviceGetCudaComputeCapability")
-        cores = ask("DeviceGetNumGpuCores")
-        memory = ask("DeviceGetMemoryInfo")
-        mode = ask("DeviceGetMigMode")
-        try:
-            profiles = self._mig.profiles(device) if mode is not None else ()
-            migs = self._mig.devices(device, uuid, int(minor), warnings)
-        except DeviceGone:
-            raise
-        except BackendError as error:
-            warnings.append(f"{uuid}: {error}; its MIG devices are left out")
-            profiles, migs = (), ()
-        per_multiprocessor = tables.CORES.get(tuple(capability)) if capability else None
-        return Gpu(
-            minor=int(minor),
-            uuid=uuid,
-            product_name=text(ask("DeviceGetName")),
-            brand=tables.BRANDS.get(ask("DeviceGetBrand") or 0),
-            architecture=tables.ARCHITECTURES.get(architecture or 0),
-            cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
-            memory_bytes=int(memory.total) if memory is not None and memory.total else None,
-            multiprocessors=cores // per_multiprocessor if cores and per_multiprocessor else None,
-            addressing_mode=tables.ADDRESSING.get(ask("DeviceGetAddressingMode")),
-            pci_bus_id=bus_id,
-            pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
-            numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
-            nvlink=self._nvlink(ask, capability),
-            clique=self._clique(device, warnings),
-            mig_enabled=None if mode is None else bool(mode[0]),
-            mig_mutable=mode is not None and self._mig.mutable(device),
-            mig_profiles=profiles,
-            mig_devices=migs,
-        )
-
-    def _nvlink(self, ask: Callable[..., Any], capability: Any) -> NvLink | None:
-        """Active links; the peers at their other ends are found once all GPUs are known (nvml_links)."""
-        active = 0
-        for link in range(self._calls.nv.NVML_NVLINK_MAX_LINKS):
-            state = ask("DeviceGetNvLinkState", link)
-            if state is None and link == 0:
-                return None
-            active += bool(state)
-        # NVML's version counts revisions of the protocol; users speak of the generation, which the architecture fixes.
-        version = {6: 1, 7: 2, 8: 3, 9: 4, 10: 5}.get(capability[0]) if capability else None
-        return NvLink(version=version, links=active, peers=()) if active else None
-
-    def _clique(self, device: Any, warnings: list[str]) -> str | None:
-        try:
-            return self._calls.clique(device)
-        except DeviceGone:
-            raise
-        except BackendError as error:
-            warnings.append(f"fabric: {error}; nvlinkClique is left out")
-            return None
+            self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for gpu in found.gpus}
+        return found
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
 
@@ -219,27 +120,27 @@ class NvmlBackend:
 
     def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
         device, _minor = self._find(gpu_uuid)
-        mode = self._calls.ask("DeviceGetComputeMode", device)
+        mode = self._calls.query("DeviceGetComputeMode", device)
         return None if mode is None else tables.COMPUTE_MODES.get(int(mode))
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
         device, _minor = self._find(gpu_uuid)
         number = next(number for number, name in tables.COMPUTE_MODES.items() if name == mode)
-        self._calls.must("DeviceSetComputeMode", device, number)
+        self._calls.call("DeviceSetComputeMode", device, number)
 
     def mps_program(self) -> MpsProgram:
         return self._mps()
 
     def _find(self, gpu_uuid: str) -> tuple[Any, int]:
         """NVML's handle and the minor of a GPU. Raises DeviceGone."""
-        device = self._calls.ask("DeviceGetHandleByUUID", gpu_uuid)
+        device = self._calls.query("DeviceGetHandleByUUID", gpu_uuid)
         with self._mutex:
             known = self._seen.get(gpu_uuid)
         if device is None or known is None:
             raise DeviceGone(f"no GPU {gpu_uuid} on this node")
         return device, known[0]
 
-    # -- nodes, health -----------------------------------------------------------------------------------------------
+    # -- device nodes, health, load --------------------------------------------------------------------------------------
 
     def control_nodes(self) -> tuple[DeviceNode, ...]:
         return tuple(DeviceNode(path=path) for path in _CONTROL if self._kernel.has_device(path))
@@ -258,30 +159,32 @@ class NvmlBackend:
                     "under /proc/driver/nvidia/capabilities; was the MIG device destroyed?"
                 )
             number, mode = capability
-            # The runtime makes the node by its numbers: the host need not have it.
+            # The runtime makes the node from its numbers: it need not exist on the host.
             path = f"/dev/nvidia-caps/nvidia-cap{number}"
             nodes.append(DeviceNode(path=path, major=major, minor=number, mode=mode))
         return tuple(nodes)
 
-    def watch(self) -> tuple[Watched, ...]:
+    def statuses(self) -> tuple[GpuStatus, ...]:
         with self._mutex:
             seen = sorted(self._seen.items())
-        return tuple(found for uuid, (_, bus_id) in seen if (found := self._watch(uuid, bus_id)) is not None)
+        return tuple(found for uuid, (_, bus_id) in seen if (found := self._status(uuid, bus_id)) is not None)
 
-    def _watch(self, uuid: str, bus_id: str | None) -> Watched | None:
+    def _status(self, uuid: str, bus_id: str | None) -> GpuStatus | None:
         try:
-            device = self._calls.must("DeviceGetHandleByUUID", uuid)
+            device = self._calls.call("DeviceGetHandleByUUID", uuid)
             action = self._calls.recovery_action(device)
         except BackendError as error:
             lost = isinstance(error, DeviceGone) or error.permanent
             if lost and bus_id and self._kernel.driver(bus_id) not in {None, "nvidia"}:
-                # Somebody took it for a virtual machine: it is well, and none of ours any more.
+                # It was bound to another kernel driver, for a virtual machine for example: healthy, but not ours.
                 with self._mutex:
                     self._seen.pop(uuid, None)
                 return None
-            return Watched(uuid=uuid, answers=False if lost else None, message=str(error))
-        return Watched(
-            uuid=uuid, answers=True, recovery=None if action is None else tables.RECOVERY.get(action, "reset")
+            return GpuStatus(uuid=uuid, responds=False if lost else None, message=str(error))
+        return GpuStatus(
+            uuid=uuid,
+            responds=True,
+            recovery_action=None if action is None else tables.RECOVERY_ACTIONS.get(action, "reset"),
         )
 
     def telemetry(self) -> tuple[Telemetry, ...]:
@@ -291,14 +194,14 @@ class NvmlBackend:
 
     def _telemetry(self, uuid: str) -> Telemetry | None:
         try:
-            device = self._calls.must("DeviceGetHandleByUUID", uuid)
-            utilization = self._calls.ask("DeviceGetUtilizationRates", device)
-            memory = self._calls.ask("DeviceGetMemoryInfo", device)
-            power = self._calls.ask("DeviceGetPowerUsage", device)
-            temperature = self._calls.ask("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
+            device = self._calls.call("DeviceGetHandleByUUID", uuid)
+            utilization = self._calls.query("DeviceGetUtilizationRates", device)
+            memory = self._calls.query("DeviceGetMemoryInfo", device)
+            power = self._calls.query("DeviceGetPowerUsage", device)
+            temperature = self._calls.query("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
             sent, received = self._calls.nvlink_bytes(device)
         except BackendError:
-            return None  # watch() says why
+            return None  # statuses() reports why
         return Telemetry(
             uuid=uuid,
             utilization_percent=None if utilization is None else float(utilization.gpu),
@@ -310,16 +213,8 @@ class NvmlBackend:
         )
 
     def xids(self) -> tuple[Xid, ...]:
-        """Drained, not waited for: the caller looks often enough, and a wait would hold a thread for ever."""
+        """Drains the events without waiting: the caller polls, and a wait would block a thread forever."""
         with self._mutex:
             if self._events is None:
                 self._events = Events(self._calls)
             return self._events.drain(self._seen)
-
-
-def _bus_id(info: Any) -> str | None:
-    """As sysfs names it, lower case with a domain of four digits: NVML's has eight."""
-    if info is None:
-        return None
-    text = f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
-    return text if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0", text) else None

@@ -1,7 +1,7 @@
-"""NVML through nvidia-ml-py, with the ctypes and the error codes on this side only.
+"""NVML through nvidia-ml-py: ctypes arrays and error codes stay in this module.
 
-Exists because some calls want arrays by reference, and because half of all queries are not supported on half of all
-GPUs. `nv` is the `pynvml` module, or an object that behaves like it. Wraps calls; knows nothing of Inventory.
+Half of all queries are not supported on half of all GPUs: `query` answers None for those, `call` raises for every refusal.
+`nv` is the `pynvml` module, or an object that behaves like it. Knows nothing of Inventory.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from fairlead.driver.backend.types import BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
 
-_ALL_LINKS = 0xFFFFFFFF  # as the scope of a field: the sum over links
+_ALL_LINKS = 0xFFFFFFFF  # the scope of a field value: the sum over all links
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class Calls:
 
     def __init__(self, nv: Any) -> None:
         self.nv = nv
-        # What a GPU, a driver version or a guest simply does not have.
-        self._absent = frozenset(
+        # Codes for what a GPU, a driver version or a guest does not have.
+        self._unsupported = frozenset(
             {
                 nv.NVML_ERROR_NOT_SUPPORTED,
                 nv.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -49,26 +49,27 @@ class Calls:
         )
         self._lost = frozenset({nv.NVML_ERROR_GPU_IS_LOST, nv.NVML_ERROR_GPU_NOT_FOUND})
 
-    def ask(self, name: str, *arguments: Any) -> Any:
-        """What nvml<name> answers, or None when there is no such thing here.
+    def query(self, name: str, *arguments: Any) -> Any:
+        """The result of nvml<name>, or None where it is not supported.
 
-        Raises DeviceGone for a lost GPU and BackendError for a failure that means something is wrong.
+        Raises DeviceGone for a lost GPU, and BackendError for any other failure.
         """
         try:
             return self._call(name, *arguments)
         except self.nv.NVMLError as error:
-            if error.value in self._absent:
+            if error.value in self._unsupported:
                 return None
-            raise self.translated(error, name) from error
+            raise self.translate(error, name) from error
 
-    def must(self, name: str, *arguments: Any) -> Any:
-        """What nvml<name> answers; every refusal is a BackendError."""
+    def call(self, name: str, *arguments: Any) -> Any:
+        """The result of nvml<name>; raises BackendError for every refusal."""
         try:
             return self._call(name, *arguments)
         except self.nv.NVMLError as error:
-            raise self.translated(error, name) from error
+            raise self.translate(error, name) from error
 
-    def translated(self, error: Any, name: str) -> BackendError:
+    def translate(self, error: Any, name: str) -> BackendError:
+        """The NVMLError of nvml<name> as one of our kinds."""
         text = f"nvml{name}: {error}"
         if error.value in self._lost:
             return DeviceGone(text)
@@ -76,44 +77,44 @@ class Calls:
             return InUse(text)
         if error.value == self.nv.NVML_ERROR_INSUFFICIENT_RESOURCES:
             return PlacementTaken(text)
-        return BackendError(text, permanent=error.value in self._absent)
+        return BackendError(text, permanent=error.value in self._unsupported)
 
     def _call(self, name: str, *arguments: Any) -> Any:
         function: Callable[..., Any] | None = getattr(self.nv, f"nvml{name}", None)
-        if function is None:  # an older nvidia-ml-py
+        if function is None:  # nvidia-ml-py is older
             raise self.nv.NVMLError(self.nv.NVML_ERROR_FUNCTION_NOT_FOUND)
         return function(*arguments)
 
     # -- MIG ---------------------------------------------------------------------------------------------------------
 
     def profiles(self, device: Any) -> list[Any]:
-        """NVML's description of each GPU instance profile that the GPU has."""
+        """NVML's description of each GPU instance profile of the GPU."""
         found = []
         for index in range(self.nv.NVML_GPU_INSTANCE_PROFILE_COUNT):
-            info = self.ask("DeviceGetGpuInstanceProfileInfo", device, index)
+            info = self.query("DeviceGetGpuInstanceProfileInfo", device, index)
             if info is not None:
                 found.append(info)
         return found
 
     def placements(self, device: Any, profile_id: int) -> list[tuple[int, int]]:
-        """(start, size) of each place where an instance of the profile may be, sorted."""
+        """(start, size) of each possible placement of the profile, sorted."""
         count = ctypes.c_uint(0)
-        if self.ask("DeviceGetGpuInstancePossiblePlacements", device, profile_id, None, ctypes.byref(count)) is None:
+        if self.query("DeviceGetGpuInstancePossiblePlacements", device, profile_id, None, ctypes.byref(count)) is None:
             return []
         array = (self.nv.c_nvmlGpuInstancePlacement_t * max(count.value, 1))()
-        self.must("DeviceGetGpuInstancePossiblePlacements", device, profile_id, array, ctypes.byref(count))
+        self.call("DeviceGetGpuInstancePossiblePlacements", device, profile_id, array, ctypes.byref(count))
         return sorted((int(array[at].start), int(array[at].size)) for at in range(count.value))
 
-    def gpu_instances(self, device: Any, profile_id: int, most: int) -> list[GpuInstance]:
-        """The instances of one profile, of which there are at most `most`, sorted by placement."""
+    def gpu_instances(self, device: Any, profile_id: int, count_max: int) -> list[GpuInstance]:
+        """The instances of one profile, at most `count_max`, sorted by placement."""
         count = ctypes.c_uint(0)
-        array = (self.nv.c_nvmlGpuInstance_t * max(most, 1))()
-        if self.ask("DeviceGetGpuInstances", device, profile_id, array, ctypes.byref(count)) is None:
+        array = (self.nv.c_nvmlGpuInstance_t * max(count_max, 1))()
+        if self.query("DeviceGetGpuInstances", device, profile_id, array, ctypes.byref(count)) is None:
             return []
         return sorted((self.gpu_instance(array[at]) for at in range(count.value)), key=lambda found: found.start)
 
     def gpu_instance(self, handle: Any) -> GpuInstance:
-        info = self.must("GpuInstanceGetInfo", handle)
+        info = self.call("GpuInstanceGetInfo", handle)
         return GpuInstance(
             handle=handle,
             id=int(info.id),
@@ -125,14 +126,14 @@ class Calls:
     def create_gpu_instance(self, device: Any, profile_id: int, start: int, size: int) -> Any:
         placement = self.nv.c_nvmlGpuInstancePlacement_t()
         placement.start, placement.size = start, size
-        return self.must("DeviceCreateGpuInstanceWithPlacement", device, profile_id, ctypes.byref(placement))
+        return self.call("DeviceCreateGpuInstanceWithPlacement", device, profile_id, ctypes.byref(placement))
 
     def filling_profile(self, gpu_instance: Any, slices: int) -> int:
-        """The compute instance profile that takes the whole GPU instance. Raises BackendError when there is none."""
+        """The compute instance profile that fills the GPU instance. Raises BackendError when there is none."""
         for index in range(self.nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
             if index == self.nv.NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1:
                 continue  # the same slice with other engines
-            info = self.ask("GpuInstanceGetComputeInstanceProfileInfo", gpu_instance, index, 0)
+            info = self.query("GpuInstanceGetComputeInstanceProfileInfo", gpu_instance, index, 0)
             if info is not None and int(info.sliceCount) == slices:
                 return int(info.id)
         raise BackendError(f"no compute instance profile fills {slices} slices", permanent=True)
@@ -141,27 +142,27 @@ class Calls:
         """Handles of all compute instances in a GPU instance."""
         found = []
         for index in range(self.nv.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
-            info = self.ask("GpuInstanceGetComputeInstanceProfileInfo", gpu_instance, index, 0)
+            info = self.query("GpuInstanceGetComputeInstanceProfileInfo", gpu_instance, index, 0)
             if info is None:
                 continue
             count = ctypes.c_uint(0)
             array = (self.nv.c_nvmlComputeInstance_t * max(int(info.instanceCount), 1))()
             if (
-                self.ask("GpuInstanceGetComputeInstances", gpu_instance, info.id, array, ctypes.byref(count))
+                self.query("GpuInstanceGetComputeInstances", gpu_instance, info.id, array, ctypes.byref(count))
                 is not None
             ):
                 found += [array[at] for at in range(count.value)]
         return found
 
-    # -- others that need more than a call -----------------------------------------------------------------------------
+    # -- other queries of more than one call ----------------------------------------------------------------------------
 
     def clique(self, device: Any) -> str | None:
-        """`<cluster UUID>.<clique>` of a multi-node NVLink fabric that the GPU has joined, or None."""
+        """`<cluster UUID>.<clique>` of the multi-node NVLink fabric that the GPU has joined, or None."""
         kind = getattr(self.nv, "c_nvmlGpuFabricInfoV_t", None)
         if kind is None:
             return None
         info = kind()
-        if self.ask("DeviceGetGpuFabricInfoV", device, ctypes.byref(info)) is None:
+        if self.query("DeviceGetGpuFabricInfoV", device, ctypes.byref(info)) is None:
             return None
         if info.state != self.nv.NVML_GPU_FABRIC_STATE_COMPLETED or info.status != self.nv.NVML_SUCCESS:
             return None
@@ -173,22 +174,22 @@ class Calls:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}.{int(info.cliqueId)}"
 
     def recovery_action(self, device: Any) -> int | None:
-        """One of NVML_GPU_RECOVERY_ACTION_*, or None where the driver does not say."""
+        """One of NVML_GPU_RECOVERY_ACTION_*, or None where the driver does not report it."""
         field = getattr(self.nv, "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", None)
         if field is None:
             return None
-        values = self.ask("DeviceGetFieldValues", device, [field])
+        values = self.query("DeviceGetFieldValues", device, [field])
         if values is None or values[0].nvmlReturn != self.nv.NVML_SUCCESS:
             return None
         return int(values[0].value.uiVal)
 
     def nvlink_bytes(self, device: Any) -> tuple[int | None, int | None]:
-        """Sent and received over all links; None where the GPU has none, or the driver does not count."""
+        """Bytes sent and received over all links; None where the GPU has no links or the driver does not count."""
         names = ("NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX", "NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX")
         fields = [getattr(self.nv, name, None) for name in names]
         if None in fields:
             return None, None
-        values = self.ask("DeviceGetFieldValues", device, [(field, _ALL_LINKS) for field in fields])
+        values = self.query("DeviceGetFieldValues", device, [(field, _ALL_LINKS) for field in fields])
         if values is None:
             return None, None
         sent, received = (

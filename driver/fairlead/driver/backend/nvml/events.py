@@ -1,7 +1,6 @@
-"""Xids from NVML's event sets.
+"""Xids from an NVML event set, drained without waiting.
 
-Exists to turn NVML's blocking wait into a drain: every event that is there, and back. A GPU whose events cannot be had
-is still watched by its recovery action.
+A GPU whose events cannot be registered is still monitored by its recovery action.
 """
 
 from __future__ import annotations
@@ -10,16 +9,17 @@ import logging
 from collections.abc import Iterable
 from typing import Any
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml.calls import Calls
-from fairlead.driver.backend.types import BackendError, Xid
+from fairlead.driver.backend.types import Xid
 
 log = logging.getLogger(__name__)
 
-EVENTS_MAX = 1000  # at one drain: a GPU in trouble can report without end
+EVENTS_MAX = 1000  # per drain: a broken GPU can report without end
 
 
 class Events:
-    """One event set, and the GPUs that are registered with it. Not locked."""
+    """One event set and the GPUs that are registered with it. Not locked."""
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
@@ -27,11 +27,11 @@ class Events:
         self._registered: set[str] = set()
 
     def drain(self, uuids: Iterable[str]) -> tuple[Xid, ...]:
-        """Events of these GPUs (any that are new are registered first) since the last call."""
+        """The Xids since the last call. GPUs among `uuids` that are new are registered first."""
         nv = self._calls.nv
         try:
             if self._set is None:
-                self._set = self._calls.ask("EventSetCreate")
+                self._set = self._calls.query("EventSetCreate")
             if self._set is None:
                 return ()
             for uuid in sorted(set(uuids) - self._registered):
@@ -45,7 +45,7 @@ class Events:
                         log.debug("NVML events: %s", error)
                     break
                 if event.eventType == nv.nvmlEventTypeXidCriticalError:
-                    uuid = self._calls.ask("DeviceGetUUID", event.device)
+                    uuid = self._calls.query("DeviceGetUUID", event.device)
                     if uuid is not None:
                         found.append(Xid(uuid=str(uuid), code=int(event.eventData)))
         except BackendError as error:
@@ -56,7 +56,7 @@ class Events:
     def _register(self, uuid: str) -> None:
         self._registered.add(uuid)
         try:
-            device = self._calls.must("DeviceGetHandleByUUID", uuid)
-            self._calls.must("DeviceRegisterEvents", device, self._calls.nv.nvmlEventTypeXidCriticalError, self._set)
+            device = self._calls.call("DeviceGetHandleByUUID", uuid)
+            self._calls.call("DeviceRegisterEvents", device, self._calls.nv.nvmlEventTypeXidCriticalError, self._set)
         except BackendError as error:
-            log.info("GPU %s: its Xids cannot be watched (%s); its recovery action is", uuid, error)
+            log.info("GPU %s: its Xids cannot be read (%s); its recovery action still is", uuid, error)

@@ -1,8 +1,8 @@
-"""MIG through NVML: what a GPU can be cut into, what it is cut into, cutting and mending.
+"""MIG through NVML: the profiles and MIG devices of a GPU; creating and destroying them.
 
-Exists apart from discovery because this changes the hardware. MIG mode is only ever switched where that needs no reset
-(Hopper and later, not in a vGPU guest), on with the first instance and off with the last; never at start.
-Not locked: NvmlBackend lets one call at a GPU at a time.
+MIG mode is switched only where that needs no reset (Hopper and later, not in a vGPU guest): on with the first instance, off
+with the last, never at start.
+Not locked: NvmlBackend lets one call at a time change a GPU.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from fairlead.driver.backend.interface import BackendError, DeviceGone
 from fairlead.driver.backend.nvml.calls import Calls, GpuInstance, text
-from fairlead.driver.backend.types import BackendError, DeviceGone, MigDevice, MigProfile
+from fairlead.driver.backend.types import MigDevice, MigProfile
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class NvmlMig:
             placements = self._calls.placements(device, info.id)
             sizes = {size for _, size in placements}
             if len(sizes) != 1:
-                continue  # nowhere to put it
+                continue  # it has no placement
             name = (text(info.name) or "").lower().removeprefix("mig ")
             found.append(
                 MigProfile(
@@ -52,18 +53,19 @@ class NvmlMig:
         return tuple(found)
 
     def devices(self, device: Any, uuid: str, minor: int, warnings: list[str]) -> tuple[MigDevice, ...]:
-        """The MIG devices of a GPU, sorted by placement; those whose compute instance does not fill its GPU instance
-        are left out with a warning.
+        """The MIG devices of a GPU, sorted by placement.
+
+        One whose compute instance does not fill its GPU instance is left out with a warning.
         """
-        if not (self._calls.ask("DeviceGetMigMode", device) or (0,))[0]:
+        if not (self._calls.query("DeviceGetMigMode", device) or (0,))[0]:
             return ()
         found: dict[int, list[tuple[Any, GpuInstance]]] = {}
-        for index in range(self._calls.ask("DeviceGetMaxMigDeviceCount", device) or 0):
-            mig = self._calls.ask("DeviceGetMigDeviceHandleByIndex", device, index)
+        for index in range(self._calls.query("DeviceGetMaxMigDeviceCount", device) or 0):
+            mig = self._calls.query("DeviceGetMigDeviceHandleByIndex", device, index)
             if mig is None:
                 continue
-            gi_id = int(self._calls.must("DeviceGetGpuInstanceId", mig))
-            instance = self._calls.gpu_instance(self._calls.must("DeviceGetGpuInstanceById", device, gi_id))
+            gi_id = int(self._calls.call("DeviceGetGpuInstanceId", mig))
+            instance = self._calls.gpu_instance(self._calls.call("DeviceGetGpuInstanceById", device, gi_id))
             found.setdefault(gi_id, []).append((mig, instance))
         made = []
         by_id = {profile.id: profile for profile in self.profiles(device)}
@@ -78,19 +80,19 @@ class NvmlMig:
                 continue
             made.append(
                 MigDevice(
-                    uuid=text(self._calls.must("DeviceGetUUID", mig)) or "",
+                    uuid=text(self._calls.call("DeviceGetUUID", mig)) or "",
                     parent_uuid=uuid,
                     parent_minor=minor,
                     profile=profile,
                     start=instance.start,
                     gi_id=gi_id,
-                    ci_id=int(self._calls.must("DeviceGetComputeInstanceId", mig)),
+                    ci_id=int(self._calls.call("DeviceGetComputeInstanceId", mig)),
                 )
             )
         return tuple(sorted(made, key=lambda mig: mig.start))
 
     def _fills(self, mig: Any) -> bool:
-        attributes = self._calls.ask("DeviceGetAttributes", mig)
+        attributes = self._calls.query("DeviceGetAttributes", mig)
         return attributes is None or attributes.gpuInstanceSliceCount == attributes.computeInstanceSliceCount
 
     def create(self, device: Any, uuid: str, minor: int, profile_id: int, start: int) -> MigDevice:
@@ -102,11 +104,11 @@ class NvmlMig:
         instance = self._calls.create_gpu_instance(device, profile_id, start, profile.memory_slices)
         try:
             kind = self._calls.filling_profile(instance, profile.compute_slices)
-            compute = self._calls.must("GpuInstanceCreateComputeInstance", instance, kind)
-            info = self._calls.must("ComputeInstanceGetInfo_v2", compute)
+            compute = self._calls.call("GpuInstanceCreateComputeInstance", instance, kind)
+            info = self._calls.call("ComputeInstanceGetInfo_v2", compute)
             return MigDevice(
-                # From the compute instance's own handle: walking all MIG devices takes seconds under load.
-                uuid=text(self._calls.must("DeviceGetUUID", info.device)) or "",
+                # From the compute instance's handle: walking all MIG devices takes seconds under load.
+                uuid=text(self._calls.call("DeviceGetUUID", info.device)) or "",
                 parent_uuid=uuid,
                 parent_minor=minor,
                 profile=profile,
@@ -115,32 +117,32 @@ class NvmlMig:
                 ci_id=int(info.id),
             )
         except BackendError as error:
-            error.left_behind = not self._clear(instance)
+            error.left_behind = not self._destroyed(instance)
             raise
 
     def destroy(self, device: Any, profile_id: int, start: int) -> bool:
-        """The instance at that placement and what is in it. Raises as Backend.destroy_mig."""
+        """Destroy the instance at that placement and its compute instances. Raises as Backend.destroy_mig."""
         infos = self._calls.profiles(device)
-        there = [
+        found = [
             instance
             for info in infos
             if int(info.id) == profile_id
             for instance in self._calls.gpu_instances(device, profile_id, int(info.instanceCount))
             if instance.start == start
         ]
-        for instance in there:
+        for instance in found:
             for compute in self._calls.compute_instances(instance.handle):
-                self._calls.must("ComputeInstanceDestroy", compute)
-            self._calls.must("GpuInstanceDestroy", instance.handle)
-        if there:
+                self._calls.call("ComputeInstanceDestroy", compute)
+            self._calls.call("GpuInstanceDestroy", instance.handle)
+        if found:
             self._switch_off(device, infos)
-        return bool(there)
+        return bool(found)
 
     def mutable(self, device: Any) -> bool:
-        """Whether MIG mode can be switched without a reset; what cannot be told, cannot."""
+        """Whether MIG mode can be switched without a reset; False when that is not known."""
         try:
-            architecture = self._calls.ask("DeviceGetArchitecture", device) or 0
-            guest = self._calls.ask("DeviceGetVirtualizationMode", device)
+            architecture = self._calls.query("DeviceGetArchitecture", device) or 0
+            guest = self._calls.query("DeviceGetVirtualizationMode", device)
         except DeviceGone:
             raise
         except BackendError:
@@ -150,19 +152,19 @@ class NvmlMig:
             and guest != self._calls.nv.NVML_GPU_VIRTUALIZATION_MODE_VGPU
         )
 
-    def _clear(self, instance: Any) -> bool:
-        """Whether a GPU instance whose compute instance failed could be taken back."""
+    def _destroyed(self, instance: Any) -> bool:
+        """Destroy a GPU instance whose compute instance could not be created; False when that fails, too."""
         try:
             for compute in self._calls.compute_instances(instance):
-                self._calls.must("ComputeInstanceDestroy", compute)
-            self._calls.must("GpuInstanceDestroy", instance)
+                self._calls.call("ComputeInstanceDestroy", compute)
+            self._calls.call("GpuInstanceDestroy", instance)
         except BackendError as error:
-            log.error("a GPU instance could not be taken back: %s", error)
+            log.error("a GPU instance could not be destroyed: %s", error)
             return False
         return True
 
     def _switch_on(self, device: Any, minor: int) -> None:
-        mode = self._calls.ask("DeviceGetMigMode", device)
+        mode = self._calls.query("DeviceGetMigMode", device)
         if mode is not None and mode[0]:
             return
         if mode is None or not self.mutable(device):
@@ -171,18 +173,18 @@ class NvmlMig:
                 "`nvidia-smi -mig 1` and reset it",
                 permanent=True,
             )
-        status = self._calls.must("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_ENABLE)
+        status = self._calls.call("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_ENABLE)
         if status:
-            raise self._calls.translated(self._calls.nv.NVMLError(status), "DeviceSetMigMode")
+            raise self._calls.translate(self._calls.nv.NVMLError(status), "DeviceSetMigMode")
 
     def _switch_off(self, device: Any, infos: list[Any]) -> None:
-        """Out of MIG mode once the last instance is gone, so that the GPU can be given whole. Failing that is no harm."""
+        """Leave MIG mode with the last instance, so that the GPU can be allocated whole. A failure is only logged."""
         if not self.mutable(device):
             return
         if any(self._calls.gpu_instances(device, info.id, int(info.instanceCount)) for info in infos):
             return
         try:
-            self._calls.must("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_DISABLE)
+            self._calls.call("DeviceSetMigMode", device, self._calls.nv.NVML_DEVICE_MIG_DISABLE)
         except BackendError as error:
             log.warning("MIG mode stays on: %s", error)
 

@@ -1,14 +1,15 @@
-"""NVIDIA's own MPS programs, as they are installed with the driver on this host.
+"""NVIDIA's MPS programs as they are installed with the driver on this host.
 
-Exists apart so that what MPS needs of the host is asked before a daemon is started, and said in words: the two programs
-under the driver's root, and the host's process IDs, by which daemon and clients in other containers know each other.
+Checks what MPS needs of the host before a daemon starts: the two programs under the driver's root, and the host's process
+namespace, since daemon and clients in other containers identify each other by process IDs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from fairlead.driver.backend.types import BackendError, MpsProgram
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.types import MpsProgram
 from fairlead.driver.common.driver_root import DriverRoot
 
 # The kernel's number for the first process namespace (PROC_PID_INIT_INO).
@@ -16,7 +17,7 @@ _HOST_PIDS = "pid:[4026531836]"
 
 
 def locate(root: DriverRoot, *, proc: Path = Path("/proc")) -> MpsProgram:
-    """MPS from under `root`. Raises a permanent BackendError."""
+    """The MPS programs under `root`. Raises a permanent BackendError that names what is missing."""
     control = root.find_program("nvidia-cuda-mps-control")
     if control is None or root.find_program("nvidia-cuda-mps-server") is None:
         raise BackendError(

@@ -1,7 +1,7 @@
-"""Which GPU is at the other end of an NVLink.
+"""The peers of each GPU's NVLinks.
 
-Exists because NVML names the other end by PCI address where it is a GPU, and as a switch where it is one; all GPUs of a
-node with links to switches reach each other. Where a guest hides the other ends, peer-to-peer status tells instead.
+NVML reports the remote end of a link as a PCI address when it is a GPU, or as a switch. All GPUs of a node with links to
+switches are peers. In a guest that hides the remote ends, the peer-to-peer status of each pair decides.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.nvml.calls import Calls
-from fairlead.driver.backend.types import BackendError, Gpu, NvLink
+from fairlead.driver.backend.types import Gpu, NvLink
 
 
-def links(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -> list[Gpu]:
-    """The same GPUs with the peers of their NVLinks filled in, by minor."""
+def with_peers(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -> list[Gpu]:
+    """The GPUs with the peers of their NVLinks (as minors) filled in, in the same order."""
     by_bus = {gpu.pci_bus_id: gpu.minor for _, gpu in gpus if gpu.pci_bus_id}
     ends: dict[int, set[int] | None] = {}
     switched: set[int] = set()
@@ -22,7 +23,7 @@ def links(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -> lis
         if gpu.nvlink is None:
             continue
         try:
-            found, on_switch = _ends(calls, device, by_bus)
+            found, on_switch = _remote_ends(calls, device, by_bus)
         except BackendError as error:
             warnings.append(f"gpu-{gpu.minor}: {error}; its NVLink peers are left out")
             found, on_switch = set(), False
@@ -31,7 +32,7 @@ def links(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -> lis
             switched.add(gpu.minor)
     for device, gpu in gpus:
         if gpu.minor in ends and ends[gpu.minor] is None:
-            ends[gpu.minor] = _by_status(calls, device, gpu, gpus)
+            ends[gpu.minor] = _by_p2p_status(calls, device, gpu, gpus)
     made = []
     for _, gpu in gpus:
         if gpu.nvlink is not None:
@@ -44,19 +45,19 @@ def links(calls: Calls, gpus: list[tuple[Any, Gpu]], warnings: list[str]) -> lis
     return made
 
 
-def _ends(calls: Calls, device: Any, by_bus: dict[str, int]) -> tuple[set[int] | None, bool]:
-    """(minors of the GPUs at the other ends, whether a switch is at one). None when no end could be told."""
+def _remote_ends(calls: Calls, device: Any, by_bus: dict[str, int]) -> tuple[set[int] | None, bool]:
+    """(minors of the GPUs at the remote ends, whether one is a switch). None when no remote end is known."""
     nv = calls.nv
     peers: set[int] = set()
     switch = known = False
     for link in range(nv.NVML_NVLINK_MAX_LINKS):
-        if not calls.ask("DeviceGetNvLinkState", device, link):
+        if not calls.query("DeviceGetNvLinkState", device, link):
             continue
-        kind = calls.ask("DeviceGetNvLinkRemoteDeviceType", device, link)
+        kind = calls.query("DeviceGetNvLinkRemoteDeviceType", device, link)
         if kind == nv.NVML_NVLINK_DEVICE_TYPE_SWITCH:
             switch = known = True
         elif kind == nv.NVML_NVLINK_DEVICE_TYPE_GPU:
-            info = calls.ask("DeviceGetNvLinkRemotePciInfo", device, link)
+            info = calls.query("DeviceGetNvLinkRemotePciInfo", device, link)
             if info is not None:
                 known = True
                 bus_id = f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
@@ -65,11 +66,11 @@ def _ends(calls: Calls, device: Any, by_bus: dict[str, int]) -> tuple[set[int] |
     return (peers if known else None), switch
 
 
-def _by_status(calls: Calls, device: Any, gpu: Gpu, gpus: list[tuple[Any, Gpu]]) -> set[int]:
+def _by_p2p_status(calls: Calls, device: Any, gpu: Gpu, gpus: list[tuple[Any, Gpu]]) -> set[int]:
     nv = calls.nv
     return {
         other.minor
         for handle, other in gpus
         if other.minor != gpu.minor
-        and calls.ask("DeviceGetP2PStatus", device, handle, nv.NVML_P2P_CAPS_INDEX_NVLINK) == nv.NVML_P2P_STATUS_OK
+        and calls.query("DeviceGetP2PStatus", device, handle, nv.NVML_P2P_CAPS_INDEX_NVLINK) == nv.NVML_P2P_STATUS_OK
     }

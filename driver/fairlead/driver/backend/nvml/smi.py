@@ -1,7 +1,6 @@
-"""nvidia-smi, for the one thing that NVML has no call for: the time slice of a GPU.
+"""nvidia-smi, used only to set the time slice of a GPU, for which NVML has no call.
 
-Exists apart so that nothing else comes to need the program. Looked for where the driver is installed; a host without it
-can do everything but time slices.
+The program is looked up under the driver's root at each use; without it everything works except time slices.
 """
 
 from __future__ import annotations
@@ -9,7 +8,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Sequence
 
-from fairlead.driver.backend.types import BackendError, TimeSlice
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.types import TimeSlice
 from fairlead.driver.common.driver_root import DriverRoot
 
 TIMEOUT_S = 20.0
@@ -41,7 +41,7 @@ def runner(root: DriverRoot) -> Runner:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise BackendError(f"nvidia-smi {' '.join(arguments)}: {error}") from error
         if done.returncode:
-            said = (done.stderr or done.stdout).decode(errors="replace").strip()[:500]
-            raise BackendError(f"nvidia-smi {' '.join(arguments)}: exit status {done.returncode}: {said}")
+            output = (done.stderr or done.stdout).decode(errors="replace").strip()[:500]
+            raise BackendError(f"nvidia-smi {' '.join(arguments)}: exit status {done.returncode}: {output}")
 
     return run

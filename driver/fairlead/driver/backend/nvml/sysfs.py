@@ -1,7 +1,7 @@
-"""What the kernel says about a GPU that NVML does not: NUMA node, PCIe root, capability devices.
+"""What only the kernel reports about a GPU: NUMA node, PCIe root, kernel driver, capability devices.
 
-Exists so that reading /sys and /proc is in one place, under a root that tests and containers choose. Answers None where
-the kernel has nothing to say. Source: kernel ABI `sysfs-bus-pci`; NVIDIA's /proc/driver/nvidia.
+Reads /sys, /proc and /dev under mount points that the caller chooses. Answers None where the kernel reports nothing.
+Source: kernel ABI `sysfs-bus-pci`; NVIDIA's /proc/driver/nvidia.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PCI_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
 class Kernel:
-    """`sys` and `proc` are the mount points."""
+    """`sys`, `proc` and `dev` are the mount points."""
 
     def __init__(self, *, sys: Path = Path("/sys"), proc: Path = Path("/proc"), dev: Path = Path("/dev")) -> None:
         self._sys = sys
@@ -35,14 +35,14 @@ class Kernel:
         return path.parts[0] if path.parts and _PCI_ROOT.fullmatch(path.parts[0]) else None
 
     def driver(self, bus_id: str) -> str | None:
-        """The kernel driver that has the device now, such as `nvidia` or `vfio-pci`; None when it has none or is gone."""
+        """The kernel driver that the device is bound to, such as `nvidia` or `vfio-pci`; None without one or without device."""
         try:
             return (self._sys / "bus/pci/devices" / bus_id / "driver").readlink().name
         except OSError:
             return None
 
     def minor(self, bus_id: str) -> int | None:
-        """The GPU's device minor, where NVML does not tell it."""
+        """The GPU's device minor, for where NVML does not report it."""
         text = _read(self._proc / "driver/nvidia/gpus" / bus_id / "information") or ""
         match = re.search(r"^Device Minor:\s*(\d+)", text, re.MULTILINE)
         return int(match[1]) if match else None

@@ -1,11 +1,8 @@
-"""NVML's numbers as words, and what follows from a GPU's generation.
-
-Exists apart so that the stand-in for NVML in tests reads the same tables the other way. Source: nvml.h of driver 580.
-"""
+"""NVML's numbers as words, and what follows from a GPU's generation. Source: nvml.h of driver 580."""
 
 from __future__ import annotations
 
-from fairlead.driver.backend.types import ComputeMode, Recovery
+from fairlead.driver.backend.types import ComputeMode, RecoveryAction
 
 ARCHITECTURES = {
     2: "Kepler",
@@ -38,7 +35,7 @@ BRANDS = {
     16: "TitanRTX",
 }
 ADDRESSING = {0: "None", 1: "HMM", 2: "ATS"}
-RECOVERY: dict[int, Recovery] = {
+RECOVERY_ACTIONS: dict[int, RecoveryAction] = {
     0: "none",
     1: "reset",
     2: "reboot",

@@ -1,11 +1,10 @@
-"""Node profiles: a node's GPUs as a YAML file, for the simulated backend and for `fairlead record`.
+"""Reads a node profile and turns it into GPUs.
 
-Exists so that a node can be described, kept, sent in a bug report and simulated without its hardware. Decodes and checks
-a profile; behaves like hardware elsewhere (simulated.py). A profile names its MIG sizes by a table under profiles/mig,
-or holds them itself. UUIDs that a profile leaves out are made from the node's name, so no two simulated nodes share one.
+A profile is found by its name beside this module, or by the path of a file. Each error says which field is wrong and what is
+valid. UUIDs that a profile leaves out are derived from the node's name, so no two simulated nodes share one.
 """
 
-# No `from __future__ import annotations`: msgspec reads the annotations.
+from __future__ import annotations
 
 import difflib
 import re
@@ -14,12 +13,13 @@ import uuid
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 
 from fairlead.driver.backend import geometry
+from fairlead.driver.backend.profiles.schema import GpuSpec, MigProfileSpec, MigTable, NodeProfile, NvLinkSpec
 from fairlead.driver.backend.types import Gpu, MigProfile, NvLink
 
 _MIB = 1024 * 1024
@@ -27,89 +27,22 @@ _PROFILES = resources.files("fairlead.driver.backend.profiles")
 _UUID_SPACE = uuid.UUID("8f0f1f0e-6d1c-5c0a-9a57-2f1a0c1d7e11")
 _MIG_AT = re.compile(r"([^@]+)@(\d+)")
 _CONVERTING = threading.Lock()
-"""msgspec learns a type when it first converts to it; two threads that make it learn the same one at once crash the interpreter."""
+"""msgspec caches a type at its first conversion; two threads that do so at once for one type crash the interpreter."""
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Minor = Annotated[int, msgspec.Meta(ge=0, le=255)]
 T = TypeVar("T")
 
 
 class ProfileError(ValueError):
-    """A profile that is not there, or that describes no possible node."""
-
-
-class _Struct(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
-    pass
-
-
-class MigProfileSpec(_Struct, frozen=True, kw_only=True):
-    name: str
-    id: Count
-    compute_slices: Annotated[int, msgspec.Meta(ge=1, le=16)]
-    memory_slices: Annotated[int, msgspec.Meta(ge=1, le=16)]
-    starts: tuple[Count, ...]
-    memory_mib: Count | None = msgspec.field(default=None, name="memoryMiB")
-    multiprocessors: Count | None = None
-    copy_engines: Count | None = None
-    decoders: Count | None = None
-    encoders: Count | None = None
-    jpeg_engines: Count | None = None
-    ofa_engines: Count | None = None
-
-
-class MigTable(_Struct, frozen=True, kw_only=True):
-    product: str
-    multiprocessors: Count | None = None
-    profiles: tuple[MigProfileSpec, ...]
-
-
-class NvLinkSpec(_Struct, frozen=True, kw_only=True):
-    version: Count | None = None
-    links: Count = 0
-
-
-class GpuSpec(_Struct, frozen=True, kw_only=True):
-    """One GPU, or what all of them have in common (then without minor)."""
-
-    minor: Minor | None = None
-    uuid: str | None = None
-    product_name: str | None = None
-    brand: str | None = None
-    architecture: str | None = None
-    cuda_compute_capability: str | None = None
-    memory_mib: Count | None = msgspec.field(default=None, name="memoryMiB")
-    multiprocessors: Count | None = None
-    addressing_mode: str | None = None
-    pci_bus_id: str | None = None
-    pcie_root: str | None = None
-    numa_node: Count | None = None
-    clique: str | None = None
-    nvlink: NvLinkSpec | None = None
-    mig: str | tuple[MigProfileSpec, ...] | None = None
-    mig_enabled: bool = False
-    mig_devices: tuple[str, ...] = ()
-
-
-class NodeProfile(_Struct, frozen=True, kw_only=True):
-    """The document. `nvlink_islands` lists minors that are connected all to all."""
-
-    description: str = ""
-    driver_version: str | None = None
-    cuda_driver_version: str | None = None
-    gpu: GpuSpec = GpuSpec()
-    gpus: tuple[GpuSpec, ...] = ()
-    nvlink_islands: tuple[tuple[Minor, ...], ...] = ()
+    """A profile does not exist, or describes a node that is not possible."""
 
 
 def known() -> list[str]:
-    """Names of the profiles that come with the driver, sorted."""
+    """The names of the bundled profiles, sorted."""
     return sorted(path.name.removesuffix(".yaml") for path in _PROFILES.iterdir() if path.name.endswith(".yaml"))
 
 
 def load(name_or_path: str) -> NodeProfile:
-    """The profile of that name, or in that file. Raises ProfileError that says what is known, or what is wrong where."""
+    """The bundled profile of that name, or the one in that file. Raises ProfileError."""
     bundled = _PROFILES / f"{name_or_path}.yaml"
     if re.fullmatch(r"[\w-]+", name_or_path) and bundled.is_file():
         return _decode(bundled, NodeProfile)
@@ -124,9 +57,9 @@ def load(name_or_path: str) -> NodeProfile:
 
 
 def gpus(profile: NodeProfile, *, node: str) -> list[tuple[Gpu, tuple[tuple[MigProfile, int], ...]]]:
-    """Each GPU of the profile, sorted by minor, with the MIG devices (profile, start) that it starts with.
+    """Each GPU of the profile, sorted by minor, with its initial MIG devices (profile, start).
 
-    Raises ProfileError when minors or UUIDs repeat, or a MIG device fits nowhere.
+    Raises ProfileError when minors, UUIDs or bus IDs repeat, or a MIG device does not fit.
     """
     made = [_gpu(profile, spec, index, node=node) for index, spec in enumerate(profile.gpus)]
     for key in ("minor", "uuid", "pci_bus_id"):

@@ -1,8 +1,7 @@
-"""A live node's inventory as a node profile: the other way of profile.py.
+"""An inventory as a node profile, for a bug report or for simulation elsewhere: the inverse of loading.py.
 
-Exists so that a node that misbehaves can be sent in a bug report and simulated elsewhere. Pure. What all GPUs have in
-common is written once; UUIDs are left out unless asked for, so a profile says nothing of whose node it was.
-Keeps: the profile's simulated inventory is the recorded one, UUIDs aside.
+What all GPUs have in common is written once. UUIDs are left out unless they are asked for, so that a profile does not
+identify its node. Pure. Keeps: the profile's simulated inventory is the recorded one, except for UUIDs.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from fairlead.driver.backend.profiles.loading import GpuSpec, MigProfileSpec, NodeProfile, NvLinkSpec
+from fairlead.driver.backend.profiles.schema import GpuSpec, MigProfileSpec, NodeProfile, NvLinkSpec
 from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
 
 _MIB = 1024 * 1024
@@ -21,7 +20,7 @@ _OWN = {"minor", "uuid", "mig_enabled", "mig_devices"}
 
 
 def record(inventory: Inventory, *, description: str = "", uuids: bool = False) -> NodeProfile:
-    """The profile of this inventory. Memory that is no whole number of MiB is rounded down."""
+    """The profile of this inventory. Memory is rounded down to whole MiB."""
     specs = [_gpu(gpu, uuids=uuids) for gpu in sorted(inventory.gpus, key=lambda gpu: gpu.minor)]
     common: dict[str, Any] = {}
     for field in (f for f in GpuSpec.__struct_fields__ if f not in _OWN):
@@ -34,7 +33,7 @@ def record(inventory: Inventory, *, description: str = "", uuids: bool = False) 
         cuda_driver_version=inventory.cuda_driver_version,
         gpu=GpuSpec(**common),
         gpus=tuple(msgspec.structs.replace(spec, **dict.fromkeys(common)) for spec in specs),
-        nvlink_islands=tuple(_islands(inventory.gpus)),
+        nvlink_islands=tuple(_cliques(inventory.gpus)),
     )
 
 
@@ -82,8 +81,8 @@ def _mig(profile: MigProfile) -> MigProfileSpec:
     )
 
 
-def _islands(gpus: Iterable[Gpu]) -> list[tuple[int, ...]]:
-    """Sets of minors connected all to all that together hold every connection: whole islands where there are some."""
+def _cliques(gpus: Iterable[Gpu]) -> list[tuple[int, ...]]:
+    """Cliques of minors that together hold every connection; a whole island is one clique."""
     edges = {(min(gpu.minor, peer), max(gpu.minor, peer)) for gpu in gpus if gpu.nvlink for peer in gpu.nvlink.peers}
     found: list[tuple[int, ...]] = []
     while edges:

@@ -1,80 +1,63 @@
-"""A node's GPUs without the GPUs: a profile brought to life, with MIG placements that fill up and faults on demand.
+"""The Backend of a node without GPUs: a node profile with MIG placements that fill up, and faults on demand.
 
-Exists so that driver, demo and tests run the real prepare path on any machine. Behaves as NVML does where that hurts:
-a taken placement is refused, instance IDs are used again, a lost GPU fails every call, MIG mode on Ampere is not ours to
-switch. Its device nodes stand on /dev/null, which every host has and every container may open, so a real containerd
-starts a container with a simulated GPU. Keeps its instances in `state_file`, as hardware would, across driver restarts.
+Driver, demo and tests run the real prepare path on it. It refuses what NVML refuses: a taken placement, a lost GPU's every
+call, MIG mode on Ampere; instance IDs are reused. Its device nodes are backed by /dev/null, which exists on every host and
+may be opened in every container, so a real containerd starts a container with a simulated GPU.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 import threading
-import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fairlead.driver.backend import geometry, profiles
-from fairlead.driver.backend.profiles.loading import NodeProfile
+from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.profiles.schema import NodeProfile
 from fairlead.driver.backend.simulated import fault_file, mps_standin
-from fairlead.driver.backend.simulated.fault_file import Wanted
+from fairlead.driver.backend.simulated.fault_file import WantedFaults
+from fairlead.driver.backend.simulated.state import HardwareState, Instance
 from fairlead.driver.backend.types import (
-    BackendError,
     ComputeMode,
-    DeviceGone,
     DeviceNode,
     Gpu,
-    InUse,
+    GpuStatus,
     Inventory,
     MigDevice,
     MigProfile,
     MpsProgram,
-    PlacementTaken,
-    Recovery,
+    RecoveryAction,
     Telemetry,
     TimeSlice,
-    Watched,
     Xid,
 )
 
-_UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
 _NULL_MAJOR, _NULL_MINOR = 1, 3
 _IDLE_W, _IDLE_C = 60.0, 30.0
 _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 
 
 @dataclasses.dataclass(slots=True)
-class Faults:
-    """What is wrong with the hardware now. Tests and `fairlead fault` set it; the backend only reads it.
+class InjectedFaults:
+    """The faults of the hardware now, set by tests and by `fairlead fault`.
 
-    `lost` holds minors, `recovery` what a GPU needs by minor, `xids` (minor, code) not yet reported, `busy` the
-    (minor, start) of instances with clients.
-    `before` is called with operation and minor before each mutation: it may sleep, block, or raise.
+    `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor, start)
+    of instances with clients. `before` is called with operation and minor before each operation: it may sleep or raise.
     """
 
     lost: set[int] = dataclasses.field(default_factory=set)
-    recovery: dict[int, Recovery] = dataclasses.field(default_factory=dict)
+    recovery: dict[int, RecoveryAction] = dataclasses.field(default_factory=dict)
     xids: list[tuple[int, int]] = dataclasses.field(default_factory=list)
     busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
     before: Callable[[str, int], None] | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Instance:
-    profile_id: int
-    start: int
-    gi_id: int
-    ci_id: int
-    uuid: str
-
-
 class SimulatedBackend:
     """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit.
 
-    `fault_file` is where `fairlead fault` says what shall go wrong.
+    `fault_file` is the path to which `fairlead fault` writes.
     """
 
     def __init__(
@@ -85,23 +68,18 @@ class SimulatedBackend:
         state_file: Path | None = None,
         fault_file: Path | None = None,
     ) -> None:
-        self.faults = Faults()
+        self.faults = InjectedFaults()
         self._profile = node_profile
-        self._state_file = state_file
         self._fault_file = fault_file
-        self._wanted: Wanted | None = None
+        self._wanted: WantedFaults | None = None
         self._lock = threading.Lock()
-        self._made = 0
-        self.time_slices: dict[int, TimeSlice] = {}
-        self.compute_modes: dict[int, ComputeMode] = {}
-        self._gpus: dict[str, Gpu] = {}
-        self._instances: dict[str, list[_Instance]] = {}
-        for gpu, placed in profiles.gpus(node_profile, node=node):
-            self._gpus[gpu.uuid] = gpu
-            self._instances[gpu.uuid] = []
+        described = profiles.gpus(node_profile, node=node)
+        self._gpus = {gpu.uuid: gpu for gpu, _ in described}
+        self.state = HardwareState(self._gpus, file=state_file)
+        for gpu, placed in described:
             for mig_profile, start in placed:
-                self._add(gpu, mig_profile, start)
-        self._remember()
+                self.state.add(gpu.uuid, mig_profile.id, start)
+        self.state.load()
 
     def inventory(self) -> Inventory:
         self._read_faults()
@@ -110,7 +88,7 @@ class SimulatedBackend:
             return Inventory(
                 driver_version=self._profile.driver_version,
                 cuda_driver_version=self._profile.cuda_driver_version,
-                gpus=tuple(self._now(gpu) for gpu in self._gpus.values() if gpu.minor not in self.faults.lost),
+                gpus=tuple(self._current(gpu) for gpu in self._gpus.values() if gpu.minor not in self.faults.lost),
                 warnings=tuple(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset" for gpu in lost),
             )
 
@@ -129,7 +107,7 @@ class SimulatedBackend:
     def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
         gpu = self._reach("mig_devices", gpu_uuid)
         with self._lock:
-            return self._now(gpu).mig_devices
+            return self._current(gpu).mig_devices
 
     def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
         gpu = self._reach("create_mig", gpu_uuid)
@@ -145,56 +123,56 @@ class SimulatedBackend:
                 )
             if start not in wanted.starts:
                 raise BackendError(f"gpu-{gpu.minor}: {wanted.name} cannot start at slice {start}", permanent=True)
-            placed = [(_profile(gpu, instance), instance.start) for instance in self._instances[gpu_uuid]]
+            placed = [(_profile_of(gpu, instance), instance.start) for instance in self.state.instances[gpu_uuid]]
             if not geometry.fits(gpu.mig_profiles, placed, (wanted, start)):
                 raise PlacementTaken(
                     f"gpu-{gpu.minor}: {wanted.name} at slice {start} overlaps "
                     + ", ".join(f"{other.name}@{at}" for other, at in placed)
                 )
-            instance = self._add(gpu, wanted, start)
-            self._persist()
+            instance = self.state.add(gpu_uuid, profile_id, start)
+            self.state.save()
             return _mig_device(gpu, instance)
 
     def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
         gpu = self._reach("destroy_mig", gpu_uuid)
         with self._lock:
-            for instance in self._instances[gpu_uuid]:
+            for instance in self.state.instances[gpu_uuid]:
                 if (instance.profile_id, instance.start) == (profile_id, start):
                     if (gpu.minor, start) in self.faults.busy:
                         raise InUse(f"gpu-{gpu.minor}: the MIG device at slice {start} is in use by another client")
-                    self._instances[gpu_uuid].remove(instance)
-                    self._persist()
+                    self.state.instances[gpu_uuid].remove(instance)
+                    self.state.save()
                     return True
         return False
 
     def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
         gpu = self._reach("set_time_slice", gpu_uuid)
         with self._lock:
-            self.time_slices[gpu.minor] = interval
-            self._persist()
+            self.state.time_slices[gpu.minor] = interval
+            self.state.save()
 
     def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
         gpu = self._reach("compute_mode", gpu_uuid)
         with self._lock:
-            return self.compute_modes.get(gpu.minor, "Default")
+            return self.state.compute_modes.get(gpu.minor, "Default")
 
     def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
         gpu = self._reach("set_compute_mode", gpu_uuid)
         with self._lock:
-            self.compute_modes[gpu.minor] = mode
-            self._persist()
+            self.state.compute_modes[gpu.minor] = mode
+            self.state.save()
 
     def mps_program(self) -> MpsProgram:
-        """A stand-in: a real process that takes the same commands."""
+        """A stand-in: a real process that accepts the same commands."""
         program = (sys.executable, "-I", "-S", mps_standin.__file__)
         return MpsProgram(daemon=(*program, "-f"), control=program)
 
-    def watch(self) -> tuple[Watched, ...]:
+    def statuses(self) -> tuple[GpuStatus, ...]:
         self._read_faults()
-        return tuple(self._watch(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+        return tuple(self._status(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
 
     def telemetry(self) -> tuple[Telemetry, ...]:
-        """Idle, always: nothing runs on hardware that is not there."""
+        """Always idle: no program runs on simulated hardware."""
         return tuple(
             Telemetry(
                 uuid=gpu.uuid,
@@ -230,8 +208,8 @@ class SimulatedBackend:
             raise DeviceGone(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset")
         return gpu
 
-    def _now(self, gpu: Gpu) -> Gpu:
-        devices = [_mig_device(gpu, instance) for instance in self._instances[gpu.uuid]]
+    def _current(self, gpu: Gpu) -> Gpu:
+        devices = [_mig_device(gpu, instance) for instance in self.state.instances[gpu.uuid]]
         return dataclasses.replace(
             gpu,
             # A mutable GPU is in MIG mode while it holds instances, as the NVML backend leaves it.
@@ -239,22 +217,13 @@ class SimulatedBackend:
             mig_devices=tuple(sorted(devices, key=lambda device: device.start)),
         )
 
-    def _add(self, gpu: Gpu, mig_profile: MigProfile, start: int) -> _Instance:
-        taken = {instance.gi_id for instance in self._instances[gpu.uuid]}
-        gi_id = next(number for number in range(1, 16) if number not in taken)
-        self._made += 1
-        made = uuid.uuid5(_UUID_SPACE, f"{gpu.uuid}/{self._made}")
-        instance = _Instance(profile_id=mig_profile.id, start=start, gi_id=gi_id, ci_id=0, uuid=f"MIG-{made}")
-        self._instances[gpu.uuid].append(instance)
-        return instance
-
-    def _watch(self, gpu: Gpu) -> Watched:
+    def _status(self, gpu: Gpu) -> GpuStatus:
         if gpu.minor in self.faults.lost:
-            return Watched(uuid=gpu.uuid, answers=False, message="the GPU has fallen off the bus")
-        return Watched(uuid=gpu.uuid, answers=True, recovery=self.faults.recovery.get(gpu.minor, "none"))
+            return GpuStatus(uuid=gpu.uuid, responds=False, message="the GPU has fallen off the bus")
+        return GpuStatus(uuid=gpu.uuid, responds=True, recovery_action=self.faults.recovery.get(gpu.minor, "none"))
 
     def _read_faults(self) -> None:
-        """Take up what `fairlead fault` wrote since the last look."""
+        """Apply what `fairlead fault` wrote since the last poll."""
         if self._fault_file is None:
             return
         wanted = fault_file.read(self._fault_file)
@@ -266,50 +235,21 @@ class SimulatedBackend:
         self.faults.recovery = dict(wanted.recovery)
         self.faults.xids += new
 
-    def _persist(self) -> None:
-        if self._state_file is None:
-            return
-        state = {
-            "made": self._made,
-            "time_slices": self.time_slices,
-            "compute_modes": self.compute_modes,
-            "instances": {gpu: [dataclasses.asdict(i) for i in held] for gpu, held in self._instances.items()},
-        }
-        temporary = self._state_file.with_name(self._state_file.name + ".tmp")
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self._state_file)
-
-    def _remember(self) -> None:
-        """Take up the instances of an earlier process; a file of another profile, or a broken one, is no memory."""
-        if self._state_file is None:
-            return
-        try:
-            state: dict[str, Any] = json.loads(self._state_file.read_text())
-            held = {gpu: [_Instance(**instance) for instance in found] for gpu, found in state["instances"].items()}
-            made = int(state["made"])
-            time_slices = {int(minor): interval for minor, interval in state.get("time_slices", {}).items()}
-            compute_modes = {int(minor): mode for minor, mode in state.get("compute_modes", {}).items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return
-        if held.keys() == self._instances.keys():
-            self._instances, self._made = held, made
-            self.time_slices, self.compute_modes = time_slices, compute_modes
-
 
 def _node(path: str) -> DeviceNode:
     return DeviceNode(path=path, host_path="/dev/null", major=_NULL_MAJOR, minor=_NULL_MINOR, mode=0o666)
 
 
-def _profile(gpu: Gpu, instance: _Instance) -> MigProfile:
+def _profile_of(gpu: Gpu, instance: Instance) -> MigProfile:
     return next(p for p in gpu.mig_profiles if p.id == instance.profile_id)
 
 
-def _mig_device(gpu: Gpu, instance: _Instance) -> MigDevice:
+def _mig_device(gpu: Gpu, instance: Instance) -> MigDevice:
     return MigDevice(
         uuid=instance.uuid,
         parent_uuid=gpu.uuid,
         parent_minor=gpu.minor,
-        profile=_profile(gpu, instance),
+        profile=_profile_of(gpu, instance),
         start=instance.start,
         gi_id=instance.gi_id,
         ci_id=instance.ci_id,

@@ -1,8 +1,8 @@
 """Stands in for nvidia-cuda-mps-control on simulated hardware: the same commands, no CUDA.
 
-Exists so that a claim with MPS starts, asks and ends a real process wherever tests and the demo run. With `-f` it is the
-daemon: it listens at `control` in $CUDA_MPS_PIPE_DIRECTORY and logs what it is told to $CUDA_MPS_LOG_DIRECTORY; without, it
-is the front end, which sends the lines of its standard input. Ends on `quit`, and when its directory is taken away.
+A claim with MPS starts, commands and stops a real process wherever tests and the demo run. With `-f` this is the daemon: it
+listens at `control` in $CUDA_MPS_PIPE_DIRECTORY and logs its commands to $CUDA_MPS_LOG_DIRECTORY. Without, it is the front
+end, which sends the lines of its standard input. The daemon ends on `quit`, or when its directory is removed.
 Run by path in a bare interpreter; imports nothing of fairlead.
 """
 
@@ -12,21 +12,21 @@ import socket
 import sys
 import time
 
-LOOK_S = 1.0
+POLL_S = 1.0
 
 
 class Daemon:
-    """What the daemon remembers."""
+    """The limits that were set, and the answer to each command."""
 
     def __init__(self) -> None:
         self.percentage = 100.0
         self.limits: dict[str, str] = {}
-        self.quits = False
+        self.stopped = False
 
-    def obey(self, line: str) -> str:
+    def answer(self, line: str) -> str:
         name, *arguments = line.split() or [""]
         if name == "quit":
-            self.quits = True
+            self.stopped = True
             return ""
         if name == "get_server_list":
             return ""
@@ -55,8 +55,8 @@ def serve() -> int:
     ):
         listener.bind("control")
         listener.listen()
-        listener.settimeout(LOOK_S)
-        while not daemon.quits and os.path.exists("control"):  # noqa: PTH110
+        listener.settimeout(POLL_S)
+        while not daemon.stopped and os.path.exists("control"):  # noqa: PTH110
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
@@ -65,13 +65,12 @@ def serve() -> int:
                 for line in lines:
                     log.write(f"{time.time():.3f} {line}")
                     log.flush()
-                    answer = daemon.obey(line)
-                    lines.write(answer + "\n")
+                    lines.write(daemon.answer(line) + "\n")
                     lines.flush()
     return 0
 
 
-def ask() -> int:
+def send() -> int:
     os.chdir(os.environ["CUDA_MPS_PIPE_DIRECTORY"])
     with socket.socket(socket.AF_UNIX) as connection:
         try:
@@ -90,4 +89,4 @@ def ask() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(serve() if "-f" in sys.argv[1:] else ask())
+    sys.exit(serve() if "-f" in sys.argv[1:] else send())

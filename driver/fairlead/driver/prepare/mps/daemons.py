@@ -29,7 +29,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from fairlead.driver.backend.types import BackendError, MpsProgram
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.types import MpsProgram
 from fairlead.driver.common import launch
 from fairlead.driver.prepare.libraries import Mount
 from fairlead.kube.limits import Clock
