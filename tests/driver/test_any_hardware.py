@@ -22,7 +22,7 @@ from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
-from tests.support.driver.fakenvml import FakeNvml
+from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node, claim
 from tests.support.driver.slices import check_limits
 

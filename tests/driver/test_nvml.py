@@ -18,7 +18,7 @@ from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.monitor import Hardware
-from tests.support.driver.fakenvml import FakeNvml
+from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node, claim
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
@@ -235,7 +235,7 @@ class TestBoundElsewhere:
     def test_a_node_whose_gpus_are_all_with_virtual_machines_publishes_one_empty_slice(self, tmp_path: Path) -> None:
         fake = fake_of("l40s", tmp_path)
         for minor in range(8):
-            fake.take(minor)
+            fake.bind(minor)
         inventory = on(fake, tmp_path).inventory()
         assert inventory.gpus == ()
         assert len(slices.build(inventory).slices) == 1
@@ -244,7 +244,7 @@ class TestBoundElsewhere:
         fake = fake_of("l40s", tmp_path)
         backend = on(fake, tmp_path)
         before = [gpu.uuid for gpu in backend.inventory().gpus]
-        fake.take(3)
+        fake.bind(3)
         assert {look.uuid: look.responds for look in backend.statuses()} == dict.fromkeys(
             (uuid for uuid in before if uuid != before[3]), True
         )

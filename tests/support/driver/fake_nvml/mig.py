@@ -1,76 +1,33 @@
-"""The MIG half of a fake NVML: profiles, placements, GPU and compute instances, MIG devices.
+"""NVML's calls for MIG: mode, profiles, placements, GPU and compute instances, MIG devices.
 
-Exists apart because it is the part with a state of its own. Instance IDs are used again, a taken placement is "insufficient
-resources", MIG mode of an Ampere wants a reset: as the library does. Not imported by the programs.
+As the library does, it reuses instance IDs, calls a taken placement "insufficient resources", and wants a reset to switch the
+MIG mode of an Ampere.
 """
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import types
 import uuid
-from typing import Any, NoReturn
+from typing import Any
 
 import pynvml
 
 from fairlead.driver.backend import geometry
-from fairlead.driver.backend.types import Gpu, MigDevice, MigProfile
-from tests.support.driver.fakenvml_kernel import FakeKernel
+from fairlead.driver.backend.types import MigDevice, MigProfile
+from tests.support.driver.fake_nvml.kernel import FakeKernel
+from tests.support.driver.fake_nvml.node import ComputeInstance, Device, FakeNode, GpuInstance, MigHandle
 
 _CI_SLICES = {0: 1, 1: 2, 2: 3, 3: 4, 4: 7, 5: 8, 6: 6, 7: 1}
 _MIB = 1024 * 1024
 
 
-@dataclasses.dataclass
-class _Ci:
-    address: int
-    id: int
-    profile_index: int
-    mig: Mig
-
-
-@dataclasses.dataclass
-class _Gi:
-    address: int
-    id: int
-    profile: MigProfile
-    start: int
-    device: Device
-    cis: list[_Ci] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(eq=False)
-class Device:
-    gpu: Gpu
-    mode: int
-    instances: list[_Gi] = dataclasses.field(default_factory=list)
-
-
-@dataclasses.dataclass(eq=False)
-class Mig:
-    uuid: str
-    gi: _Gi
-    ci_id: int
-
-
-class FakeMig:
-    """What the rest of the fake gives: `_check` says which GPU a handle is, or fails as the library does."""
-
+class MigCalls(FakeNode):
     def __init__(self, kernel: FakeKernel) -> None:
-        self.busy = False
-        self._kernel = kernel
+        super().__init__(kernel)
         self._address = 0x1000
-        self._made = 0
-        self._by_address: dict[int, _Gi | _Ci] = {}
-        self._devices: list[Device] = []
-
-    @staticmethod
-    def _fail(code: int) -> NoReturn:
-        raise pynvml.NVMLError(code)
-
-    def _check(self, device: Device | Mig) -> Gpu:
-        raise NotImplementedError
+        self._created = 0
+        self._by_address: dict[int, GpuInstance | ComputeInstance] = {}
 
     # -- MIG: mode, profiles, placements -------------------------------------------------------------------------------
 
@@ -130,17 +87,17 @@ class FakeMig:
 
     def nvmlGpuInstanceCreateComputeInstance(self, handle: Any, profile_id: int) -> Any:
         gi = self._gi(handle)
-        if gi.cis:
+        if gi.compute_instances:
             self._fail(pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES)
-        self._made += 1
+        self._created += 1
         ci = self._add_ci(
-            gi, 0, profile_id, f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gi.device.gpu.uuid}/{self._made}')}"
+            gi, 0, profile_id, f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, f'{gi.device.gpu.uuid}/{self._created}')}"
         )
         return self._pointer(ci, pynvml.c_nvmlComputeInstance_t)
 
     def nvmlGpuInstanceDestroy(self, handle: Any) -> int:
         gi = self._gi(handle)
-        if gi.cis:
+        if gi.compute_instances:
             self._fail(pynvml.NVML_ERROR_IN_USE)
         gi.device.instances.remove(gi)
         self._kernel.revoke(gi.device.gpu.minor, gi.id, None)
@@ -148,11 +105,11 @@ class FakeMig:
 
     def nvmlComputeInstanceDestroy(self, handle: Any) -> int:
         ci = self._by_address[_address(handle)]
-        assert isinstance(ci, _Ci)
+        assert isinstance(ci, ComputeInstance)
         if self.busy:
             self._fail(pynvml.NVML_ERROR_IN_USE)
-        ci.mig.gi.cis.remove(ci)
-        self._kernel.revoke(ci.mig.gi.device.gpu.minor, ci.mig.gi.id, ci.id)
+        ci.mig.gpu_instance.compute_instances.remove(ci)
+        self._kernel.revoke(ci.mig.gpu_instance.device.gpu.minor, ci.mig.gpu_instance.id, ci.id)
         return 0
 
     def nvmlDeviceGetGpuInstances(self, device: Device, profile_id: int, array: Any, count: Any) -> int:
@@ -187,7 +144,7 @@ class FakeMig:
         return info
 
     def nvmlGpuInstanceGetComputeInstances(self, handle: Any, profile_id: int, array: Any, count: Any) -> int:
-        found = [ci for ci in self._gi(handle).cis if ci.profile_index == profile_id]
+        found = [ci for ci in self._gi(handle).compute_instances if ci.profile_index == profile_id]
         for at, ci in enumerate(found):
             array[at] = self._pointer(ci, pynvml.c_nvmlComputeInstance_t)
         count._obj.value = len(found)
@@ -195,7 +152,7 @@ class FakeMig:
 
     def nvmlComputeInstanceGetInfo_v2(self, handle: Any) -> Any:
         ci = self._by_address[_address(handle)]
-        assert isinstance(ci, _Ci)
+        assert isinstance(ci, ComputeInstance)
         return types.SimpleNamespace(device=ci.mig, id=ci.id, profileId=ci.profile_index)
 
     # -- MIG devices ---------------------------------------------------------------------------------------------------
@@ -203,26 +160,26 @@ class FakeMig:
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Device) -> int:
         return 7 if self._check(device).mig_profiles else 0
 
-    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Device, index: int) -> Mig:
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Device, index: int) -> MigHandle:
         self._check(device)
-        migs = [ci.mig for gi in sorted(device.instances, key=lambda gi: gi.id) for ci in gi.cis]
+        migs = [ci.mig for gi in sorted(device.instances, key=lambda gi: gi.id) for ci in gi.compute_instances]
         if index >= len(migs):
             self._fail(pynvml.NVML_ERROR_NOT_FOUND)
         return migs[index]
 
-    def nvmlDeviceGetGpuInstanceId(self, mig: Mig) -> int:
+    def nvmlDeviceGetGpuInstanceId(self, mig: MigHandle) -> int:
         self._check(mig)
-        return mig.gi.id
+        return mig.gpu_instance.id
 
-    def nvmlDeviceGetComputeInstanceId(self, mig: Mig) -> int:
+    def nvmlDeviceGetComputeInstanceId(self, mig: MigHandle) -> int:
         self._check(mig)
         return mig.ci_id
 
-    def nvmlDeviceGetAttributes(self, mig: Mig) -> Any:
+    def nvmlDeviceGetAttributes(self, mig: MigHandle) -> Any:
         self._check(mig)
         info = pynvml.c_nvmlDeviceAttributes()
-        info.gpuInstanceSliceCount = mig.gi.profile.compute_slices
-        ci = next(ci for ci in mig.gi.cis if ci.id == mig.ci_id)
+        info.gpuInstanceSliceCount = mig.gpu_instance.profile.compute_slices
+        ci = next(ci for ci in mig.gpu_instance.compute_instances if ci.id == mig.ci_id)
         info.computeInstanceSliceCount = _CI_SLICES[ci.profile_index]
         return info
 
@@ -233,7 +190,7 @@ class FakeMig:
         [gi] = [
             gi for device in self._devices for gi in device.instances if (device.gpu.minor, gi.start) == (minor, start)
         ]
-        self._add_ci(gi, len(gi.cis), 0, "MIG-second")
+        self._add_ci(gi, len(gi.compute_instances), 0, "MIG-second")
 
     def _add(self, device: Device, found: MigProfile, start: int, mig: MigDevice) -> None:
         gi = self._add_gi(device, found, start)
@@ -242,9 +199,9 @@ class FakeMig:
         self._add_ci(gi, mig.ci_id, index, mig.uuid)
         self._kernel.grant(gi.device.gpu.minor, gi.id, None)
 
-    def _add_gi(self, device: Device, found: MigProfile, start: int) -> _Gi:
+    def _add_gi(self, device: Device, found: MigProfile, start: int) -> GpuInstance:
         taken = {gi.id for gi in device.instances}
-        gi = _Gi(
+        gi = GpuInstance(
             address=self._next(),
             id=next(number for number in range(1, 16) if number not in taken),
             profile=found,
@@ -256,10 +213,15 @@ class FakeMig:
         self._kernel.grant(gi.device.gpu.minor, gi.id, None)
         return gi
 
-    def _add_ci(self, gi: _Gi, ci_id: int, index: int, mig_uuid: str) -> _Ci:
-        ci = _Ci(address=self._next(), id=ci_id, profile_index=index, mig=Mig(uuid=mig_uuid, gi=gi, ci_id=ci_id))
+    def _add_ci(self, gi: GpuInstance, ci_id: int, index: int, mig_uuid: str) -> ComputeInstance:
+        ci = ComputeInstance(
+            address=self._next(),
+            id=ci_id,
+            profile_index=index,
+            mig=MigHandle(uuid=mig_uuid, gpu_instance=gi, ci_id=ci_id),
+        )
         self._by_address[ci.address] = ci
-        gi.cis.append(ci)
+        gi.compute_instances.append(ci)
         self._kernel.grant(gi.device.gpu.minor, gi.id, ci_id)
         return ci
 
@@ -267,14 +229,14 @@ class FakeMig:
         self._address += 0x100
         return self._address
 
-    def _gi(self, handle: Any) -> _Gi:
+    def _gi(self, handle: Any) -> GpuInstance:
         gi = self._by_address[_address(handle)]
-        assert isinstance(gi, _Gi)
+        assert isinstance(gi, GpuInstance)
         self._check(gi.device)
         return gi
 
     @staticmethod
-    def _pointer(of: _Gi | _Ci, kind: Any) -> Any:
+    def _pointer(of: GpuInstance | ComputeInstance, kind: Any) -> Any:
         return ctypes.cast(ctypes.c_void_p(of.address), kind)
 
 

@@ -1,8 +1,4 @@
-"""The kernel's side of a fake NVML: /sys, /proc and /dev of the node, as files under a root that a test chooses.
-
-Exists so that reading NUMA nodes, PCIe roots and MIG capabilities is tested with the kernel's own layout. Not imported by the
-programs.
-"""
+"""The kernel's side of a fake NVML: /sys, /proc and /dev of the node, as files in the kernel's layout under a test's root."""
 
 from __future__ import annotations
 
@@ -37,7 +33,7 @@ class FakeKernel:
         )
 
     def bind(self, gpu: Gpu, driver: str) -> None:
-        """An administrator gives the GPU to another kernel driver."""
+        """Bind the GPU to another kernel driver."""
         assert self._root is not None
         assert gpu.pci_bus_id is not None
         target = self._root / "sys/bus/pci/drivers" / driver
@@ -45,7 +41,7 @@ class FakeKernel:
         (self._root / "sys/bus/pci/devices" / gpu.pci_bus_id / "driver").symlink_to(target)
 
     def grant(self, minor: int, gi_id: int, ci_id: int | None) -> None:
-        """A GPU instance, or a compute instance in it, has come into being."""
+        """Add the capability of a GPU instance, or of a compute instance in it."""
         if (path := self._access(minor, gi_id, ci_id)) is not None:
             number = 3 + minor * 135 + gi_id * 9 + (0 if ci_id is None else 1 + ci_id)
             _put(path, f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
