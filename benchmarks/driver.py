@@ -35,7 +35,8 @@ from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.health import HealthBoard
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Kubelet, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.kubelet import Kubelet
 
 ROUNDS = 300
 BURSTS = 10

@@ -22,8 +22,9 @@ from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.publish import slices
+from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from tests.support.driver.node import Node
 from tests.support.driver.slices import check_limits
 
 NAMES = ("hgx-h100", "dgx-a100", "l40s")

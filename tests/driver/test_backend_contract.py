@@ -14,8 +14,9 @@ from fairlead.driver.backend.nvml.backend import NvmlBackend
 from fairlead.driver.backend.nvml.sysfs import Kernel
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.backend.types import Xid
+from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from tests.support.driver.node import Node
 
 
 @dataclasses.dataclass

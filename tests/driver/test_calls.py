@@ -10,8 +10,9 @@ import pytest
 
 from fairlead.driver.kubelet import protocol
 from fairlead.kube.resources import RESOURCE_CLAIMS
+from tests.support.driver.claims import claim
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
-from tests.support.driver.node import Kubelet, claim
+from tests.support.driver.kubelet import Kubelet
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])

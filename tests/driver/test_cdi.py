@@ -16,7 +16,8 @@ from fairlead.driver.prepare import cdi, libraries
 from fairlead.driver.prepare.libraries import Mount
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.sandbox.kubelet.cdi import resolve
-from tests.support.driver.node import Node, claim, mps, time_slicing
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Node
 
 Valid = Callable[[dict[str, Any]], None]
 

@@ -15,7 +15,8 @@ from fairlead.driver.common import files
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.preparer import PrepareError
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
-from tests.support.driver.node import Node, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 RECORD = ClaimRecord(
     uid="u1",

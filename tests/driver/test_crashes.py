@@ -13,7 +13,8 @@ import pytest
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim, mps, time_slicing
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = ("gpu-0", "gpu-3")

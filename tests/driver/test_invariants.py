@@ -16,7 +16,8 @@ from fairlead.driver.prepare import records
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
-from tests.support.driver.node import Killed, Node, claim, mps, time_slicing
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Killed, Node
 
 PROFILE = profiles.load("hgx-h100")
 DEVICES = [

@@ -18,7 +18,8 @@ from fairlead.driver.prepare.preparer import PrepareError
 from fairlead.driver.publish import slices
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 WHERE = "/var/run/kubernetes.io/dra-device-attributes"
 # DeviceMetadata of metadata.resource.k8s.io, both versions, as a schema.

@@ -24,7 +24,8 @@ from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 from fairlead.driver.prepare.mps_supervisor import MpsWatch
 from fairlead.driver.prepare.preparer import PrepareError
-from tests.support.driver.node import Node, claim, mps
+from tests.support.driver.claims import claim, mps
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 PERCENTAGE = "get_default_active_thread_percentage"

@@ -18,8 +18,9 @@ from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import slices
 from fairlead.driver.publish.monitor import Hardware
+from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from tests.support.driver.node import Node
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 

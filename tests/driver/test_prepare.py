@@ -13,7 +13,8 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.prepare import cdi
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.preparer import PrepareError
-from tests.support.driver.node import Node, claim, gpu_config, time_slicing
+from tests.support.driver.claims import claim, gpu_config, time_slicing
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 

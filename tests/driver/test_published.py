@@ -6,7 +6,7 @@ import json
 
 from fairlead.driver.backend.simulated import fault_file
 from tests.support.driver.cluster import SLICES, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestSlices:

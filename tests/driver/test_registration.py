@@ -16,7 +16,7 @@ from fairlead.driver.kubelet import protocol, sockets
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.sockets import SocketError
 from tests.support.driver.cluster import DriverCluster, free_port
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestRegistration:

@@ -12,7 +12,7 @@ from fairlead.driver.app import run
 from fairlead.driver.kubelet.sockets import SocketError
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.cluster import CLAIMS, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 async def _ask(kubelet: Kubelet, wanted: ResourceClaim, answers: list[str]) -> None:

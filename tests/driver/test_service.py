@@ -21,7 +21,8 @@ from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 
 class Claims:

@@ -18,7 +18,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
-from tests.support.driver.node import claim
+from tests.support.driver.claims import claim
 
 CLAIMS = raw(RESOURCE_CLAIMS)
 SLICES = raw(RESOURCE_SLICES)
