@@ -33,7 +33,7 @@ from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.health import HealthBoard
+from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.claims import claim
 from tests.support.driver.kubelet import Kubelet
@@ -109,7 +109,7 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
         times: list[float] = []
         async with (
-            app._serving(places, plugin, registration, HealthBoard(), shared=False),
+            app._serving(places, plugin, registration, HealthFeed(), shared=False),
             Kubelet.connect(places.registration) as kubelet,
         ):
 

@@ -87,7 +87,7 @@ def test_a_recorded_node_publishes_the_same_when_it_is_simulated(backend: Backen
     path.write_text(recording.to_yaml(recording.record(inventory, uuids=True)))
     again = SimulatedBackend(profiles.load(str(path)), node="n1").inventory()
 
-    def comparable(of: slices.Built) -> list[Any]:
+    def comparable(of: slices.PoolSlices) -> list[Any]:
         """MIG devices get other UUIDs, and memory whole MiB."""
         return [
             (device.name, {n: a for n, a in device.attributes.items() if n != "uuid" or "mig" not in device.name})

@@ -14,7 +14,7 @@ from fairlead.driver.publish import slices
 TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
 
 
-def published() -> list[slices.Built]:
+def published() -> list[slices.PoolSlices]:
     found = []
     for name in profiles.known():
         inventory = SimulatedBackend(profiles.load(name), node="n1").inventory()

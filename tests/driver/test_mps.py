@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.mps.daemons import Daemons, Limits
-from fairlead.driver.prepare.mps_supervisor import MpsWatch
+from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.preparer import PrepareError
 from tests.support.driver.claims import claim, mps
 from tests.support.driver.node import Node
@@ -234,7 +235,7 @@ class TestRestarts:
         node.start().prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         before = (node.path / "mps/u1/pid").read_text()
         driver = node.start()
-        assert driver.unserved() == ()
+        assert driver.without_mps_daemon() == ()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         assert (node.path / "mps/u1/pid").read_text() == before
         driver.unprepare("u1")
@@ -269,11 +270,17 @@ class TestWatch:
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         threads, restarts = Threads(), []
         process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
-        watch = MpsWatch(driver, process_lock=process_lock, threads=threads, restarted=lambda: restarts.append(1))
-        await watch.look()
+        supervisor = MpsSupervisor(
+            driver,
+            process_lock=process_lock,
+            threads=threads,
+            restarted=lambda: restarts.append(1),
+            report_unhealthy=lambda _: None,
+        )
+        await supervisor.check()
         assert not restarts
         kill_daemon(node, "u1")
-        await watch.look()
+        await supervisor.check()
         assert restarts == [1]
         assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
         driver.unprepare("u1")
@@ -286,18 +293,25 @@ class TestWatch:
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         threads = Threads()
         process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
-        watch = MpsWatch(driver, process_lock=process_lock, threads=threads, restarted=lambda: None)
+        reported: list[Mapping[str, str]] = []
+        supervisor = MpsSupervisor(
+            driver,
+            process_lock=process_lock,
+            threads=threads,
+            restarted=lambda: None,
+            report_unhealthy=reported.append,
+        )
         kill_daemon(node, "u1")
 
         def broken(operation: str, minor: int) -> None:
             raise BackendError("the GPU wants a reset")
 
         hgx.faults.before = broken
-        await watch.look()
-        assert watch.ailing == {"gpu-0": "no MPS daemon: ResourceClaim ml/claim-u1 (u1): the GPU wants a reset"}
+        await supervisor.check()
+        assert reported[-1] == {"gpu-0": "no MPS daemon: ResourceClaim ml/claim-u1 (u1): the GPU wants a reset"}
         hgx.faults.before = None
-        await watch.look()
-        assert watch.ailing == {}
+        await supervisor.check()
+        assert reported[-1] == {}
         driver.unprepare("u1")
         threads.close()
 

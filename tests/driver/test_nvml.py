@@ -17,7 +17,7 @@ from fairlead.driver.backend.types import Gpu
 from fairlead.driver.common.driver_root import DriverRoot
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.monitor import Hardware
+from fairlead.driver.publish.monitor import HardwareMonitor
 from tests.support.driver.claims import claim
 from tests.support.driver.fake_nvml import FakeNvml
 from tests.support.driver.node import Node
@@ -270,7 +270,7 @@ class TestStart:
         switched: list[object] = []
         monkeypatch.setattr(FakeNvml, "nvmlDeviceSetMigMode", lambda *asked: switched.append(asked))
         backend, threads = on(fake, tmp_path), Threads()
-        await Hardware(backend, pool="n1", threads=threads, dynamic_mig=True).look()
+        await HardwareMonitor(backend, pool="n1", threads=threads, dynamic_mig=True).poll()
         Node(tmp_path / "node", backend, dynamic=True).start()
         assert switched == []
         threads.close()
@@ -278,8 +278,8 @@ class TestStart:
     async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(self, tmp_path: Path) -> None:
         fake, threads = fake_of("hgx-h100", tmp_path), Threads()
         fake.guests = set(range(8))
-        hardware = Hardware(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
-        await hardware.look()
+        hardware = HardwareMonitor(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
+        await hardware.poll()
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(8)]
         threads.close()
 

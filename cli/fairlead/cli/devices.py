@@ -25,7 +25,7 @@ from fairlead.driver.backend.profiles.loading import ProfileError
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.driver.backend.types import Inventory
 from fairlead.driver.publish import slices
-from fairlead.driver.publish.slices import Built
+from fairlead.driver.publish.slices import PoolSlices
 from fairlead.kube.resource import Device
 
 
@@ -101,7 +101,7 @@ def _inventory(backend: str, node_name: str | None) -> Inventory | None:
             made.close()
 
 
-def _table(built: Built) -> None:
+def _table(built: PoolSlices) -> None:
     table = Table("DEVICE", "PRODUCT", "PROFILE", "MEMORY", "NUMA", "PCIE ROOT", "PCI", "NVLINK", "UUID", box=None)
     for device in built.devices:
         table.add_row(

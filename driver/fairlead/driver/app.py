@@ -23,7 +23,6 @@ import grpc.aio
 from fairlead.api import names
 from fairlead.driver.backend import factory
 from fairlead.driver.backend.interface import Backend
-from fairlead.driver.common import files
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock
 from fairlead.driver.common.threads import Threads
@@ -37,16 +36,15 @@ from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.claim_consumers import Holders
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
-from fairlead.driver.prepare.mps_supervisor import MpsWatch
+from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import Sweeper
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.recovery_report import Reports
-from fairlead.driver.publish import faults
-from fairlead.driver.publish.faults import Ledger
-from fairlead.driver.publish.health import HealthBoard
-from fairlead.driver.publish.monitor import Hardware
+from fairlead.driver.publish.fault_store import FaultStore
+from fairlead.driver.publish.health_feed import HealthFeed
+from fairlead.driver.publish.monitor import HardwareMonitor
 from fairlead.driver.publish.publisher import Publisher
-from fairlead.driver.publish.slices import Built, Layout
+from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
@@ -88,7 +86,7 @@ class DriverOptions:
     hardware_interval_s: float = 5.0
     mps_interval_s: float = 5.0
     sweep_interval_s: float = 120.0
-    settle_s: float = 2.0
+    sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
 
@@ -140,14 +138,14 @@ async def _run(
         if started:
             tell.unreadable(await threads.run(preparer.reload))
 
-    def publish(built: Built) -> None:
+    def publish(built: PoolSlices) -> None:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
         metrics.published(types, sum(1 for device in built.devices if device.taints))
         publisher.publish(built.slices)
 
     def dead() -> str | None:
         """Liveness: why a restart would help."""
-        return check.problem or hardware.deaf
+        return check.problem or hardware.restart_reason
 
     def unwell() -> str | None:
         """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
@@ -155,19 +153,21 @@ async def _run(
 
     started = False
     metrics = Metrics()
-    hardware = Hardware(
+    boot_id = (await threads.run(BOOT_ID.read_text)).strip()
+    store = FaultStore(places.faults, boot_id=boot_id)
+    hardware = HardwareMonitor(
         backend,
         pool=options.node_name,
         threads=threads,
         dynamic_mig=options.dynamic_mig,
         shared_gpus=options.shared_gpus,
         layout=await _layout(client) if options.dynamic_mig else "split",
+        own_mig=lambda: _made(preparer) if started else frozenset(),
+        initial_faults=await threads.run(store.load),
+        save_faults=store.save,
         interval_s=options.hardware_interval_s,
     )
-    boot_id = (await threads.run(BOOT_ID.read_text)).strip()
-    hardware.ledger = await threads.run(_faults, places.faults, boot_id)
-    hardware.remember = lambda faults: _keep_faults(places.faults, faults, boot_id)
-    await hardware.look()
+    await hardware.poll()
     preparer = Preparer(
         driver=names.DRIVER,
         pool=options.node_name,
@@ -191,7 +191,11 @@ async def _run(
         ),
     )
     publisher = Publisher(
-        client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
+        client,
+        driver=names.DRIVER,
+        node_name=options.node_name,
+        sync_delay_s=options.sync_delay_s,
+        on_write=metrics.wrote,
     )
     holders = Holders(preparer.records)
     fetch = holders.noting(fetch_claim)
@@ -200,22 +204,21 @@ async def _run(
     registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
     sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
     check = SelfCheck(places, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
-    mps = MpsWatch(
+    mps = MpsSupervisor(
         preparer,
+        report_unhealthy=hardware.report_unhealthy,
         process_lock=process_lock,
         threads=threads,
         restarted=metrics.mps_restarted,
         interval_s=options.mps_interval_s,
     )
-    hardware.ailing = lambda: mps.ailing
 
     tell = Reports(EventRecorder(client, "fairlead-driver", instance=options.node_name), metrics, options.node_name)
     async with process_lock.hold(timeout_s=60.0):
         tell.recovery(await threads.run(preparer.recover))
     started = True
-    hardware.own = lambda: _made(preparer)
     if options.dynamic_mig:
-        await hardware.look()  # now that it is known which MIG devices are ours
+        await hardware.poll()  # now that it is known which MIG devices are ours
     metrics.track_claims_held(lambda: Counter(record.state for record in preparer.records()))
     metrics.registry.register(
         GpuCollector(
@@ -231,12 +234,12 @@ async def _run(
 
     async with (
         probes.serve(options.metrics_bind, ready=unwell, health=dead, registry=metrics.registry),
-        _serving(places, plugin, registration, hardware.board, shared=options.pod_uid is not None),
+        _serving(places, plugin, registration, hardware.health, shared=options.pod_uid is not None),
         asyncio.TaskGroup() as group,
     ):
         group.create_task(tell.events.run())
         group.create_task(publisher.run())
-        group.create_task(hardware.watch(publish))
+        group.create_task(hardware.run(publish))
         group.create_task(sweeper.run())
         group.create_task(check.run())
         group.create_task(mps.run())
@@ -251,7 +254,7 @@ async def _run(
 
 @contextlib.asynccontextmanager
 async def _serving(
-    places: Places, plugin: Plugin, registration: RegistrationService, board: HealthBoard, *, shared: bool
+    places: Places, plugin: Plugin, registration: RegistrationService, board: HealthFeed, *, shared: bool
 ) -> AsyncIterator[None]:
     """Both sockets, the DRA one first: kubelet may call the moment it sees the other."""
     if not shared:
@@ -288,20 +291,6 @@ async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]
     finally:
         path.unlink(missing_ok=True)  # noqa: ASYNC240
         await server.stop(GRACE_S)
-
-
-def _faults(path: Path, boot_id: str) -> Ledger:
-    try:
-        return faults.decode(path.read_bytes(), boot_id=boot_id)
-    except OSError:
-        return {}
-
-
-def _keep_faults(path: Path, found: Ledger, boot_id: str) -> None:
-    try:
-        files.write(path, faults.encode(found, boot_id=boot_id), durable=False)
-    except OSError as error:
-        log.warning("%s: faults are not kept over a restart: %s", path, error)
 
 
 def _made(preparer: Preparer) -> frozenset[tuple[str, int, int]]:

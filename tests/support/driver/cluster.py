@@ -52,7 +52,7 @@ class DriverCluster:
             plugins_dir=self.path / "plugins",
             registry_dir=self.path / "registry",
             cdi_dir=self.path / "cdi",
-            settle_s=0.01,
+            sync_delay_s=0.01,
         )
 
     @property

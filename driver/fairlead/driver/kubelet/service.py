@@ -26,7 +26,7 @@ from fairlead.driver.prepare import cdi, claims
 from fairlead.driver.prepare.claims import ClaimError
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.publish.health import HealthBoard
+from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
 
@@ -251,19 +251,19 @@ _STATES = {
 class HealthService:
     """The stream that kubelet shows in `allocatedResourcesStatus` of pods."""
 
-    def __init__(self, board: HealthBoard) -> None:
-        self._board = board
+    def __init__(self, feed: HealthFeed) -> None:
+        self._feed = feed
 
     async def NodeWatchResources(  # noqa: N802
         self, request: object, context: object
     ) -> AsyncIterator[health_pb2.NodeWatchResourcesResponse]:
-        async for states in self._board.watch():
+        async for states in self._feed.subscribe():
             yield health_pb2.NodeWatchResourcesResponse(
                 devices=[
                     health_pb2.DeviceHealth(
                         device=health_pb2.DeviceIdentifier(pool_name=state.pool, device_name=state.device),
                         health=_STATES[state.state],
-                        last_updated_time=int(state.since_s),
+                        last_updated_time=int(state.updated_s),
                         message=state.message,
                     )
                     for state in states

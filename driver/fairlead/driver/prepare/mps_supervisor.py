@@ -1,15 +1,15 @@
-"""Looks after the MPS daemons of prepared claims: one that died is started again, with its limits.
+"""Restarts the MPS daemons of prepared claims when they died, with their limits.
 
-Exists because a daemon dies with the container that it was started in, at every update of the driver, or on its own; its
-claim's next programs would then run without limits, or not at all. Programs that were its clients are lost with it: CUDA has
-no way back to another daemon. A daemon that cannot be started is told in the health stream, and tried again.
+A daemon dies with the container that it was started in (at every update of the driver) or on its own; without it the claim's
+next programs would run without limits, or not at all. Programs that it served are lost with it: CUDA cannot reconnect them to
+another daemon. While a daemon cannot be started its devices are unhealthy in kubelet's health stream; each check tries again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
@@ -18,11 +18,15 @@ from fairlead.kube.limits import Sleep
 
 log = logging.getLogger(__name__)
 
-TURN_S = 10.0
+LOCK_TIMEOUT_S = 10.0
 
 
-class MpsWatch:
-    """`look` looks once, `run` at once and then every `interval_s`. `restarted` is called for each daemon started again."""
+class MpsSupervisor:
+    """`check` checks all claims once, `run` at once and then every `interval_s`.
+
+    `restarted` is called for each daemon that was started again, `report_unhealthy` after each check with the devices (by
+    name) whose daemon is dead and cannot be started, and why.
+    """
 
     def __init__(
         self,
@@ -31,38 +35,40 @@ class MpsWatch:
         process_lock: ProcessLock,
         threads: Threads,
         restarted: Callable[[], None],
+        report_unhealthy: Callable[[Mapping[str, str]], None],
         interval_s: float = 5.0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self.ailing: dict[str, str] = {}
-        """Devices (by name) whose daemon is dead and cannot be started, and why."""
         self._preparer = preparer
         self._process_lock = process_lock
         self._threads = threads
         self._restarted = restarted
+        self._report_unhealthy = report_unhealthy
         self._interval_s = interval_s
         self._sleep = sleep
+        self._failing = False
 
     async def run(self) -> None:
         while True:
-            await self.look()
+            await self.check()
             await self._sleep(self._interval_s)
 
-    async def look(self) -> None:
-        ailing: dict[str, str] = {}
-        for record in await self._threads.run(self._preparer.unserved):
+    async def check(self) -> None:
+        unhealthy: dict[str, str] = {}
+        for record in await self._threads.run(self._preparer.without_mps_daemon):
             try:
-                async with self._process_lock.hold(timeout_s=TURN_S):
-                    revived = await self._threads.run(self._preparer.revive, record.uid)
+                async with self._process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
+                    restarted = await self._threads.run(self._preparer.restart_mps_daemon, record.uid)
             except (PrepareError, ProcessLockError) as error:
-                if not self.ailing:
+                if not self._failing:
                     log.error("%s: its MPS daemon is dead and cannot be started: %s", record, error)
                 assert record.mps is not None
-                ailing |= dict.fromkeys(record.mps.devices, f"no MPS daemon: {error}")
+                unhealthy |= dict.fromkeys(record.mps.devices, f"no MPS daemon: {error}")
                 continue
-            if revived:
+            if restarted:
                 self._restarted()
                 log.warning(
                     "%s: its MPS daemon had died and was started again; programs that it served are lost", record
                 )
-        self.ailing = ailing
+        self._failing = bool(unhealthy)
+        self._report_unhealthy(unhealthy)

@@ -245,11 +245,11 @@ class Preparer:
 
     # -- MPS ---------------------------------------------------------------------------------------------------------
 
-    def unserved(self) -> tuple[ClaimRecord, ...]:
+    def without_mps_daemon(self) -> tuple[ClaimRecord, ...]:
         """Prepared claims whose MPS daemon is dead."""
         return tuple(record for record in self.records() if record.state == "prepared" and self._unserved(record))
 
-    def revive(self, uid: str) -> bool:
+    def restart_mps_daemon(self, uid: str) -> bool:
         """Start the claim's MPS daemon again; False when there is no need any more. Raises PrepareError."""
         with self._claims.hold([uid]):
             record = self.record(uid)

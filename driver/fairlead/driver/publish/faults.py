@@ -1,9 +1,11 @@
-"""What is wrong with each GPU: folded from what the hardware reports, kept until the GPU is proven well.
+"""The faults of each GPU: folded from statuses and Xids, kept until the GPU is proven healthy. Pure.
 
-Exists because reports are moments and health is a state. Pure: old ledger and one look in, new ledger out.
-Keeps: per GPU one fault of each kind, and a benign one never takes the place of a severe one; a severe fault ends only
-by proof: the GPU answers again, or NVML, which knew what the GPU needs, says that it needs nothing any more.
-Where the driver knows no recovery actions, the Xid table decides, and only a reboot ends what it decided.
+Keeps: per GPU at most one fault of each kind; a milder one never replaces a more severe one; a severe one ends only by
+proof: the GPU responds again, or NVML, which reports recovery actions, asks for none any more. Where NVIDIA's driver does not
+report recovery actions, the Xid table decides, and only a reboot of the node ends the fault.
+Example: Xid 48 needs a reset, and the GPU gets the taint xid=48:NoSchedule. Moments later NVML reports the recovery action
+"reset", and recovery-action=reset:NoSchedule joins it. After the reset NVML reports "none": the second fault ends with that
+poll, the first as soon as it is `RECOVERY_ACTION_LAG_S` old.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
@@ -19,22 +21,22 @@ from fairlead.driver.backend.types import GpuStatus, Xid
 from fairlead.kube.resource import DeviceTaint
 
 Kind = Literal["gpu-lost", "recovery-action", "xid"]
-# note: worth knowing. reset: no new pods until the GPU was reset. fatal: its pods have to go.
+# note: no taint. reset: no new pods until the GPU was reset. fatal: its pods are evicted.
 Severity = Literal["note", "reset", "fatal"]
 _RANK = {"note": 0, "reset": 1, "fatal": 2}
 _EFFECT = {"reset": "NoSchedule", "fatal": "NoExecute"}
-_RECOVERY: dict[str, tuple[Severity, str]] = {
+_ACTIONS: dict[str, tuple[Severity, str]] = {
     "reset": ("reset", "the GPU needs a reset"),
     "drain": ("reset", "the GPU needs to be drained and reset"),
     "reboot": ("fatal", "the node needs a reboot"),
 }
-# NVML's recovery action may follow an Xid by moments; a note is forgotten after a while.
-SETTLE_S = 30.0
+# NVML's recovery action may follow its Xid by moments: until then "none" proves nothing.
+RECOVERY_ACTION_LAG_S = 30.0
 NOTE_S = 600.0
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`value` is the Xid's code or the recovery action; `since_s` when it was first seen, seconds since the epoch."""
+    """`value` is the Xid's code or the recovery action; `since_s` when it was first reported, in seconds since the epoch."""
 
     kind: Kind
     severity: Severity
@@ -43,48 +45,49 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-Ledger = Mapping[str, tuple[Fault, ...]]
+# By GPU UUID.
+Faults = Mapping[str, tuple[Fault, ...]]
 
 
 def fold(
-    ledger: Ledger, watched: Iterable[GpuStatus], events: Iterable[Xid], *, now_s: float
+    faults: Faults, statuses: Iterable[GpuStatus], events: Iterable[Xid], *, now_s: float
 ) -> dict[str, tuple[Fault, ...]]:
-    """The ledger after one look, by GPU UUID; GPUs without faults are not in it."""
-    faults = {uuid: {fault.kind: fault for fault in found} for uuid, found in ledger.items()}
+    """The faults after one poll. A GPU without faults is not in the result."""
+    by_kind = {uuid: {fault.kind: fault for fault in found} for uuid, found in faults.items()}
     for event in events:
         fault = _of_xid(event, now_s)
         if fault is not None:
-            _add(faults.setdefault(event.uuid, {}), fault)
-    for gpu in watched:
-        _look(faults.setdefault(gpu.uuid, {}), gpu, now_s)
-    return {uuid: tuple(found[kind] for kind in sorted(found)) for uuid, found in sorted(faults.items()) if found}
+            _add(by_kind.setdefault(event.uuid, {}), fault)
+    for status in statuses:
+        _apply_status(by_kind.setdefault(status.uuid, {}), status, now_s)
+    return {uuid: tuple(found[kind] for kind in sorted(found)) for uuid, found in sorted(by_kind.items()) if found}
 
 
-def _look(found: dict[Kind, Fault], gpu: GpuStatus, now_s: float) -> None:
-    if gpu.responds is False:
+def _apply_status(found: dict[Kind, Fault], status: GpuStatus, now_s: float) -> None:
+    if status.responds is False:
         _add(
             found,
-            Fault(kind="gpu-lost", severity="fatal", since_s=now_s, message=gpu.message or "it answers no query"),
+            Fault(kind="gpu-lost", severity="fatal", since_s=now_s, message=status.message or "it answers no query"),
         )
         return
-    if gpu.responds is None:
-        return  # nothing was learned
+    if status.responds is None:
+        return  # neither a fault nor a proof
     found.pop("gpu-lost", None)
-    if gpu.recovery_action is not None and gpu.recovery_action in _RECOVERY:
-        severity, message = _RECOVERY[gpu.recovery_action]
+    if status.recovery_action is not None and status.recovery_action in _ACTIONS:
+        severity, message = _ACTIONS[status.recovery_action]
         before = found.get("recovery-action")
-        if before is None or before.value != gpu.recovery_action:
+        if before is None or before.value != status.recovery_action:
             found["recovery-action"] = Fault(
-                kind="recovery-action", severity=severity, since_s=now_s, value=gpu.recovery_action, message=message
+                kind="recovery-action", severity=severity, since_s=now_s, value=status.recovery_action, message=message
             )
         return
-    if gpu.recovery_action is not None:
+    if status.recovery_action is not None:
         found.pop("recovery-action", None)
     xid = found.get("xid")
     if xid is None:
         return
     if (xid.severity == "note" and now_s - xid.since_s >= NOTE_S) or (
-        xid.severity != "note" and gpu.recovery_action is not None and now_s - xid.since_s >= SETTLE_S
+        xid.severity != "note" and status.recovery_action is not None and now_s - xid.since_s >= RECOVERY_ACTION_LAG_S
     ):
         del found["xid"]
 
@@ -109,10 +112,10 @@ def _add(found: dict[Kind, Fault], fault: Fault) -> None:
         found[fault.kind] = fault
 
 
-def taints(ledger: Ledger) -> dict[str, tuple[DeviceTaint, ...]]:
-    """Taints by GPU UUID; they reach its MIG devices too, since what needs a reset takes all of them along.
+def taints(faults: Faults) -> dict[str, tuple[DeviceTaint, ...]]:
+    """Taints by GPU UUID, for the GPU and its MIG devices: a reset ends all of them.
 
-    The time is left to the apiserver, which stamps a taint that is new.
+    timeAdded is left to the apiserver, which sets it on a taint that is new.
     """
     return {
         uuid: tuple(
@@ -120,35 +123,36 @@ def taints(ledger: Ledger) -> dict[str, tuple[DeviceTaint, ...]]:
             for fault in found
             if fault.severity in _EFFECT
         )
-        for uuid, found in ledger.items()
+        for uuid, found in faults.items()
         if any(fault.severity in _EFFECT for fault in found)
     }
 
 
-def severe(ledger: Ledger, uuid: str) -> bool:
-    return any(fault.severity in _EFFECT for fault in ledger.get(uuid, ()))
+def is_severe(faults: Faults, uuid: str) -> bool:
+    """Whether a fault of the GPU taints it."""
+    return any(fault.severity in _EFFECT for fault in faults.get(uuid, ()))
 
 
-def message(ledger: Ledger, uuid: str) -> str:
-    """All that is known to be wrong, worst first."""
-    found = sorted(ledger.get(uuid, ()), key=lambda fault: (-_RANK[fault.severity], fault.kind))
+def describe(faults: Faults, uuid: str) -> str:
+    """All faults of the GPU in words, the most severe first; empty without any."""
+    found = sorted(faults.get(uuid, ()), key=lambda fault: (-_RANK[fault.severity], fault.kind))
     return "; ".join(fault.message for fault in found)
 
 
-class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+class _SavedFaults(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     faults: dict[str, tuple[Fault, ...]]
 
 
-def encode(ledger: Ledger, *, boot_id: str) -> bytes:
-    """For the file that keeps faults over a restart of the driver: it proves nothing about the GPU."""
-    return msgspec.json.encode(_Kept(boot_id=boot_id, faults=dict(ledger)))
+def encode(faults: Faults, *, boot_id: str) -> bytes:
+    """The content of the file that keeps faults over a restart of the driver, which proves no GPU healthy."""
+    return msgspec.json.encode(_SavedFaults(boot_id=boot_id, faults=dict(faults)))
 
 
 def decode(content: bytes, *, boot_id: str) -> dict[str, tuple[Fault, ...]]:
-    """The faults of this boot; none when the file is of another one, or cannot be read."""
+    """The faults of this boot; none when the content is of another boot or cannot be read."""
     try:
-        kept = msgspec.json.decode(content, type=_Kept)
+        saved = msgspec.json.decode(content, type=_SavedFaults)
     except msgspec.DecodeError:
         return {}
-    return kept.faults if kept.boot_id == boot_id else {}
+    return saved.faults if saved.boot_id == boot_id else {}

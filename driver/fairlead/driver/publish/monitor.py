@@ -1,8 +1,8 @@
-"""The node's hardware as the driver last saw it, looked at again and again.
+"""Polls the node's hardware, and holds what was read last: inventory, load, faults, health, and the slices to publish.
 
-Exists so that prepare does not query NVML for what seldom changes, and so that discovery, health and publication see
-one moment. A GPU that answered once and is lost now stays in the inventory, tainted: it still is in claims.
-Blocks nowhere: each look is in a thread, with a deadline; a look that hangs leaves the last one standing.
+Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of one
+poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the last
+results stay.
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from collections.abc import Callable, Mapping
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Gpu, GpuStatus, Inventory, NvLink, Telemetry, Xid
+from fairlead.driver.backend.types import GpuStatus, Inventory, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
-from fairlead.driver.publish.faults import Ledger
-from fairlead.driver.publish.slices import Built, Layout
+from fairlead.driver.publish.faults import Faults
+from fairlead.driver.publish.health_feed import HealthFeed
+from fairlead.driver.publish.known_gpus import KnownGpus, MigPlacement
+from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.kube.limits import Clock, Sleep
 
 log = logging.getLogger(__name__)
 
-
-# A driver that was replaced under a running process never answers that process again.
-DEAF_S = 120.0
-# Of the looks: what a GPU is changes seldom, and reading all of it is a thousand queries.
+# NVML never answers a process again under which NVIDIA's driver was replaced.
+RESTART_AFTER_S = 120.0
+# In polls: reading what the GPUs are takes a thousand queries, and it seldom changes.
 INVENTORY_EVERY = 12
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Seen:
+class _Poll:
     inventory: Inventory | None
-    watched: tuple[GpuStatus, ...]
+    statuses: tuple[GpuStatus, ...]
     xids: tuple[Xid, ...]
     telemetry: tuple[Telemetry, ...]
-    own: frozenset[tuple[str, int, int]]
+    own_mig: frozenset[MigPlacement]
 
 
-class Hardware:
-    """`look` reads everything once; `watch` goes on reading and calls `changed` when there is something to publish.
+class HardwareMonitor:
+    """`poll` reads the hardware once, `run` again and again; it calls `changed` when the slices are others.
 
-    `own` gives the MIG devices that the driver made: (GPU UUID, profile ID, start). `remember` is called with the ledger
-    of faults whenever it changes. `ailing` gives what is wrong with single devices, by name, though their GPU is well.
+    `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
+    `save_faults` is called with the faults whenever they change.
     """
 
     def __init__(
@@ -57,6 +58,9 @@ class Hardware:
         dynamic_mig: bool = False,
         shared_gpus: bool = False,
         layout: Layout = "split",
+        own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
+        initial_faults: Faults | None = None,
+        save_faults: Callable[[Faults], None] | None = None,
         interval_s: float = 5.0,
         deadline_s: float = 30.0,
         wall: Clock = time.time,
@@ -64,170 +68,149 @@ class Hardware:
     ) -> None:
         self.inventory = Inventory()
         self.telemetry: tuple[Telemetry, ...] = ()
-        self.ledger: Ledger = {}
-        self.remember: Callable[[Ledger], None] | None = None
-        self.built = Built(slices=())
-        self.board = health.HealthBoard()
-        self.problem: str | None = "not looked at yet"
-        """Why the last look failed: readiness."""
+        self.built = PoolSlices(slices=())
+        self.health = HealthFeed()
+        self.problem: str | None = "not polled yet"
+        """Why the last poll failed: readiness."""
+        self._unhealthy: Mapping[str, str] = {}
+        self._faults: Faults = initial_faults or {}
         self._failing_since_s: float | None = None
-        self.layout: Layout = layout
-        self.ailing: Callable[[], Mapping[str, str]] = dict
-        self.own: Callable[[], frozenset[tuple[str, int, int]]] = frozenset
         self._backend = backend
         self._pool = pool
         self._threads = threads
-        self._dynamic = dynamic_mig
-        self._shared = shared_gpus
+        self._shared_gpus = shared_gpus
+        self._layout: Layout = layout
+        self._own_mig = own_mig
+        self._save_faults = save_faults
         self._interval_s = interval_s
         self._deadline_s = deadline_s
         self._wall = wall
         self._sleep = sleep
-        self._known: dict[str, Gpu] = {}
-        self._links: dict[str, tuple[NvLink | None, str | None]] = {}
-        self._reading: asyncio.Task[_Seen] | None = None
-        self._gone: frozenset[str] = frozenset()
-        self._came_or_went = False
+        self._known = KnownGpus(dynamic_mig=dynamic_mig)
+        self._lost: frozenset[str] = frozenset()
+        self._lost_changed = False
+        self._polling: asyncio.Task[_Poll] | None = None
         self._warned: tuple[str, ...] = ()
-        self._partitionable: frozenset[str] = frozenset()
-        self._facts: tuple[Inventory, Ledger, frozenset[str]] | None = None
+        self._built_from: tuple[Inventory, Faults, frozenset[str]] | None = None
 
     def partitionable(self) -> frozenset[str]:
-        """UUIDs of the GPUs whose MIG devices are made on demand: none of theirs was made by somebody else."""
-        return self._partitionable
+        """UUIDs of the GPUs whose MIG devices are created on demand."""
+        return self._known.partitionable
 
     def unusable(self, uuid: str) -> str | None:
-        """Why a GPU cannot be given to anyone now: it is lost. One that needs a reset may still serve who has it."""
-        return next((fault.message for fault in self.ledger.get(uuid, ()) if fault.kind == "gpu-lost"), None)
+        """Why no claim can be prepared on a GPU now: it is lost. One that needs a reset may still serve its claims."""
+        return next((fault.message for fault in self._faults.get(uuid, ()) if fault.kind == "gpu-lost"), None)
+
+    def report_unhealthy(self, devices: Mapping[str, str]) -> None:
+        """All devices (by name, with the reason) that are unhealthy though their GPU is not. Published with the next poll."""
+        self._unhealthy = devices
 
     @property
-    def deaf(self) -> str | None:
-        """Why only a new process would reach the hardware: liveness. A call that hangs is no reason; it would hang there too."""
+    def restart_reason(self) -> str | None:
+        """Liveness: why only a new process would reach the hardware. Not that a call hangs: it would hang there, too."""
         since_s = self._failing_since_s
-        if since_s is None or self._wall() - since_s < DEAF_S:
+        if since_s is None or self._wall() - since_s < RESTART_AFTER_S:
             return None
-        return f"the hardware refuses every look for {self._wall() - since_s:.0f} s: {self.problem}"
+        return f"the hardware has failed every poll for {self._wall() - since_s:.0f} s: {self.problem}"
 
-    async def look(self, *, whole: bool = True) -> bool:
-        """See everything now, or (not `whole`) only how the GPUs are, which is much cheaper than what they are.
+    async def poll(self, *, full: bool = True) -> bool:
+        """Read everything, or without `full` only health and load, which is much cheaper.
 
         True when what should be published changed. Raises BackendError or TimeoutError.
         """
-        seen = await self._finished(whole)
-        self._fold(seen.watched, seen.xids)
-        self.telemetry = seen.telemetry
-        gone = frozenset(one.uuid for one in seen.watched if one.responds is False)
-        if seen.inventory is not None:
-            self._take(seen.inventory, gone, seen.own)
-        self._came_or_went = gone != self._gone
-        self._gone = gone
-        facts = (self.inventory, self.ledger, self._partitionable)
-        if facts == self._facts:
-            built = self.built
-        else:
-            built = slices.build(
-                self.inventory,
-                taints=faults.taints(self.ledger),
-                partitionable=self._partitionable,
-                shared=self._shared,
-                layout=self.layout,
-            )
-        changed = built.slices != self.built.slices
-        self.built, self._facts = built, facts
-        warnings = (*self.inventory.warnings, *built.warnings)
-        for warning in sorted(set(warnings) - set(self._warned)):
-            log.warning("%s", warning)
-        self._warned = warnings
-        self.board.post(
-            health.states(
-                built.devices, seen.watched, self.ledger, ailing=self.ailing(), pool=self._pool, now_s=self._wall()
+        read = await self._read_within_deadline(full)
+        self._update_faults(read.statuses, read.xids)
+        self.telemetry = read.telemetry
+        lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
+        if read.inventory is not None:
+            self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
+        self._lost_changed = lost != self._lost
+        self._lost = lost
+        changed = self._rebuild_slices()
+        self.health.publish(
+            health.device_health(
+                self.built.devices,
+                read.statuses,
+                self._faults,
+                unhealthy=self._unhealthy,
+                pool=self._pool,
+                now_s=self._wall(),
             )
         )
         self.problem = self._failing_since_s = None
         return changed
 
-    def _take(self, inventory: Inventory, gone: frozenset[str], own: frozenset[tuple[str, int, int]]) -> None:
-        """The GPUs that are there, and those that were and are lost now: they still are in claims."""
-        partitionable = _free_to_cut(inventory, own) if self._dynamic else frozenset()
-        cut = frozenset(gpu.uuid for gpu in inventory.gpus if gpu.uuid in partitionable and gpu.mig_devices)
-        if not cut:
-            self._links = {gpu.uuid: (gpu.nvlink, gpu.clique) for gpu in inventory.gpus}
-        # What is published must not change with what is cut just now: counters tell what is left of a GPU.
-        present = {gpu.uuid: _uncut(gpu, cut, self._links) if cut else gpu for gpu in inventory.gpus}
-        kept = {uuid: gpu for uuid, gpu in self._known.items() if uuid in gone and uuid not in present}
-        self._known = present | kept
-        gpus = tuple(sorted(self._known.values(), key=lambda gpu: (gpu.minor, gpu.uuid)))
-        self.inventory = dataclasses.replace(inventory, gpus=gpus)
-        self._partitionable = partitionable | (self._partitionable & kept.keys())
-
-    async def watch(self, changed: Callable[[Built], None]) -> None:
-        """Look every `interval_s`, for ever; at what there is every `INVENTORY_EVERY` looks, or when a GPU came or went."""
+    async def run(self, changed: Callable[[PoolSlices], None]) -> None:
+        """Poll every `interval_s`, forever; the inventory every `INVENTORY_EVERY` polls, and when GPUs were lost or found."""
         for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:
-                if await self.look(whole=number % INVENTORY_EVERY == 0 or self._came_or_went):
+                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed):
                     log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
                     changed(self.built)
             except (BackendError, TimeoutError) as error:
                 problem = str(error)
                 if problem != self.problem:
-                    log.error("hardware: %s; what was seen last stays published", problem)
+                    log.error("hardware: %s; what was read last stays published", problem)
                 self.problem = problem
                 if isinstance(error, TimeoutError):
                     self._failing_since_s = None
                 elif self._failing_since_s is None:
                     self._failing_since_s = self._wall()
 
-    async def _finished(self, whole: bool) -> _Seen:
-        """One reading. One that hangs is waited for again, so that no more threads hang with it."""
-        if self._reading is None:
-            self._reading = asyncio.get_running_loop().create_task(self._threads.run(self._read, whole))
-        done, _ = await asyncio.wait({self._reading}, timeout=self._deadline_s)
+    async def _read_within_deadline(self, full: bool) -> _Poll:
+        """One poll. The next call waits for one that hangs, so that no more threads hang with it."""
+        if self._polling is None:
+            self._polling = asyncio.get_running_loop().create_task(self._threads.run(self._read, full))
+        done, _ = await asyncio.wait({self._polling}, timeout=self._deadline_s)
         if not done:
             raise TimeoutError(f"no answer within {self._deadline_s:g} s")
-        reading, self._reading = self._reading, None
-        return reading.result()
+        finished, self._polling = self._polling, None
+        return finished.result()
 
-    def _read(self, whole: bool) -> _Seen:
-        own = self.own()
-        inventory = self._backend.inventory() if whole else None  # first: only GPUs that were seen are watched
-        return _Seen(
+    def _read(self, full: bool) -> _Poll:
+        own = self._own_mig()
+        inventory = self._backend.inventory() if full else None  # first: a GPU has a status once it was in an inventory
+        return _Poll(
             inventory=inventory,
-            watched=self._backend.statuses(),
+            statuses=self._backend.statuses(),
             xids=self._backend.xids(),
             telemetry=self._backend.telemetry(),
-            # What was ours before and after: a MIG device that came or went meanwhile is not somebody else's.
-            own=own | self.own(),
+            # Before and after: a MIG device that a claim created or destroyed meanwhile is ours, too.
+            own_mig=own | self._own_mig(),
         )
 
-    def _fold(self, watched: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
-        before = self.ledger
-        self.ledger = faults.fold(before, watched, events, now_s=self._wall())
+    def _update_faults(self, statuses: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
+        before = self._faults
+        self._faults = faults.fold(before, statuses, events, now_s=self._wall())
         for event in events:
             log.warning("GPU %s: %s: %s", event.uuid, xids.describe(event.code), xids.classify(event.code))
-        if self.ledger == before:
+        if self._faults == before:
             return
-        for uuid in sorted(before.keys() | self.ledger.keys()):
-            if before.get(uuid) != self.ledger.get(uuid):
-                told = faults.message(self.ledger, uuid) or "well again"
-                log.warning("GPU %s: %s", uuid, told, extra={"severe": faults.severe(self.ledger, uuid)})
-        if self.remember is not None:
-            self.remember(self.ledger)
+        for uuid in sorted(before.keys() | self._faults.keys()):
+            if before.get(uuid) != self._faults.get(uuid):
+                message = faults.describe(self._faults, uuid) or "healthy again"
+                log.warning("GPU %s: %s", uuid, message, extra={"severe": faults.is_severe(self._faults, uuid)})
+        if self._save_faults is not None:
+            self._save_faults(self._faults)
 
-
-def _uncut(gpu: Gpu, cut: frozenset[str], links: Mapping[str, tuple[NvLink | None, str | None]]) -> Gpu:
-    """A GPU of a node where some (`cut`) are cut on demand, as it is when none is: MIG mode takes NVLink from both ends."""
-    nvlink, clique = links.get(gpu.uuid, (gpu.nvlink, gpu.clique))
-    enabled = False if gpu.uuid in cut and gpu.mig_mutable else gpu.mig_enabled
-    return dataclasses.replace(gpu, nvlink=nvlink, clique=clique, mig_enabled=enabled)
-
-
-def _free_to_cut(inventory: Inventory, own: frozenset[tuple[str, int, int]]) -> frozenset[str]:
-    """GPUs whose every MIG device is our own."""
-    return frozenset(
-        gpu.uuid
-        for gpu in inventory.gpus
-        if gpu.mig_profiles
-        and (gpu.mig_mutable or gpu.mig_enabled)
-        and all((gpu.uuid, mig.profile.id, mig.start) in own for mig in gpu.mig_devices)
-    )
+    def _rebuild_slices(self) -> bool:
+        """Whether the slices are others than before."""
+        facts = (self.inventory, self._faults, self._known.partitionable)
+        if facts == self._built_from:
+            built = self.built
+        else:
+            built = slices.build(
+                self.inventory,
+                taints=faults.taints(self._faults),
+                partitionable=self._known.partitionable,
+                shared=self._shared_gpus,
+                layout=self._layout,
+            )
+        changed = built.slices != self.built.slices
+        self.built, self._built_from = built, facts
+        warnings = (*self.inventory.warnings, *built.warnings)
+        for warning in sorted(set(warnings) - set(self._warned)):
+            log.warning("%s", warning)
+        self._warned = warnings
+        return changed

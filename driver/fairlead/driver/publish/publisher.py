@@ -1,9 +1,9 @@
-"""Keeps the node's ResourceSlices as the driver wants them: the one path for every reason to publish.
+"""Keeps the node's ResourceSlices as desired: one sync for start-up, changed devices, taints, and others' writes.
 
-Exists so that start-up, a changed device, a health taint, kubelet's wiping and an administrator's edit all end in the
-same sync. What to write is publication.py's; this watches, writes, retries and reports.
-Keeps: a slice that somebody else changed is left alone for `settle_s`, so that a wipe in progress is over; errors are
-retried with back-off for ever and shown in `problem`; what an apiserver drops is reported once, not written for ever.
+sync.py decides what to write; this watches, writes, retries and reports.
+Keeps: after a write of another client (kubelet wiping slices, an administrator's edit) the sync waits `sync_delay_s`, so that
+a wipe in progress is over; errors are retried forever with backoff and shown in `problem`; fields that the apiserver drops
+are reported once, not written forever.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from fairlead.driver.publish import publication
-from fairlead.driver.publish.publication import Pool, Raw, Write
+from fairlead.driver.publish import sync
 from fairlead.driver.publish.slices import SliceBody
+from fairlead.driver.publish.sync import Pool, Raw, Write
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
@@ -29,7 +29,10 @@ SLICES = raw(RESOURCE_SLICES)
 
 
 class Publisher:
-    """Slices of one driver on one node. `publish` says what they should be; `run` makes it so until cancelled."""
+    """The slices of one driver on one node. `publish` sets what they should be, `run` syncs until it is cancelled.
+
+    `on_write` is called with verb and result of each write.
+    """
 
     def __init__(
         self,
@@ -37,10 +40,10 @@ class Publisher:
         *,
         driver: str,
         node_name: str,
-        settle_s: float = 2.0,
+        sync_delay_s: float = 2.0,
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
-        wrote: Callable[[str, str], None] | None = None,
+        on_write: Callable[[str, str], None] | None = None,
     ) -> None:
         self.published = asyncio.Event()
         self.problem: str | None = "not published yet"
@@ -48,22 +51,22 @@ class Publisher:
         self._client = client
         self._driver = driver
         self._node_name = node_name
-        self._settle_s = settle_s
+        self._sync_delay_s = sync_delay_s
         self._sleep = sleep
         self._random = random or Random()  # noqa: S311 - jitter
-        self._tell = wrote
+        self._on_write = on_write
         self._backoff = Backoff()
         self._failures = 0
         self._desired: tuple[SliceBody, ...] | None = None
-        self._adopted: dict[int, tuple[Raw, Raw]] = {}
+        self._accepted: dict[int, tuple[Raw, Raw]] = {}
         self._wake = asyncio.Event()
-        self._later: asyncio.Task[None] | None = None
+        self._delayed_wake: asyncio.Task[None] | None = None
         self._stored: Informer[Raw] = Informer(
             client, SLICES, fields=f"spec.driver={driver},spec.nodeName={node_name}", sleep=sleep
         )
 
     def publish(self, slices: Sequence[SliceBody]) -> None:
-        """Make these the node's slices, soon. Idempotent: the same again writes nothing."""
+        """Make these the node's slices soon. Idempotent: the same slices again write nothing."""
         self._desired = tuple(slices)
         self._wake.set()
 
@@ -72,13 +75,13 @@ class Publisher:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._stored.run())
-                group.create_task(self._keep())
+                group.create_task(self._sync_loop())
         finally:
             stop()
-            if self._later is not None:
-                self._later.cancel()
+            if self._delayed_wake is not None:
+                self._delayed_wake.cancel()
 
-    async def _keep(self) -> None:
+    async def _sync_loop(self) -> None:
         await self._stored.synced.wait()
         while True:
             await self._wake.wait()
@@ -100,14 +103,14 @@ class Publisher:
             return
         existing = self._stored.all()
         pool = Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid="")
-        writes = publication.plan(pool, self._desired, existing, self._adopted)
+        writes = sync.plan(pool, self._desired, existing, self._accepted)
         if any(write.verb == "create" for write in writes):
-            # The owner's UID is looked up each time: a Node that was deleted and came back is another one.
+            # The owner's UID is read each time: a Node that was deleted and recreated has another.
             node = await self._client.get(NODES, self._node_name)
             pool = Pool(
                 driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node.metadata.uid
             )
-            writes = publication.plan(pool, self._desired, existing, self._adopted)
+            writes = sync.plan(pool, self._desired, existing, self._accepted)
         for write in writes:
             await self._write(write)
         if writes:
@@ -137,8 +140,8 @@ class Publisher:
             self._compare(write.index, write.object["spec"], stored["spec"])
 
     def _count(self, verb: str, result: str) -> None:
-        if self._tell is not None:
-            self._tell(verb, result)
+        if self._on_write is not None:
+            self._on_write(verb, result)
 
     async def _delete(self, slice_: Raw) -> None:
         metadata = slice_["metadata"]
@@ -151,30 +154,32 @@ class Publisher:
         self._stored.note_deleted(slice_)
 
     def _compare(self, index: int, sent: Raw, stored: Raw) -> None:
-        wanted, kept = publication.content(sent), publication.content(stored)
-        lost = tuple(publication.dropped(wanted, kept))
+        wanted, kept = sync.body_in(sent), sync.body_in(stored)
+        lost = tuple(sync.dropped_fields(wanted, kept))
         if not lost:
-            self._adopted.pop(index, None)
+            self._accepted.pop(index, None)
             return
         assert self._desired is not None
-        self._adopted[index] = (
-            publication.normal(publication.body_of(self._desired[index])),
-            publication.normal(kept),
+        self._accepted[index] = (
+            sync.normalized(sync.to_json(self._desired[index])),
+            sync.normalized(kept),
         )
         if lost != self.dropped:
             self.dropped = lost
-            log.warning("the apiserver did not keep all of the slices: %s; going on without", "; ".join(lost))
+            log.warning(
+                "the apiserver did not store all fields of the slices: %s; publishing without them", "; ".join(lost)
+            )
 
     def _changed(self, change: Change[Raw]) -> None:
-        """Somebody wrote one of our slices, often we ourselves: then the sync finds nothing to do."""
-        if self._later is None or self._later.done():
-            self._wake_in(self._settle_s)
+        """One of the slices was written, often by this publisher: then the sync finds nothing to do."""
+        if self._delayed_wake is None or self._delayed_wake.done():
+            self._wake_in(self._sync_delay_s)
 
     def _wake_in(self, seconds: float) -> None:
         async def wake() -> None:
             await self._sleep(seconds)
             self._wake.set()
 
-        if self._later is not None:
-            self._later.cancel()
-        self._later = asyncio.get_running_loop().create_task(wake())
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
+        self._delayed_wake = asyncio.get_running_loop().create_task(wake())

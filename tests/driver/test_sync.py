@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver.publish import publication
-from fairlead.driver.publish.publication import Pool, Write
+from fairlead.driver.publish import sync
 from fairlead.driver.publish.slices import SliceBody
+from fairlead.driver.publish.sync import Pool, Write
 from fairlead.kube.resource import Counter, CounterSet, Device, DeviceAttribute, DeviceCapacity, DeviceTaint
 
 POOL = Pool(driver="gpu.fairlead.dev", name="n1", node_name="n1", node_uid="node-uid")
@@ -56,10 +56,10 @@ class Store:
 
     def sync(self, *bodies: SliceBody) -> list[tuple[str, int | None]]:
         before = copy.deepcopy(self.slices)
-        writes = publication.plan(POOL, bodies, self.slices.values())
+        writes = sync.plan(POOL, bodies, self.slices.values())
         assert self.slices == before  # the plan is pure
         self.apply(writes)
-        assert publication.plan(POOL, bodies, self.slices.values()) == []  # and settles at once
+        assert sync.plan(POOL, bodies, self.slices.values()) == []  # and settles at once
         return [(write.verb, write.index) for write in writes]
 
     @property
@@ -175,41 +175,41 @@ def test_a_taint_keeps_its_time_while_it_stays(store: Store) -> None:
 def test_slices_being_deleted_do_not_count(store: Store) -> None:
     store.sync(body("gpu-0"))
     next(iter(store.slices.values()))["metadata"]["deletionTimestamp"] = "2026-11-21T00:00:00Z"
-    writes = publication.plan(POOL, [body("gpu-0")], store.slices.values())
+    writes = sync.plan(POOL, [body("gpu-0")], store.slices.values())
     assert [write.verb for write in writes] == ["create"]
     assert writes[0].object["spec"]["pool"]["generation"] == 2
 
 
 class TestDropped:
     def test_what_the_apiserver_dropped_is_named_with_its_gate(self) -> None:
-        wanted = publication.body_of(body("gpu-0", taints=(TAINT,)))
+        wanted = sync.to_json(body("gpu-0", taints=(TAINT,)))
         kept = copy.deepcopy(wanted)
         del kept["devices"][0]["taints"]
-        assert publication.dropped(wanted, kept) == ["devices[].taints (feature gate DRADeviceTaints)"]
+        assert sync.dropped_fields(wanted, kept) == ["devices[].taints (feature gate DRADeviceTaints)"]
 
     def test_counters_are_named_too(self) -> None:
-        wanted = publication.body_of(
+        wanted = sync.to_json(
             SliceBody(shared_counters=(CounterSet(name="s", counters={"memory": Counter(value="1")}),))
         )
-        assert publication.dropped(wanted, {}) == ["sharedCounters (feature gate DRAPartitionableDevices)"]
+        assert sync.dropped_fields(wanted, {}) == ["sharedCounters (feature gate DRAPartitionableDevices)"]
 
     def test_what_is_only_written_differently_is_not_dropped(self) -> None:
-        wanted = publication.body_of(body("gpu-0", memory="80Gi"))
+        wanted = sync.to_json(body("gpu-0", memory="80Gi"))
         kept = copy.deepcopy(wanted)
         kept["devices"][0]["capacity"]["memory"]["value"] = "81920Mi"
-        assert publication.dropped(wanted, kept) == []
+        assert sync.dropped_fields(wanted, kept) == []
 
     def test_a_dropped_field_is_not_written_for_ever(self, store: Store) -> None:
         bodies = [body("gpu-0", taints=(TAINT,))]
-        store.apply(publication.plan(POOL, bodies, []), drop="taints")
+        store.apply(sync.plan(POOL, bodies, []), drop="taints")
         [stored] = store.slices.values()
         adopted = {
             0: (
-                publication.normal(publication.body_of(bodies[0])),
-                publication.normal(publication.content(stored["spec"])),
+                sync.normalized(sync.to_json(bodies[0])),
+                sync.normalized(sync.body_in(stored["spec"])),
             )
         }
-        assert publication.plan(POOL, bodies, store.slices.values())  # without the memory it would be
-        assert publication.plan(POOL, bodies, store.slices.values(), adopted) == []
+        assert sync.plan(POOL, bodies, store.slices.values())  # without the memory it would be
+        assert sync.plan(POOL, bodies, store.slices.values(), adopted) == []
         changed = [body("gpu-0", memory="40Gi", taints=(TAINT,))]
-        assert publication.plan(POOL, changed, store.slices.values(), adopted)
+        assert sync.plan(POOL, changed, store.slices.values(), adopted)

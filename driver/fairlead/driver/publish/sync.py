@@ -1,9 +1,11 @@
-"""From the slices that should be there and those that are: which to delete, update and create.
+"""Which ResourceSlices to delete, update and create, from those that are desired and those that exist. Pure.
 
-Exists to decide what publisher.py does, without doing it. Matches kubelet's Go helper, because the scheduler's view of
-a pool hangs on it: all slices of one generation, their number in each, names that sort in publishing order.
-Keeps: nothing changes, nothing is written; one slice changes in place without a new generation; anything more is a new
-generation, obsolete slices deleted first, then updates, then creations. A taint's timeAdded is kept while the taint is.
+Matches kubelet's Go helper, on which the scheduler's view of a pool rests: all slices of one generation, their number in
+each, names that sort in publishing order.
+Keeps: without a change nothing is written; one changed slice is updated in place, without a new generation; any other change
+is a new generation: obsolete slices are deleted first, then updates, then creations. A taint keeps its timeAdded.
+Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the third
+did not exist: two updates and one creation, generation 5.
 Source: k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
 
@@ -22,7 +24,7 @@ from fairlead.kube.quantity import Quantity
 
 Raw = dict[str, Any]
 
-# What an apiserver silently drops when one of its feature gates is off.
+# Fields that an apiserver silently drops when a feature gate is off.
 _GATES = {
     "taints": "DRADeviceTaints",
     "sharedCounters": "DRAPartitionableDevices",
@@ -36,7 +38,7 @@ _GATES = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Whose slices: one pool per node, named as the node, owned by it."""
+    """The pool of one node: named as the node, its slices owned by the Node."""
 
     driver: str
     name: str
@@ -46,29 +48,29 @@ class Pool:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One call to make. `index` is the slice's place among those desired; deletions have none."""
+    """One call to the apiserver. `index` is the slice's place among those desired; a deletion has none."""
 
     verb: Literal["delete", "update", "create"]
     object: Raw
     index: int | None = None
 
 
-# By index: what was sent, and what the apiserver made of it. It is taken as equal, or we would write for ever.
-Adopted = Mapping[int, tuple[Raw, Raw]]
+# By index: what was sent, and what the apiserver stored instead. Counts as equal; otherwise it would be written forever.
+Accepted = Mapping[int, tuple[Raw, Raw]]
 
 
 def plan(
-    pool: Pool, desired: Sequence[SliceBody], existing: Iterable[Raw], adopted: Adopted | None = None
+    pool: Pool, desired: Sequence[SliceBody], existing: Iterable[Raw], accepted: Accepted | None = None
 ) -> list[Write]:
     """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order."""
-    bodies = [body_of(body) for body in desired]
+    bodies = [to_json(body) for body in desired]
     stored = list(existing)
     current, obsolete = _match(pool, len(bodies), stored)
     generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in current.values()), default=0)
     changed = [
         index
         for index, slice_ in current.items()
-        if not _equal(bodies[index], content(slice_["spec"]), (adopted or {}).get(index))
+        if not _equal(bodies[index], body_in(slice_["spec"]), (accepted or {}).get(index))
         or slice_["spec"]["pool"].get("resourceSliceCount") != len(bodies)
     ]
     missing = [index for index in range(len(bodies)) if index not in current]
@@ -77,7 +79,7 @@ def plan(
         return writes
     in_place = len(changed) == 1 and not missing and not obsolete
     if not in_place:
-        # Above all that readers may have seen, what is being deleted included.
+        # Above every generation that readers may have seen, also in slices that are being deleted.
         generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in stored), default=0) + 1
         changed = sorted(current)
     for index in changed:
@@ -88,25 +90,25 @@ def plan(
     return writes
 
 
-def body_of(body: SliceBody) -> Raw:
-    """A slice's devices and counters as the API's JSON."""
+def to_json(body: SliceBody) -> Raw:
+    """A slice's devices and counters as JSON of the API."""
     made: Raw = {}
     if body.devices:
         made["devices"] = msgspec.to_builtins(body.devices)
     if body.shared_counters:
         made["sharedCounters"] = msgspec.to_builtins(body.shared_counters)
-    listed: Raw = _lists(made)
+    listed: Raw = _tuples_to_lists(made)
     return listed
 
 
-def content(spec: Mapping[str, Any]) -> Raw:
-    """What of a stored slice compares with a desired one."""
+def body_in(spec: Mapping[str, Any]) -> Raw:
+    """The part of a stored slice's spec that corresponds to a desired body."""
     return {key: spec[key] for key in ("devices", "sharedCounters") if spec.get(key)}
 
 
 def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, Raw], list[Raw]]:
-    """Stored slices by the index in their name, newest generation first; and those that have no place."""
-    mine: dict[int, Raw] = {}
+    """The slices of the newest generation by the index in their name; and those that are obsolete."""
+    current: dict[int, Raw] = {}
     obsolete: list[Raw] = []
     ordered = sorted(existing, key=lambda s: (-s["spec"]["pool"].get("generation", 0), s["metadata"].get("name", "")))
     newest = ordered[0]["spec"]["pool"].get("generation", 0) if ordered else 0
@@ -114,17 +116,17 @@ def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, R
         if slice_["metadata"].get("deletionTimestamp"):
             continue
         index = _index(pool, slice_)
-        known = index is not None and index < count and index not in mine
-        current = (
+        known = index is not None and index < count and index not in current
+        in_newest = (
             slice_["spec"]["pool"].get("name") == pool.name
             and slice_["spec"]["pool"].get("generation", 0) == newest
             and slice_["spec"].get("nodeName") == pool.node_name
         )
-        if index is not None and known and current:
-            mine[index] = slice_
+        if index is not None and known and in_newest:
+            current[index] = slice_
         else:
             obsolete.append(slice_)
-    return mine, sorted(obsolete, key=lambda s: str(s["metadata"].get("name", "")))
+    return current, sorted(obsolete, key=lambda s: str(s["metadata"].get("name", "")))
 
 
 def _index(pool: Pool, slice_: Raw) -> int | None:
@@ -137,7 +139,7 @@ def _new(pool: Pool, bodies: Sequence[Raw], index: int, generation: int) -> Raw:
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {
-            # The index leads, in hexadecimal of fixed width, so that names sort as the pool is meant to be searched.
+            # The index comes first, in hexadecimal of fixed width: the scheduler searches a pool in the order of names.
             "generateName": f"{index:05x}-{pool.driver}-{pool.node_name}-",
             "ownerReferences": [
                 {
@@ -156,7 +158,7 @@ def _new(pool: Pool, bodies: Sequence[Raw], index: int, generation: int) -> Raw:
 def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, before: Mapping[str, Any] | None) -> Raw:
     body = copy.deepcopy(bodies[index])
     if before is not None:
-        _keep_times(body, before)
+        _keep_taint_times(body, before)
     return {
         "driver": pool.driver,
         "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(bodies)},
@@ -165,8 +167,8 @@ def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, bef
     }
 
 
-def _keep_times(body: Raw, before: Mapping[str, Any]) -> None:
-    """The apiserver stamps a taint without timeAdded anew; one that was there before keeps its time."""
+def _keep_taint_times(body: Raw, before: Mapping[str, Any]) -> None:
+    """The apiserver sets timeAdded of a taint that has none; one that existed before keeps its time."""
     since = {
         (device["name"], taint["key"], taint.get("value", ""), taint["effect"]): taint["timeAdded"]
         for device in before.get("devices", [])
@@ -183,19 +185,19 @@ def _keep_times(body: Raw, before: Mapping[str, Any]) -> None:
 # -- comparing -------------------------------------------------------------------------------------------------------
 
 
-def _equal(desired: Raw, stored: Raw, adopted: tuple[Raw, Raw] | None) -> bool:
-    wanted, there = normal(desired, timed=stored), normal(stored)
-    return wanted == there or (adopted is not None and (normal(desired), there) == adopted)
+def _equal(desired: Raw, stored: Raw, accepted: tuple[Raw, Raw] | None) -> bool:
+    wanted, found = normalized(desired, times_of=stored), normalized(stored)
+    return wanted == found or (accepted is not None and (normalized(desired), found) == accepted)
 
 
-def normal(body: Raw, *, timed: Raw | None = None) -> Raw:
-    """The body in the form in which equal means the same: quantities canonical, empty fields gone.
+def normalized(body: Raw, *, times_of: Raw | None = None) -> Raw:
+    """The body in the form that is compared: quantities canonical, empty fields removed.
 
-    Taints of `body` without a time take that of the same taint in `timed`.
+    Taints of `body` without a time get that of the same taint in `times_of`.
     """
     made = copy.deepcopy(body)
-    if timed is not None:
-        _keep_times(made, timed)
+    if times_of is not None:
+        _keep_taint_times(made, times_of)
     cleaned = _clean(made)
     assert isinstance(cleaned, dict)
     return cleaned
@@ -212,16 +214,16 @@ def _clean(value: Any) -> Any:
     return value
 
 
-def _lists(value: Any) -> Any:
+def _tuples_to_lists(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _lists(item) for key, item in value.items()}
+        return {key: _tuples_to_lists(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_lists(item) for item in value]
+        return [_tuples_to_lists(item) for item in value]
     return value
 
 
-def dropped(sent: Raw, stored: Raw) -> list[str]:
-    """What of `sent` the apiserver did not keep, as field paths with the feature gate that likely is off; sorted."""
+def dropped_fields(sent: Raw, stored: Raw) -> list[str]:
+    """Paths of the fields that the apiserver did not store, each with the feature gate that may be off; sorted."""
     lost: set[str] = set()
 
     def walk(one: Any, other: Any, path: str) -> None:
@@ -240,5 +242,5 @@ def dropped(sent: Raw, stored: Raw) -> list[str]:
         elif one != other:
             lost.add(f"{path} (changed)".lstrip("."))
 
-    walk(normal(sent, timed=stored), normal(stored), "")
+    walk(normalized(sent, times_of=stored), normalized(stored), "")
     return sorted(lost)
