@@ -105,7 +105,7 @@ def test_a_device_is_prepared_and_given_back_and_nothing_stays(
     node = Node(tmp_path / "node", backend)
     driver = node.start()
     record = driver.prepare(claim("u1", device))
-    spec = json.loads(node.store.path("u1").read_bytes())
+    spec = json.loads(node.cdi_files.path("u1").read_bytes())
     valid_cdi(spec)
     [added] = spec["devices"]
     assert added["containerEdits"]["deviceNodes"][0]["path"] == f"/dev/nvidia{record.devices[0].minor}"

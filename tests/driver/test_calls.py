@@ -68,7 +68,7 @@ class TestProtocol:
         old = claim("0b0a9e0c-0000-0000-0000-000000000000", "gpu-0", name="train", namespace="default")
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             answer = await kubelet.prepare(old)
-        assert "it was deleted and made anew" in answer[old.metadata.uid].error
+        assert "it was deleted and recreated" in answer[old.metadata.uid].error
 
     async def test_a_claim_that_is_not_allocated_is_refused(self, cluster: DriverCluster) -> None:
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev"}}]}}

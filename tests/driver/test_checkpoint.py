@@ -116,7 +116,7 @@ class TestRecovery:
         driver.prepare(claim("u1", "gpu-0"))
         driver.prepare(claim("u2", "gpu-1"))
         (node.path / "claims" / "u1.json").write_bytes(b"{")
-        node.store.remove("u1")
+        node.cdi_files.remove("u1")
         driver = node.start()
         assert [record.uid for record in driver.records()] == ["u2"]
         driver.prepare(claim("u1", "gpu-0"))
@@ -131,7 +131,7 @@ class TestRecovery:
 
     def test_a_cdi_file_of_ours_that_cannot_be_read_is_removed_and_others_are_left(self, node: Node) -> None:
         node.start()
-        node.store.path("u9").write_bytes(b"{}")
+        node.cdi_files.path("u9").write_bytes(b"{}")
         other = node.path / "cdi" / "k8s.gpu.nvidia.com-claim_u9.yaml"
         other.write_bytes(b"{}")
         node.start()
@@ -206,5 +206,5 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_temporary(tmp_path: Path)
 
 def test_a_cdi_file_carries_the_record(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0"))
-    annotations = json.loads(node.store.path("u1").read_bytes())["annotations"]
+    annotations = json.loads(node.cdi_files.path("u1").read_bytes())["annotations"]
     assert msgspec.json.decode(annotations["fairlead.dev/record"], type=ClaimRecord) == record

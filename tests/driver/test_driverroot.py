@@ -87,7 +87,7 @@ def test_an_mps_daemon_of_a_whole_root_has_a_tmp_and_a_shm_that_are_only_its_cla
     daemons = Daemons(tmp_path / "mps", lambda: mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc"))
     daemons.start("u1", ["GPU-1", "GPU-2"], Limits(active_thread_percentage=50))
     assert daemons.alive("u1")
-    assert daemons.ask("u1", ["ps"]) == "/tmp/nvidia-mps: ps"
+    assert daemons.command("u1", ["ps"]) == "/tmp/nvidia-mps: ps"
     assert (tmp_path / "mps/u1/shm/devices").read_text() == "GPU-1,GPU-2\n"
     assert list((root / "tmp").iterdir()) == list((root / "dev/shm").iterdir()) == []
     assert daemons.stop("u1") is True

@@ -36,12 +36,12 @@ def kill_daemon(node: Node, uid: str) -> int:
     """As the kernel's memory killer would; returns when the daemon is gone."""
     pid = int((node.path / "mps" / uid / "pid").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
-    assert node.daemons._wait(lambda: not node.daemons._locked(uid), 10)
+    assert node.daemons._wait(lambda: not node.daemons._home(uid).locked, 10)
     return pid
 
 
 def edits(node: Node, uid: str) -> dict[str, Any]:
-    spec = json.loads(node.store.path(uid).read_bytes())
+    spec = json.loads(node.cdi_files.path(uid).read_bytes())
     return {device["name"]: device["containerEdits"] for device in spec["devices"]}
 
 
@@ -58,7 +58,7 @@ class TestClaim:
         record = driver.prepare(claim("u1", "gpu-0", "gpu-3", config=[config]))
         first, second = (device.gpu_uuid for device in record.devices)
         limits = [f"get_default_device_pinned_mem_limit {uuid}" for uuid in (first, second)]
-        assert node.daemons.ask("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
+        assert node.daemons.command("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
         assert hgx.state.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
         assert driver.unprepare("u1") is True
         assert node.leftovers() == EMPTY
@@ -86,7 +86,7 @@ class TestClaim:
         record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4", config=[config]))
         assert record.devices[0].mig is not None
         asked = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
-        assert node.daemons.ask("u1", [asked]) == "4096M"
+        assert node.daemons.command("u1", [asked]) == "4096M"
         assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
@@ -102,7 +102,7 @@ class TestClaim:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=10)]))
         driver.prepare(claim("u2", "gpu-1", config=[mps(defaultActiveThreadPercentage=20)]))
-        assert [node.daemons.ask(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
+        assert [node.daemons.command(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
         driver.unprepare("u1")
         assert node.daemons.alive("u2")
         driver.unprepare("u2")
@@ -142,7 +142,7 @@ class TestManyAtOnce:
         wanted = [claim(f"u{n}", f"gpu-{n}", config=[mps(defaultActiveThreadPercentage=n + 1)]) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(driver.prepare, wanted))
-            told = list(pool.map(lambda n: node.daemons.ask(f"u{n}", [PERCENTAGE]), range(8)))
+            told = list(pool.map(lambda n: node.daemons.command(f"u{n}", [PERCENTAGE]), range(8)))
             assert told == [f"{n + 1}.0" for n in range(8)]
             list(pool.map(driver.unprepare, [one.metadata.uid for one in wanted]))
         assert node.leftovers() == EMPTY
@@ -247,7 +247,7 @@ class TestRestarts:
         driver.prepare(wanted)
         kill_daemon(node, "u1")
         driver.prepare(wanted)
-        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        assert node.daemons.command("u1", [PERCENTAGE]) == "30.0"
         driver.unprepare("u1")
 
     def test_a_daemon_without_a_claim_is_ended_at_the_start(self, node: Node) -> None:
@@ -258,7 +258,7 @@ class TestRestarts:
     def test_a_reboot_leaves_no_directory(self, node: Node) -> None:
         node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
         kill_daemon(node, "u1")
-        node.store.remove("u1")
+        node.cdi_files.remove("u1")
         node.boot_id = "boot-2"
         node.start()
         assert not node.daemons.uids()
@@ -282,7 +282,7 @@ class TestWatch:
         kill_daemon(node, "u1")
         await supervisor.check()
         assert restarts == [1]
-        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        assert node.daemons.command("u1", [PERCENTAGE]) == "30.0"
         driver.unprepare("u1")
         threads.close()
 
@@ -366,7 +366,7 @@ class TestDaemons:
         daemons.start("u1", ["GPU-0"], Limits())
         server = int((tmp_path / "mps/u1/tmp/nvidia-mps/server").read_text())
         assert daemons._wait(lambda: not daemons.alive("u1"), 10)
-        assert daemons._locked("u1")
+        assert daemons._home("u1").locked
         assert daemons.stop("u1") is True
         stat = Path(f"/proc/{server}/stat")
         assert not stat.exists() or launch.stat(server)[0] == "Z"
@@ -378,21 +378,21 @@ class TestDaemons:
         assert not daemons.alive("u1")
         daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=6))
         assert daemons.alive("u1")
-        assert daemons.ask("u1", [PERCENTAGE]) == "6.0"
+        assert daemons.command("u1", [PERCENTAGE]) == "6.0"
         daemons.stop("u1")
 
     def test_a_command_that_it_does_not_know_is_an_error(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits())
         with pytest.raises(BackendError, match="Invalid command: sing"):
-            daemons.ask("u1", ["sing"])
+            daemons.command("u1", ["sing"])
         daemons.stop("u1")
 
     def test_the_stand_in_ends_when_its_directory_is_taken_away(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits())
         (tmp_path / "mps/u1/tmp/nvidia-mps/control").unlink()
-        assert daemons._wait(lambda: not daemons._locked("u1"), 10)
+        assert daemons._wait(lambda: not daemons._home("u1").locked, 10)
         daemons.stop("u1")
 
 

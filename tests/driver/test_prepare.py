@@ -20,7 +20,7 @@ EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 
 
 def spec(node: Node, uid: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(node.store.path(uid).read_bytes())
+    loaded: dict[str, object] = json.loads(node.cdi_files.path(uid).read_bytes())
     return loaded
 
 
@@ -50,17 +50,17 @@ class TestWholeGpus:
     def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
         driver = node.start()
         first = driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
+        written = node.cdi_files.path("u1").read_bytes()
         assert driver.prepare(claim("u1", "gpu-0")) == first
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
     def test_a_cdi_file_that_somebody_removed_comes_back(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
-        node.store.remove("u1")
+        written = node.cdi_files.path("u1").read_bytes()
+        node.cdi_files.remove("u1")
         driver.prepare(claim("u1", "gpu-0"))
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
     def test_a_claim_allocated_anew_gives_its_old_devices_back(self, node: Node) -> None:
         driver = node.start()

@@ -15,8 +15,8 @@ from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
-from fairlead.driver.kubelet.service import ClaimRef, Plugin
-from fairlead.driver.prepare.orphan_gc import Sweeper
+from fairlead.driver.kubelet.plugin import ClaimRef, Plugin
+from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
@@ -132,7 +132,7 @@ class TestLogs:
             one = claim("u1", "gpu-0")
             driver, _ = plugin(node, Claims(one), threads)
             await driver.prepare([ref(one)])
-            node.store.remove("u1")
+            node.cdi_files.remove("u1")
             await driver.prepare([ref(one)])
         finally:
             logging.getLogger().handlers[:], level = before
@@ -155,45 +155,45 @@ class TestLogs:
 
 
 class TestSweep:
-    def sweeper(self, preparer: Preparer, claims: Claims) -> Sweeper:
-        async def give_back(record: ClaimRecord) -> None:
+    def gc(self, preparer: Preparer, claims: Claims) -> OrphanGc:
+        async def unprepare(record: ClaimRecord) -> None:
             preparer.unprepare(record.uid)
 
-        return Sweeper(preparer, fetch=claims.fetch, give_back=give_back)
+        return OrphanGc(preparer, fetch=claims.fetch, unprepare=unprepare)
 
     async def test_a_claim_that_is_gone_at_two_looks_is_given_back(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(one), node.start()
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         preparer.prepare(one)
-        assert await sweeper.sweep() == []
+        assert await gc.collect() == []
         claims.known.clear()
-        assert await sweeper.sweep() == []
-        assert await sweeper.sweep() == ["u1"]
+        assert await gc.collect() == []
+        assert await gc.collect() == ["u1"]
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
     async def test_a_claim_made_anew_counts_as_gone(self, node: Node) -> None:
         preparer = node.start()
         preparer.prepare(claim("u1", "gpu-0", name="train"))
-        sweeper = self.sweeper(preparer, Claims(claim("u2", "gpu-1", name="train")))
-        await sweeper.sweep()
-        assert await sweeper.sweep() == ["u1"]
+        gc = self.gc(preparer, Claims(claim("u2", "gpu-1", name="train")))
+        await gc.collect()
+        assert await gc.collect() == ["u1"]
 
     async def test_an_apiserver_that_does_not_answer_says_nothing(self, node: Node) -> None:
         claims, preparer = Claims(), node.start()
         claims.error = errors.Unreachable("connection refused")
         preparer.prepare(claim("u1", "gpu-0"))
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         for _ in range(5):
-            assert await sweeper.sweep() == []
+            assert await gc.collect() == []
 
     async def test_a_claim_that_comes_back_between_looks_is_kept(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(), node.start()
         preparer.prepare(one)
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         for _ in range(4):
-            await sweeper.sweep()
+            await gc.collect()
             claims.known = {} if claims.known else {one.metadata.name: one}
         assert preparer.record("u1") is not None
 

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from fairlead.api import names
 from fairlead.driver.backend.interface import Backend
-from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.kube.resource import Device
 
 
@@ -54,12 +55,13 @@ class Node:
             pool="n1",
             backend=self.backend,
             checkpoint=Checkpoint(self.path / "claims", boot_id=self.boot_id),
-            store=self.store,
+            cdi_files=self.cdi_files,
+            cache=RecordCache(),
             inventory=self.backend.inventory,
             partitionable=lambda: cuttable,
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
-            at=self._passed,
+            on_step=self._passed,
         )
 
     @property
@@ -67,8 +69,8 @@ class Node:
         return self.own_daemons or Daemons(self.path / "mps", self.backend.mps_program)
 
     @property
-    def store(self) -> cdi.Store:
-        return cdi.Store(self.path / "cdi")
+    def cdi_files(self) -> CdiFiles:
+        return CdiFiles(self.path / "cdi")
 
     def _passed(self, step: str) -> None:
         self.steps.append(step)

@@ -56,6 +56,10 @@ class MigDevice:
     ci_id: int
 
 
+# GPU UUID, profile ID, start.
+MigPlacement = tuple[str, int, int]
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """A physical GPU. `mig_enabled` is None where the hardware has no MIG.
@@ -105,6 +109,15 @@ class DeviceNode:
     major: int | None = None
     minor: int | None = None
     mode: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """A bind mount into a container; `host_path` as the container runtime sees the host."""
+
+    host_path: str
+    container_path: str
+    read_only: bool = True
 
 
 TimeSlice = Literal["Default", "Short", "Medium", "Long"]

@@ -1,8 +1,7 @@
 """Calls the driver over its own sockets, as kubelet would.
 
-Exists because a process can be alive and its sockets dead: a file removed, a server that no longer answers. `/healthz`
-shows what the last call found, and kubelet's liveness probe then restarts the driver. Asks for nothing: an empty
-NodePrepareResources.
+A process can live while its sockets are dead: a file was removed, a server no longer answers. `/healthz` shows what the last
+call found, and kubelet's liveness probe then restarts the driver. The call is an empty NodePrepareResources.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from typing import Any
 import grpc.aio
 
 from fairlead.driver.kubelet import protocol
-from fairlead.driver.kubelet.sockets import Places
+from fairlead.driver.kubelet.sockets import PluginPaths
 from fairlead.kube.limits import Sleep
 
 log = logging.getLogger(__name__)
 
 
 class SelfCheck:
-    """`problem` is None while the sockets answer."""
+    """`problem` is None while the sockets answer: liveness."""
 
     def __init__(
         self,
-        places: Places,
+        paths: PluginPaths,
         *,
         interval_s: float = 15.0,
         timeout_s: float = 5.0,
@@ -34,7 +33,7 @@ class SelfCheck:
         random: Random | None = None,
     ) -> None:
         self.problem: str | None = None
-        self._places = places
+        self._paths = paths
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._sleep = sleep
@@ -42,7 +41,7 @@ class SelfCheck:
 
     async def run(self) -> None:
         while True:
-            # Drivers that started together do not all call at one moment.
+            # Jitter: drivers that started together do not all call at once.
             await self._sleep(self._interval_s * self._random.uniform(0.8, 1.2))
             await self.check()
 
@@ -53,24 +52,24 @@ class SelfCheck:
         return self.problem
 
     async def _call(self) -> str | None:
-        registration = str(self._places.registration)
+        registration = str(self._paths.registration)
         try:
             async with grpc.aio.insecure_channel(f"unix:{registration}") as channel:
                 stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(channel)
                 request: Any = protocol.pluginregistration_v1_pb2.InfoRequest()
                 await stub.GetInfo(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
-            return f"{registration}: {_words(error)}"
-        dra = str(self._places.dra)
+            return f"{registration}: {_describe(error)}"
+        dra = str(self._paths.dra)
         try:
             async with grpc.aio.insecure_channel(f"unix:{dra}") as channel:
                 stub = protocol.dra_v1_pb2_grpc.DRAPluginStub(channel)
                 request = protocol.dra_v1_pb2.NodePrepareResourcesRequest()
                 await stub.NodePrepareResources(request, timeout=self._timeout_s)
         except grpc.aio.AioRpcError as error:
-            return f"{dra}: {_words(error)}"
+            return f"{dra}: {_describe(error)}"
         return None
 
 
-def _words(error: grpc.aio.AioRpcError) -> str:
+def _describe(error: grpc.aio.AioRpcError) -> str:
     return f"the driver's own socket does not answer: {error.code().name}: {error.details()}"

@@ -1,9 +1,9 @@
-"""Where the driver's unix sockets and its own files are, and how the sockets come and go.
+"""The paths of the driver's unix sockets and files, and how stale sockets are removed.
 
-Exists because kubelet finds a plugin by a file's name, a unix path ends at 107 bytes, and a killed process leaves its
-sockets behind. With a pod UID the names are unique to this pod, so that the next version of the driver can start while
-this one still serves (rolling update, kubelet 1.33 and later). Speaks no protocol.
-Source: k8s.io/dynamic-resource-allocation/kubeletplugin, whose names these are.
+kubelet finds a plugin by a file's name, a unix path has at most 107 bytes, and a killed process leaves its sockets behind.
+With a pod UID the sockets' names are unique to the pod, so that the next version of the driver can start while this one
+still serves (rolling update, kubelet 1.33 and later).
+Source: k8s.io/dynamic-resource-allocation/kubeletplugin uses the same names.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ PATH_BYTES_MAX = 107
 
 
 class SocketError(Exception):
-    """The sockets cannot be where they are wanted, or another driver process is there already."""
+    """The sockets cannot be made at their paths, or another process of this driver runs already."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class PluginPaths:
     """Absolute paths. `data` is the driver's own directory under kubelet's plugins."""
 
     data: Path
@@ -55,11 +55,11 @@ class Places:
         return self.data / "plugin.lock"
 
     @property
-    def serialize_lock(self) -> Path:
+    def process_lock(self) -> Path:
         return self.data / "serialize.lock"
 
 
-def places(*, driver: str, plugins_dir: Path, registry_dir: Path, pod_uid: str | None) -> Places:
+def plugin_paths(*, driver: str, plugins_dir: Path, registry_dir: Path, pod_uid: str | None) -> PluginPaths:
     """Raises SocketError when a path cannot be made short enough."""
     data = plugins_dir.absolute() / driver
     registry = registry_dir.absolute()
@@ -80,7 +80,7 @@ def places(*, driver: str, plugins_dir: Path, registry_dir: Path, pod_uid: str |
                 f"socket {path}: {_length(path)} bytes, and a unix socket's path has at most {PATH_BYTES_MAX}; "
                 "choose a shorter --plugins-dir or --registry-dir"
             )
-    return Places(data=data, dra=data / dra, registration=registry / registration)
+    return PluginPaths(data=data, dra=data / dra, registration=registry / registration)
 
 
 def _length(path: Path) -> int:
@@ -92,8 +92,8 @@ def _hash(text: str, length: int) -> str:
     return digest.replace("_", "x").replace("-", "y")[:length]
 
 
-def clear(path: Path) -> None:
-    """Remove a socket file that nobody serves. Raises SocketError when it is something else, or is being served."""
+def remove_stale(path: Path) -> None:
+    """Remove a socket that no process serves. Raises SocketError when one does, or the file is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -105,15 +105,12 @@ def clear(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def clear_dead(directory: Path, pattern: str) -> list[Path]:
-    """Remove the sockets of killed pods: kubelet would go on dialling them. Returns those removed, sorted."""
-    removed = []
+def remove_all_stale(directory: Path, pattern: str) -> None:
+    """Remove the sockets of killed pods, which kubelet would dial again and again."""
     for path in sorted(directory.glob(pattern)):
         with contextlib.suppress(OSError):
             if stat.S_ISSOCK(path.lstat().st_mode) and not _served(path):
                 path.unlink()
-                removed.append(path)
-    return removed
 
 
 def _served(path: Path) -> bool:
@@ -129,10 +126,10 @@ def _served(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(path: Path, *, shared: bool) -> Iterator[None]:
-    """While the context lasts, no other process of this driver runs, or (`shared`) only such as share too.
+def hold_lifetime_lock(path: Path, *, shared: bool) -> Iterator[None]:
+    """While the context lasts, no other process of this driver runs, or with `shared` only ones that share, too.
 
-    The kernel lets go when the process dies, however it dies. Raises SocketError.
+    The kernel releases the lock when the process ends, however it ends. Raises SocketError.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

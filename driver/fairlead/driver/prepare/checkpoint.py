@@ -1,10 +1,10 @@
-"""The records of claims on disk, one file each.
+"""The records of claims on disk, one file each: what a killed driver was doing.
 
-Exists so that a driver that was killed knows what it was doing. One file per claim keeps a write small however many
-claims a node has, and lets one broken file cost one claim. A file is a header line {schema, bootID, sha256} and the
-record as it was hashed: the sum is over bytes, so a field that a later version adds does not make an old file "corrupt".
-Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is dropped,
-since neither MIG instances nor CDI files outlive one.
+One file per claim keeps a write small however many claims a node has, and a broken file costs one claim. A file is a header
+line {schema, bootID, sha256} and the record as it was hashed: the sum is over bytes, so a field that a later version adds
+does not make an old file "corrupt".
+Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is removed, since
+MIG instances and CDI files do not outlive a boot.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Unreadable:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What was on disk: records of this boot by UID, files set aside, UIDs of an earlier boot that were dropped."""
+    """What was on disk: records of this boot by UID, files moved aside, UIDs of an earlier boot that were removed."""
 
     records: dict[str, ClaimRecord]
     unreadable: tuple[Unreadable, ...] = ()
@@ -49,7 +49,7 @@ class Loaded:
 
 
 class Checkpoint:
-    """The records under one directory. Not locked: prepare.py lets one thread at a claim at a time."""
+    """The records under one directory. Not locked: preparer.py lets one thread at a time work on a claim."""
 
     def __init__(self, directory: Path, *, boot_id: str) -> None:
         self._directory = directory
@@ -70,9 +70,9 @@ class Checkpoint:
             try:
                 boot_id, record = _decode(path.read_bytes())
                 if record.uid != uid or not records.valid_uid(uid):
-                    raise ValueError(f"it speaks of claim {record.uid!r}")
+                    raise ValueError(f"it is the record of claim {record.uid!r}")
             except (OSError, ValueError) as error:
-                unreadable.append(Unreadable(uid=uid, path=self._set_aside(path), reason=str(error)))
+                unreadable.append(Unreadable(uid=uid, path=self._move_aside(path), reason=str(error)))
                 continue
             if boot_id != self.boot_id:
                 files.remove(path)
@@ -82,7 +82,7 @@ class Checkpoint:
         return Loaded(records=found, unreadable=tuple(unreadable), earlier_boot=tuple(earlier))
 
     def write(self, record: ClaimRecord, *, durable: bool = True) -> None:
-        """Raises OSError; then the record on disk is the one before."""
+        """Raises OSError; then the record on disk is as before."""
         payload = msgspec.json.encode(record)
         header = _Header(schema=SCHEMA, boot_id=self.boot_id, sha256=hashlib.sha256(payload).hexdigest())
         files.write(self.path(record.uid), msgspec.json.encode(header) + b"\n" + payload + b"\n", durable=durable)
@@ -90,8 +90,8 @@ class Checkpoint:
     def remove(self, uid: str) -> bool:
         return files.remove(self.path(uid))
 
-    def _set_aside(self, path: Path) -> Path:
-        """Out of the way, under a name that is free; what cannot be moved stays and is reported again next time."""
+    def _move_aside(self, path: Path) -> Path:
+        """Rename it to a free name. What cannot be renamed stays, and is reported again at the next start."""
         for number in range(1000):
             aside = path.with_name(f"{path.name}{_ASIDE}{f'.{number}' if number else ''}")
             if not aside.exists():

@@ -1,8 +1,7 @@
-"""What an allocated claim asks of this node: its results, read against the hardware, as device records.
+"""The allocation results of a claim, checked against the hardware, as device records. Pure.
 
-Exists to part the deterministic from the effects: everything that can be wrong with a claim is found here, before
-anything is touched. Pure. Results of other drivers are skipped: one claim may hold devices of several. What its configs
-ask of the devices is sharing.py's.
+Everything that can be wrong with a claim is found here, before anything is changed. Results of other drivers are skipped: one
+claim may have devices of several. The claim's opaque configs are sharing.py's.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def describe(claim: ResourceClaim) -> str:
 
 
 def results(claim: ResourceClaim, *, driver: str) -> list[tuple[int, DeviceRequestAllocationResult]]:
-    """The claim's results that are this driver's, with their index. Raises ClaimError when nothing is allocated."""
+    """The claim's results of this driver, with their index. Raises ClaimError when nothing is allocated."""
     if claim.status.allocation is None:
         raise ClaimError(f"{describe(claim)}: status.allocation: not set; it is prepared once it is allocated")
     found = enumerate(claim.status.allocation.devices.results)
@@ -31,7 +30,7 @@ def results(claim: ResourceClaim, *, driver: str) -> list[tuple[int, DeviceReque
 
 
 def allocated(claim: ResourceClaim, *, driver: str) -> list[tuple[str, str, str, str | None, bool]]:
-    """What the allocation says of this driver's devices, in the form of DeviceRecord.allocated."""
+    """The claim's results of this driver in the form of DeviceRecord.allocated. Raises ClaimError."""
     return [(r.request, r.pool, r.device, r.share_id, bool(r.admin_access)) for _, r in results(claim, driver=driver)]
 
 
@@ -40,8 +39,8 @@ def plan(
 ) -> tuple[DeviceRecord, ...]:
     """One record per result of this driver, in their order.
 
-    `partitionable` holds the UUIDs of GPUs whose MIG devices are made on demand. Raises ClaimError for a device that is
-    not here, and for two results on one device.
+    `partitionable` holds the UUIDs of GPUs whose MIG devices are created on demand. Raises ClaimError for a device that is
+    not on this node, and for two results on one device.
     """
     devices: list[DeviceRecord] = []
     for index, result in results(claim, driver=driver):
@@ -63,7 +62,7 @@ def _device(
     gpu = next((gpu for gpu in inventory.gpus if place and gpu.minor == place.minor), None)
     if place is None or gpu is None:
         raise ClaimError(
-            f"{field}.device: {result.device!r} is not on this node, which has {_have(inventory)}; "
+            f"{field}.device: {result.device!r} is not on this node, which has {_gpu_names(inventory)}; "
             "if a GPU fell off the bus, delete the pod so that it is placed again"
         )
     mig = None
@@ -71,7 +70,7 @@ def _device(
         mig = _mig(result.device, field, gpu, place.profile_id, place.start, dynamic=gpu.uuid in partitionable)
     elif gpu.mig_devices and gpu.uuid not in partitionable:
         raise ClaimError(
-            f"{field}.device: {result.device!r} is cut into MIG devices ({_migs(gpu)}) and cannot be given whole"
+            f"{field}.device: {result.device!r} is cut into MIG devices ({_mig_names(gpu)}) and cannot be given whole"
         )
     return DeviceRecord(
         request=result.request,
@@ -86,38 +85,38 @@ def _device(
 
 
 def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool) -> MigRecord:
-    there = next((mig for mig in gpu.mig_devices if (mig.profile.id, mig.start) == (profile_id, start)), None)
+    existing = next((mig for mig in gpu.mig_devices if (mig.profile.id, mig.start) == (profile_id, start)), None)
     if dynamic:
         profile = next((p for p in gpu.mig_profiles if p.id == profile_id and start in p.starts), None)
         if profile is None or device_names.mig_name(gpu.minor, profile, start) != device:
             raise ClaimError(f"{field}.device: {device!r} is no MIG placement that gpu-{gpu.minor} has")
         return _record(profile, start, None)
-    if there is None or device_names.mig_name(gpu.minor, there.profile, start) != device:
+    if existing is None or device_names.mig_name(gpu.minor, existing.profile, start) != device:
         raise ClaimError(
-            f"{field}.device: {device!r} does not exist: gpu-{gpu.minor} has {_migs(gpu)}; "
+            f"{field}.device: {device!r} does not exist: gpu-{gpu.minor} has {_mig_names(gpu)}; "
             "its MIG geometry changed after the allocation: delete the pod so that it is placed again"
         )
-    return _record(there.profile, start, there)
+    return _record(existing.profile, start, existing)
 
 
-def _record(profile: MigProfile, start: int, there: MigDevice | None) -> MigRecord:
+def _record(profile: MigProfile, start: int, existing: MigDevice | None) -> MigRecord:
     return MigRecord(
         profile=profile.name,
         profile_id=profile.id,
         start=start,
         size=profile.memory_slices,
-        made="no" if there else "planned",
-        uuid=there.uuid if there else None,
-        gi_id=there.gi_id if there else None,
-        ci_id=there.ci_id if there else None,
+        made="no" if existing else "planned",
+        uuid=existing.uuid if existing else None,
+        gi_id=existing.gi_id if existing else None,
+        ci_id=existing.ci_id if existing else None,
     )
 
 
-def _have(inventory: Inventory) -> str:
+def _gpu_names(inventory: Inventory) -> str:
     return ", ".join(f"gpu-{gpu.minor}" for gpu in inventory.gpus) or "no GPUs"
 
 
-def _migs(gpu: Gpu) -> str:
+def _mig_names(gpu: Gpu) -> str:
     return (
         ", ".join(device_names.mig_name(gpu.minor, mig.profile, mig.start) for mig in gpu.mig_devices)
         or "no MIG devices"

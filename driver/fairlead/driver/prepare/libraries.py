@@ -1,20 +1,19 @@
-"""The NVIDIA driver's files on the host that a container needs: libraries, a few binaries, firmware.
+"""The files of NVIDIA's driver that a container needs: libraries, a few binaries, firmware, sockets.
 
-Exists so that a container gets a working libcuda without a vendor's tool or hook at run time. A library is bound under
-its own name and under the names that programs ask the loader for (libcuda.so.1), which stand for the symlinks and the
-ldconfig run that a hook would make. Each is bound twice: where the host has it, which loaders of images like the host
-search; and in /usr/local/nvidia/lib64, which images made for CUDA have in LD_LIBRARY_PATH, whatever their distribution.
-That variable itself is left to the image: CDI would replace it, not add to it. Looks once, at start; a host without NVIDIA
-files gives nothing. Leaves out graphics (EGL, Vulkan, X).
+They give a container a working libcuda without a vendor's tool or hook. A library is mounted under its own name and under
+the names that the loader is asked for (libcuda.so.1), in place of the symlinks and the ldconfig run of a hook. Each is
+mounted twice: at its path on the host, which the loaders of images like the host search; and in /usr/local/nvidia/lib64,
+which CUDA images of any distribution have in LD_LIBRARY_PATH. That variable stays the image's: CDI would replace it.
+Searched once, at start; a host without NVIDIA's files yields nothing. Graphics (EGL, Vulkan, X) are left out.
 Source: the file list of nvidia-container-toolkit's nvcdi.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from fairlead.driver.backend.types import Mount
 from fairlead.driver.common.driver_root import BINARY_DIRS, LIBRARY_DIRS, DriverRoot
 
 _BINARIES = (
@@ -26,24 +25,15 @@ _BINARIES = (
     "nvidia-imex",
     "nvidia-imex-ctl",
 )
-# Where nvidia/cuda images and those made from them look for the driver's libraries.
+# In LD_LIBRARY_PATH of nvidia/cuda images and those built from them.
 LIBRARY_DIR = "/usr/local/nvidia/lib64"
 _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Mount:
-    """A bind mount; `host_path` as the container runtime sees the host."""
-
-    host_path: str
-    container_path: str
-    read_only: bool = True
-
-
 def find(root: Path, driver_version: str | None, *, host_root: Path | None = None) -> tuple[Mount, ...]:
-    """What there is of that driver version, sorted by container path.
+    """The mounts for that driver version, sorted by container path.
 
-    The driver is installed under `root` as this process sees it, and under `host_root` as the container runtime does.
+    The driver is installed under `root` as this process sees it, and under `host_root` as the container runtime sees it.
     """
     if not driver_version:
         return ()
@@ -64,37 +54,37 @@ def find(root: Path, driver_version: str | None, *, host_root: Path | None = Non
 
 
 class _Tree:
-    """The driver's files under a root, as mounts by their path in the container."""
+    """Collects the driver's files under a root, as mounts by container path."""
 
     def __init__(self, *, root: Path, host_root: Path) -> None:
         self.found: dict[str, Mount] = {}
         self._root = DriverRoot(root)
         self._host_root = host_root
 
-    def add(self, path: str, there: Callable[[Path], bool]) -> None:
-        """Bind the file at `path` under the root to the same path in the container."""
+    def add(self, path: str, exists: Callable[[Path], bool]) -> None:
+        """Mount the file at `path` under the root at the same path in the container."""
         target = self._root.resolve(path)
-        if target is not None and there(self._root.path / target):
-            self._bind(target, f"/{path}")
+        if target is not None and exists(self._root.path / target):
+            self._mount(target, f"/{path}")
 
     def libraries(self, directory: str, driver_version: str) -> None:
-        """Every library of that version in a directory, under each name that it has there."""
-        # On merged-usr hosts /lib64 is /usr/lib64: the same library once.
+        """Every library of that version in a directory, under each of its names."""
+        # On merged-usr hosts /lib64 is a link to /usr/lib64, which is searched anyway.
         if self._root.resolve(directory) != directory or not (self._root.path / directory).is_dir():
             return
         names = sorted(path.name for path in (self._root.path / directory).iterdir() if ".so" in path.name)
         targets = {name: self._library(f"{directory}/{name}", driver_version) for name in names}
         if targets.get("libcuda.so.1") and "libcuda.so" not in targets:
-            targets["libcuda.so"] = targets["libcuda.so.1"]  # what programs ask for that were not built against CUDA
+            targets["libcuda.so"] = targets["libcuda.so.1"]  # programs that load CUDA at run time ask for it
         for name, target in targets.items():
             if target is not None:
-                self._bind(target, f"/{directory}/{name}")
-                self._bind(target, f"{LIBRARY_DIR}/{name}")
+                self._mount(target, f"/{directory}/{name}")
+                self._mount(target, f"{LIBRARY_DIR}/{name}")
 
     def _library(self, path: str, driver_version: str) -> str | None:
         target = self._root.resolve(path)
         ours = target is not None and target.endswith(f".so.{driver_version}") and (self._root.path / target).is_file()
         return target if ours else None
 
-    def _bind(self, target: str, inside: str) -> None:
-        self.found[inside] = Mount(host_path=str(self._host_root / target), container_path=inside)
+    def _mount(self, target: str, container_path: str) -> None:
+        self.found[container_path] = Mount(host_path=str(self._host_root / target), container_path=container_path)

@@ -1,8 +1,8 @@
 """Device metadata files: what a claim's devices are, for the programs in its containers (KEP-5304).
 
-Exists so that a program can read its devices' attributes without the API: one file per claim and request, mounted read-only
-where Kubernetes says it is. A file is a stream of JSON objects with the same content in each version of the schema, newest
-first; a reader takes the first that it knows. Turned off, it writes nothing and mounts nothing, and still cleans up.
+A program reads its devices' attributes without the API: one file per claim and request, mounted read-only at the path that
+Kubernetes defines. A file is a stream of JSON objects with the same content in each version of the schema, newest first; a
+reader takes the first that it knows. When disabled, nothing is written or mounted, but files are still removed.
 Source: k8s.io/dynamic-resource-allocation/api/metadata; the Kubernetes task page "Access DRA device metadata".
 """
 
@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 
 from fairlead.api import names
+from fairlead.driver.backend.types import Mount
 from fairlead.driver.common import files
-from fairlead.driver.prepare.libraries import Mount
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.kube.resource import Device
 
@@ -27,7 +27,7 @@ FILE: Final = f"{names.DRIVER}-metadata.json"
 
 
 class Metadata:
-    """The files under one directory; `published` gives the devices as they are in the slices, by name."""
+    """The files under one directory; `published` gives the devices in the slices, by name."""
 
     def __init__(self, directory: Path, *, enabled: bool, published: Callable[[], Mapping[str, Device]]) -> None:
         self._directory = directory
@@ -51,11 +51,11 @@ class Metadata:
         return True
 
     def uids(self) -> list[str]:
-        """Claims that have files here, sorted."""
+        """UIDs of the claims that have files, sorted."""
         return sorted(path.name for path in self._directory.glob("*") if path.is_dir())
 
     def mounts(self, record: ClaimRecord, device: DeviceRecord) -> list[Mount]:
-        """What a container with this device gets: the file of the request that the device is for."""
+        """For a container with this device: the file of the device's request."""
         path = self._path(record.uid, device.request_name)
         if not self._enabled or not path.exists():
             return []
@@ -66,7 +66,7 @@ class Metadata:
 
 
 def container_path(record: ClaimRecord, request: str) -> str:
-    """By the claim's name, or, where a template made it, by the name that the pod has for it."""
+    """By the claim's name, or by the pod's name for it where it was created from a template."""
     where = f"resourceclaimtemplates/{record.pod_claim}" if record.pod_claim else f"resourceclaims/{record.name}"
     return f"{CONTAINER_DIR}/{where}/{request}/{FILE}"
 
@@ -88,7 +88,7 @@ def stream(record: ClaimRecord, devices: list[DeviceRecord], published: Mapping[
 def _device(device: DeviceRecord, published: Device | None) -> dict[str, Any]:
     attributes = msgspec.to_builtins(published.attributes) if published is not None else {}
     if device.mig is not None and device.mig.uuid:
-        # A MIG device that was made for the claim has one only now.
+        # A MIG device that is created on demand has no UUID in the slices.
         attributes["uuid"] = {"string": device.mig.uuid}
     made: dict[str, Any] = {"driver": names.DRIVER, "pool": device.pool, "name": device.device}
     if attributes:

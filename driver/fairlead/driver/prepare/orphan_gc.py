@@ -1,8 +1,8 @@
-"""Gives back the devices of claims that are gone from the cluster, though nobody called unprepare.
+"""Garbage collection of orphans: records of claims that no longer exist, though kubelet never called unprepare.
 
-Exists because a claim can be force-deleted while the driver or kubelet is down, and its devices would then be refused to
-everyone for ever. Kubelet's own call is much the better one, so this waits: a claim has to be missing (or another one of
-the same name) at two looks in a row. An apiserver that does not answer says nothing about any claim.
+A claim can be force-deleted while the driver or kubelet is down; its devices would be refused to every other claim forever.
+kubelet's own call is better, so a claim has to be missing (or recreated under its name) at two collections in a row. An
+apiserver that does not answer proves nothing about a claim.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from fairlead.driver.kubelet.service import Fetch
+from fairlead.driver.prepare.claim_consumers import Fetch
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors
@@ -20,52 +20,52 @@ from fairlead.kube.limits import Sleep
 log = logging.getLogger(__name__)
 
 
-class Sweeper:
-    """`sweep` looks once; `run` looks every `interval_s`. `give_back` undoes a record, or raises PrepareError."""
+class OrphanGc:
+    """`collect` collects once, `run` every `interval_s`. `unprepare` undoes a record, or raises PrepareError."""
 
     def __init__(
         self,
         preparer: Preparer,
         *,
         fetch: Fetch,
-        give_back: Callable[[ClaimRecord], Awaitable[None]],
+        unprepare: Callable[[ClaimRecord], Awaitable[None]],
         interval_s: float = 120.0,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._preparer = preparer
         self._fetch = fetch
+        self._unprepare = unprepare
         self._interval_s = interval_s
         self._sleep = sleep
-        self._give_back = give_back
         self._missing: frozenset[str] = frozenset()
 
     async def run(self) -> None:
         while True:
             await self._sleep(self._interval_s)
-            await self.sweep()
+            await self.collect()
 
-    async def sweep(self) -> list[str]:
-        """UIDs of the claims whose devices were given back."""
+    async def collect(self) -> list[str]:
+        """UIDs of the claims that were unprepared."""
         missing: set[str] = set()
-        swept: list[str] = []
+        collected: list[str] = []
         for record in self._preparer.records():
-            if not await self._gone(record):
+            if not await self._is_gone(record):
                 continue
             if record.uid not in self._missing:
                 missing.add(record.uid)
                 continue
             try:
-                await self._give_back(record)
+                await self._unprepare(record)
             except PrepareError as error:
-                log.error("%s is gone from the cluster, but cannot be undone: %s", record, error)
+                log.error("%s no longer exists, but cannot be unprepared: %s", record, error)
                 missing.add(record.uid)
             else:
-                log.warning("%s is gone from the cluster; its devices were given back without kubelet's call", record)
-                swept.append(record.uid)
+                log.warning("%s no longer exists; it was unprepared without a call of kubelet", record)
+                collected.append(record.uid)
         self._missing = frozenset(missing)
-        return swept
+        return collected
 
-    async def _gone(self, record: ClaimRecord) -> bool:
+    async def _is_gone(self, record: ClaimRecord) -> bool:
         try:
             claim = await self._fetch(record.namespace, record.name)
         except errors.NotFound:

@@ -1,39 +1,40 @@
-"""Prepare and unprepare: a claim's devices made usable on this node, and taken back, whatever happens in between.
+"""Prepare and unprepare: a claim's devices made usable on this node, and released, whatever happens in between.
 
-Exists so that a kill at any point leaks nothing. What is about to change is on disk before it changes; each later step
-can find out what the one before did. Talks to no apiserver and no kubelet; blocks, so it runs in threads.
+A kill at any point leaks nothing: what is about to change is on disk before it changes, and each later step finds out what
+the one before did. Calls no apiserver and no kubelet. Blocks, so it runs in threads.
 
     prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), time slices,
                compute modes and MPS daemon, metadata, CDI file, record "prepared"
     unprepare  record "unpreparing" (only where hardware changes), MPS daemon and compute modes, time slices,
                MIG devices, CDI file, metadata, record
 
-Keeps: two claims never hold what overlaps (admin access aside), finished or not; a claim prepared twice gets the same
-answer; GPUs are worked on one claim at a time, different GPUs at once. The steps themselves are steps.py's.
+Keeps: no two claims have devices that overlap (admin access aside), finished or not; a claim that is prepared twice gets the
+same answer; one claim at a time works on a GPU, different GPUs in parallel. The steps themselves are steps.py's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import threading
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
 from fairlead.api import names
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import Inventory
+from fairlead.driver.backend.types import Inventory, Mount
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
-from fairlead.driver.prepare import cdi, claims, hardware, records, sharing
+from fairlead.driver.prepare import claims, hardware, records, sharing
+from fairlead.driver.prepare.cdi_builder import CdiBuilder
+from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.prepare.claims import ClaimError
-from fairlead.driver.prepare.libraries import Mount
 from fairlead.driver.prepare.metadata import Metadata
-from fairlead.driver.prepare.mps.daemons import CONTAINER_PIPE, Daemons
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
-from fairlead.driver.prepare.recovery import Recoverer, Recovery
+from fairlead.driver.prepare.recovery import Recoverer, RecoveryResult
 from fairlead.driver.prepare.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
@@ -41,16 +42,16 @@ log = logging.getLogger(__name__)
 
 
 class PrepareError(Exception):
-    """A claim could not be prepared or unprepared now; kubelet will ask again."""
+    """A claim cannot be prepared or unprepared now; kubelet retries."""
 
 
-def _nothing(step: str) -> None:
+def _ignore(step: str) -> None:
     pass
 
 
 class Preparer:
-    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs cut on demand,
-    `unusable` why a GPU (by UUID) can be given to nobody.
+    """The claims of one node. `inventory` gives the present hardware, `partitionable` the GPUs whose MIG devices are
+    created on demand, `unusable` why no claim can be prepared on a GPU (by UUID).
 
     Safe to call from many threads. `recover` comes first, before any other thread.
     """
@@ -62,99 +63,91 @@ class Preparer:
         pool: str,
         backend: Backend,
         checkpoint: Checkpoint,
-        store: cdi.Store,
+        cdi_files: CdiFiles,
+        cache: RecordCache,
         inventory: Callable[[], Inventory],
         partitionable: Callable[[], frozenset[str]] = frozenset,
         unusable: Callable[[str], str | None] | None = None,
         metadata: Metadata,
         daemons: Daemons,
         mounts: Iterable[Mount] = (),
-        at: Callable[[str], None] = _nothing,
+        on_step: Callable[[str], None] = _ignore,
     ) -> None:
         self._driver = driver
         self._pool = pool
         self._backend = backend
         self._checkpoint = checkpoint
-        self._store = store
+        self._cdi_files = cdi_files
+        self._cache = cache
         self._inventory = inventory
         self._partitionable = partitionable
         self._unusable = unusable
-        self._metadata = metadata
         self._daemons = daemons
-        self._mounts = tuple(mounts)
         self._steps = Steps(
             backend=backend,
             checkpoint=checkpoint,
-            store=store,
+            cdi_files=cdi_files,
+            cdi_builder=CdiBuilder(
+                backend=backend,
+                metadata=metadata,
+                daemons=daemons,
+                mounts=tuple(mounts),
+                boot_id=checkpoint.boot_id,
+            ),
             metadata=metadata,
             daemons=daemons,
-            spec=self._spec,
-            note=self._note,
-            forget=self._forget,
-            at=at,
+            records=cache,
+            on_step=on_step,
         )
-        self._recoverer = Recoverer(checkpoint=checkpoint, store=store, steps=self._steps, note=self._note)
-        self._claims = KeyedLocks()
-        self._gpus = KeyedLocks()
-        self._mutex = threading.Lock()
-        self._records: dict[str, ClaimRecord] = {}
+        self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
+        self._claim_locks = KeyedLocks()
+        self._gpu_locks = KeyedLocks()
 
     def records(self) -> tuple[ClaimRecord, ...]:
         """Every claim known, prepared or on its way, sorted by UID."""
-        with self._mutex:
-            return tuple(self._records[uid] for uid in sorted(self._records))
+        return self._cache.all()
 
     def record(self, uid: str) -> ClaimRecord | None:
-        with self._mutex:
-            return self._records.get(uid)
+        return self._cache.get(uid)
 
     def reload(self) -> tuple[Unreadable, ...]:
-        """Read the records again: another process of this driver has worked on them (a rolling update)."""
+        """Read the records again, after another process of this driver (rolling update) may have changed them."""
         loaded = self._checkpoint.load()
-        with self._mutex:
-            self._records = dict(loaded.records)
+        self._cache.replace_all(loaded.records)
         return loaded.unreadable
 
-    def recover(self) -> Recovery:
-        """Take up what is on disk. Raises OSError only when the directories cannot be used at all."""
-        loaded = self._recoverer.load()
-        with self._mutex:
-            self._records = dict(loaded.records)
-        return self._recoverer.settle(loaded, self.records)
+    def recover(self) -> RecoveryResult:
+        """Finish or undo what an earlier process left. Raises OSError only when the directories cannot be used at all."""
+        return self._recoverer.recover()
 
     # -- prepare -----------------------------------------------------------------------------------------------------
 
     def prepare(self, claim: ResourceClaim) -> ClaimRecord:
-        """Make the claim's devices usable; the record says what to answer. The same claim again: the same answer.
+        """Make the claim's devices usable; the record holds the answer. The same claim again gets the same answer.
 
-        Raises ClaimError when the claim cannot be prepared as it is, PrepareError when it may work later.
+        Raises ClaimError when the claim as it is can never be prepared here, PrepareError when a retry may succeed.
         """
         uid = claim.metadata.uid
         if not records.valid_uid(uid):
             raise ClaimError(f"{claims.describe(claim)}: metadata.uid: {uid!r} cannot be part of a file's name")
-        with self._claims.hold([uid]):
-            wanted = claims.allocated(claim, driver=self._driver)
+        with self._claim_locks.hold([uid]), _as_prepare_error(claims.describe(claim)):
+            allocated = claims.allocated(claim, driver=self._driver)
             existing = self.record(uid)
-            try:
-                if existing is not None and existing.state == "prepared":
-                    if [device.allocated for device in existing.devices] != wanted:
-                        log.warning("%s is allocated anew; its old devices are given back first", existing)
-                    elif hardware.intact(self._backend, existing):
-                        return self._again(existing)
-                    else:
-                        log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
-                if existing is not None:
-                    with self._gpus.hold(_locked(existing)):
-                        self._steps.undo(existing)
-                return self._prepare(claim)
-            except BackendError as error:
-                raise PrepareError(f"{claims.describe(claim)}: {error}") from error
-            except StepError as error:
-                raise PrepareError(str(error)) from error
-            except OSError as error:
-                raise PrepareError(f"{claims.describe(claim)}: {files.describe(error)}") from error
+            if existing is not None and existing.state == "prepared":
+                if [device.allocated for device in existing.devices] != allocated:
+                    log.warning("%s has another allocation now; its old devices are unprepared first", existing)
+                elif hardware.mig_devices_unchanged(self._backend, existing):
+                    return self._answer_again(existing)
+                else:
+                    log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
+            if existing is not None:
+                with self._gpu_locks.hold(existing.gpus_to_lock):
+                    self._steps.undo(existing)
+            record = self._plan(claim)
+            return self._carry_out(record) if record.devices else msgspec.structs.replace(record, state="prepared")
 
-    def _prepare(self, claim: ResourceClaim) -> ClaimRecord:
+    def _plan(self, claim: ResourceClaim) -> ClaimRecord:
+        """The record of the claim before anything is done. Raises ClaimError."""
         inventory = self._inventory()
         planned = claims.plan(
             claim,
@@ -165,12 +158,12 @@ class Preparer:
         )
         planned, mps = sharing.plan(claim, planned, driver=self._driver, inventory=inventory)
         for device in planned:
-            if self._unusable is not None and (why := self._unusable(device.gpu_uuid)) is not None:
+            if self._unusable is not None and (reason := self._unusable(device.gpu_uuid)) is not None:
                 raise ClaimError(
-                    f"{claims.describe(claim)}: {device.device} cannot be used: {why}; delete the pod so that it is "
+                    f"{claims.describe(claim)}: {device.device} cannot be used: {reason}; delete the pod so that it is "
                     "placed again"
                 )
-        record = ClaimRecord(
+        return ClaimRecord(
             uid=claim.metadata.uid,
             namespace=claim.metadata.namespace,
             name=claim.metadata.name,
@@ -179,65 +172,53 @@ class Preparer:
             mps=mps,
             pod_claim=claim.metadata.annotations.get(names.POD_CLAIM_NAME),
         )
-        if not planned:
-            return msgspec.structs.replace(record, state="prepared")
-        self._reserve(record)
-        with self._gpus.hold(_locked(record)):
+
+    def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
+        conflict = self._cache.reserve(record)
+        if conflict is not None:
+            device, holder = conflict
+            theirs = next(d for d in holder.devices if records.overlap(device, d))
+            raise PrepareError(
+                f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
+                f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
+                f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has ended"
+            )
+        with self._gpu_locks.hold(record.gpus_to_lock):
             try:
-                return self._steps.carry_out(record)
+                return self._steps.prepare(record)
             except Exception:
-                # What was done so far is in the record that is noted; a step that failed may have left less than it
-                # says, never more. An undo that fails too leaves the record: the next call, or start, tries again.
-                self._undo_if_possible(self.record(record.uid) or record)
+                # The cached record says what was done so far, or more, never less. If the undo fails, too, the record
+                # stays: the next call or start tries again.
+                self._try_undo(self.record(record.uid) or record)
                 raise
 
-    def _again(self, record: ClaimRecord) -> ClaimRecord:
-        """A finished claim asked for once more, after a restart of kubelet, of us, or of the pod's sandbox."""
-        if not self._store.exists(record.uid):
+    def _answer_again(self, record: ClaimRecord) -> ClaimRecord:
+        """A prepared claim that kubelet asks for again: kubelet, the driver or the pod's sandbox was restarted."""
+        if not self._cdi_files.exists(record.uid):
             log.warning("%s: its CDI file is gone; writing it again", record)
-            with self._gpus.hold(_locked(record)):
-                self._steps.present(record)
-        if self._unserved(record):
-            self._revive(record)
+            with self._gpu_locks.hold(record.gpus_to_lock):
+                self._steps.write_container_files(record)
+        if self._lacks_mps_daemon(record):
+            self._restart_mps_daemon(record)
         return record
-
-    def _reserve(self, record: ClaimRecord) -> None:
-        """Claim the devices in memory, so that of two claims at once one is refused, not both half prepared."""
-        with self._mutex:
-            others = (other for other in self._records.values() if other.uid != record.uid)
-            found = records.conflict(record.devices, others)
-            if found is None:
-                self._records[record.uid] = record
-                return
-        device, holder = found
-        theirs = next(d for d in holder.devices if records.overlap(device, d))
-        raise PrepareError(
-            f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
-            f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
-            f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has ended"
-        )
 
     # -- unprepare ---------------------------------------------------------------------------------------------------
 
     def unprepare(self, uid: str) -> bool:
-        """Take the claim's devices back; False when it is not known, which is as good. Raises PrepareError."""
+        """Release the claim's devices; False when the claim is not known, which is no error. Raises PrepareError."""
         if not records.valid_uid(uid):
             return False
-        with self._claims.hold([uid]):
+        with self._claim_locks.hold([uid]):
             record = self.record(uid)
-            try:
+            with _as_prepare_error(str(record or f"ResourceClaim {uid}")):
                 if record is None:
-                    self._store.remove(uid)
+                    self._cdi_files.remove(uid)
                     return False
-                with self._gpus.hold(_locked(record)):
+                with self._gpu_locks.hold(record.gpus_to_lock):
                     self._steps.undo(record)
                 return True
-            except BackendError as error:
-                raise PrepareError(f"{record}: {error}") from error
-            except OSError as error:
-                raise PrepareError(f"ResourceClaim {uid}: {files.describe(error)}") from error
 
-    def _undo_if_possible(self, record: ClaimRecord) -> None:
+    def _try_undo(self, record: ClaimRecord) -> None:
         try:
             self._steps.undo(record)
         except (BackendError, OSError) as error:
@@ -247,64 +228,36 @@ class Preparer:
 
     def without_mps_daemon(self) -> tuple[ClaimRecord, ...]:
         """Prepared claims whose MPS daemon is dead."""
-        return tuple(record for record in self.records() if record.state == "prepared" and self._unserved(record))
+        return tuple(r for r in self.records() if r.state == "prepared" and self._lacks_mps_daemon(r))
 
     def restart_mps_daemon(self, uid: str) -> bool:
-        """Start the claim's MPS daemon again; False when there is no need any more. Raises PrepareError."""
-        with self._claims.hold([uid]):
+        """Start the claim's MPS daemon again; False when that is not needed any more. Raises PrepareError."""
+        with self._claim_locks.hold([uid]):
             record = self.record(uid)
-            if record is None or record.state != "prepared" or not self._unserved(record):
+            if record is None or record.state != "prepared" or not self._lacks_mps_daemon(record):
                 return False
-            try:
-                self._revive(record)
-            except BackendError as error:
-                raise PrepareError(f"{record}: {error}") from error
-            except OSError as error:
-                raise PrepareError(f"{record}: {files.describe(error)}") from error
+            with _as_prepare_error(str(record)):
+                self._restart_mps_daemon(record)
             return True
 
-    def _unserved(self, record: ClaimRecord) -> bool:
+    def _lacks_mps_daemon(self, record: ClaimRecord) -> bool:
         return record.mps is not None and not self._daemons.alive(record.uid)
 
-    def _revive(self, record: ClaimRecord) -> None:
-        with self._gpus.hold(_locked(record)):
-            for uuid in hardware.modes(record):  # somebody may have set it back, now that nothing ran
+    def _restart_mps_daemon(self, record: ClaimRecord) -> None:
+        with self._gpu_locks.hold(record.gpus_to_lock):
+            for uuid in record.earlier_compute_modes:  # an administrator may have reset it while no daemon ran
                 self._backend.set_compute_mode(uuid, "ExclusiveProcess")
-            hardware.start_mps(self._daemons, record)
-
-    # -- shared ------------------------------------------------------------------------------------------------------
-
-    def _spec(self, record: ClaimRecord) -> dict[str, Any]:
-        parts: dict[str, cdi.Part] = {}
-        for device in record.devices:
-            ids = None
-            if device.mig is not None and device.mig.gi_id is not None and device.mig.ci_id is not None:
-                ids = device.mig.gi_id, device.mig.ci_id
-            before = parts.get(device.cdi_name, cdi.Part())
-            mounts = (*before.mounts, *self._metadata.mounts(record, device))
-            env: tuple[str, ...] = ()
-            if record.mps is not None and device.device in record.mps.devices:
-                env = (f"CUDA_MPS_PIPE_DIRECTORY={CONTAINER_PIPE}",)
-                mounts += self._daemons.mounts(record.uid)
-            nodes = self._backend.device_nodes(device.minor, ids)
-            parts[device.cdi_name] = cdi.Part(uuid=device.uuid, nodes=nodes, env=env, mounts=mounts)
-        return cdi.build(
-            msgspec.structs.replace(record, state="prepared"),
-            boot_id=self._checkpoint.boot_id,
-            parts=parts,
-            control=self._backend.control_nodes(),
-            mounts=self._mounts,
-        )
-
-    def _note(self, record: ClaimRecord) -> None:
-        with self._mutex:
-            self._records[record.uid] = record
-
-    def _forget(self, uid: str) -> None:
-        with self._mutex:
-            self._records.pop(uid, None)
+            hardware.start_mps_daemon(self._daemons, record)
 
 
-def _locked(record: ClaimRecord) -> set[str]:
-    """The GPUs to hold while this claim is worked on: looking on needs none."""
-    return {device.gpu_uuid for device in record.devices if not device.admin}
+@contextlib.contextmanager
+def _as_prepare_error(subject: str) -> Iterator[None]:
+    """Failures of hardware and disk as PrepareError with the subject; a StepError names it itself."""
+    try:
+        yield
+    except BackendError as error:
+        raise PrepareError(f"{subject}: {error}") from error
+    except StepError as error:
+        raise PrepareError(str(error)) from error
+    except OSError as error:
+        raise PrepareError(f"{subject}: {files.describe(error)}") from error

@@ -1,6 +1,6 @@
-"""Tells what a start, or another process, left in disorder: in the log, in a counter, and in Events on the Node.
+"""Reports what a start, or another process, left in disorder: in the log, in a counter, and as Events on the Node.
 
-Exists so that a broken record is seen where a node is looked at (`kubectl describe node`), not only in a log that nobody reads.
+With an Event a broken record shows in `kubectl describe node`, not only in a log.
 """
 
 from __future__ import annotations
@@ -10,39 +10,39 @@ from collections.abc import Container, Iterable
 
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.prepare.checkpoint import Unreadable
-from fairlead.driver.prepare.recovery import Recovery
+from fairlead.driver.prepare.recovery import RecoveryResult
 from fairlead.kube.events import EventRecorder, Regarding
 
 log = logging.getLogger(__name__)
 
 
-class Reports:
-    """`events` has to run for Events to be written."""
+class RecoveryReporter:
+    """Events are written while `events` runs."""
 
     def __init__(self, events: EventRecorder, metrics: Metrics, node_name: str) -> None:
-        self.events = events
+        self._events = events
         self._metrics = metrics
-        # By the name in place of the UID, as kubelet has it: `kubectl describe node` shows both.
+        # The name in place of the UID, as in kubelet's Events: `kubectl describe node` shows both.
         self._node = Regarding(api_version="v1", kind="Node", name=node_name, uid=node_name)
 
-    def recovery(self, recovery: Recovery) -> None:
-        """INFO for what is as it should be, more for what is not."""
-        self.unreadable(recovery.unreadable, rebuilt=recovery.rebuilt)
-        for uid in sorted(set(recovery.rebuilt) - {broken.uid for broken in recovery.unreadable}):
+    def recovered(self, result: RecoveryResult) -> None:
+        self.unreadable(result.unreadable, rebuilt=result.rebuilt)
+        for uid in sorted(set(result.rebuilt) - {broken.uid for broken in result.unreadable}):
             log.warning("claim %s had no checkpoint; it was rebuilt from its CDI file", uid)
-        for uid, reason in recovery.stuck:
+        for uid, reason in result.not_undone:
             self._warn("ClaimNotUndone", f"claim {uid} was left unfinished and cannot be undone yet: {reason}")
         log.info(
             "recovered",
             extra={
-                "kept": len(recovery.kept),
-                "undone": len(recovery.undone),
-                "rebuilt": len(recovery.rebuilt),
-                "earlier_boot": len(recovery.earlier_boot),
+                "kept": len(result.kept),
+                "undone": len(result.undone),
+                "rebuilt": len(result.rebuilt),
+                "earlier_boot": len(result.earlier_boot),
             },
         )
 
     def unreadable(self, found: Iterable[Unreadable], *, rebuilt: Container[str] = ()) -> None:
+        """`rebuilt` are the UIDs of those whose record was rebuilt."""
         for broken in found:
             self._metrics.unreadable()
             then = "it was rebuilt from its CDI file" if broken.uid in rebuilt else "its devices count as free"
@@ -54,4 +54,4 @@ class Reports:
 
     def _warn(self, reason: str, text: str) -> None:
         log.error("%s", text)
-        self.events.record(self._node, reason, text, type="Warning")
+        self._events.record(self._node, reason, text, type="Warning")

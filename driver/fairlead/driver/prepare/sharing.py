@@ -1,8 +1,8 @@
-"""What a claim's opaque configs ask of its devices: a time slice for each GPU, or one MPS daemon for all.
+"""The sharing that a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all. Pure.
 
-Exists to read GpuConfig and MigDeviceConfig once, against the devices that the claim got. Pure. Refuses what cannot be
-applied, rather than run a claim without it. Class before claim, later wins; a config that names its requests must suit
-their devices, one for all requests is skipped by devices of the other kind. Configs of other drivers are skipped.
+Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than prepare the
+claim without it. Class before claim, the later wins. A config that names requests must suit their devices; one for all
+requests is skipped for devices of the other kind. Configs of other drivers are skipped.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MULTI_USER_SINCE = (7, 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Asked:
-    """A config's sharing, and where it stands in the claim."""
+class _Requested:
+    """A config's sharing, and its field path in the claim."""
 
     field: str
     sharing: opaque.GpuSharing | opaque.MigSharing
@@ -35,35 +35,35 @@ class _Asked:
 def plan(
     claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str, inventory: Inventory
 ) -> tuple[tuple[DeviceRecord, ...], MpsRecord | None]:
-    """The devices with their time slices, and what the claim's MPS daemon shall be. Raises ClaimError."""
+    """The devices with their time slices, and the claim's MPS daemon. Raises ClaimError."""
     sliced: list[DeviceRecord] = []
-    shared: list[tuple[DeviceRecord, _Asked]] = []
+    shared: list[tuple[DeviceRecord, _Requested]] = []
     for device in devices:
-        asked = _asked(claim, device, driver=driver)
+        requested = _requested(claim, device, driver=driver)
         sliced.append(device)
-        if asked is None:
+        if requested is None:
             continue
         if device.admin:
-            raise ClaimError(f"{asked.field}: a request with adminAccess only looks on; remove the config")
+            raise ClaimError(f"{requested.field}: a request with adminAccess only looks on; remove the config")
         if device.share_id:
             raise ClaimError(
-                f"{asked.field}.strategy: {asked.sharing.strategy!r} would change {device.device} for the other claims "
+                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the other claims "
                 "that have a share of it; remove sharing"
             )
-        if asked.sharing.strategy == "MPS":
-            shared.append((device, asked))
-        elif isinstance(asked.sharing, opaque.GpuSharing):
-            chosen = asked.sharing.time_slicing_config
+        if requested.sharing.strategy == "MPS":
+            shared.append((device, requested))
+        elif isinstance(requested.sharing, opaque.GpuSharing):
+            chosen = requested.sharing.time_slicing_config
             sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
         else:
-            raise ClaimError(f"{asked.field}.strategy: 'TimeSlicing' does nothing on MIG; remove sharing")
+            raise ClaimError(f"{requested.field}.strategy: 'TimeSlicing' does nothing on MIG; remove sharing")
     return tuple(sliced), _mps(claim, shared, inventory) if shared else None
 
 
-def _asked(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Asked | None:
+def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
     allocation = claim.status.allocation
     wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
-    found: _Asked | None = None
+    found: _Requested | None = None
     for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
         field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
         try:
@@ -77,21 +77,21 @@ def _asked(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Asked
                     f"write {wanted}"
                 )
             continue
-        found = None if decoded.sharing is None else _Asked(f"{field}.sharing", decoded.sharing)
+        found = None if decoded.sharing is None else _Requested(f"{field}.sharing", decoded.sharing)
     return found
 
 
 def _for_request(
     configs: Iterable[DeviceAllocationConfiguration], request: str, driver: str
 ) -> list[tuple[int, DeviceAllocationConfiguration]]:
-    """The configs of this driver that reach `request`, lowest precedence first."""
-    reach = {request, request.partition("/")[0]}
+    """The configs of this driver that apply to `request`, lowest precedence first."""
+    selectors = {request, request.partition("/")[0]}
     found = [
         (index, entry)
         for index, entry in enumerate(configs)
         if entry.opaque is not None
         and entry.opaque.driver == driver
-        and (not entry.requests or reach.intersection(entry.requests))
+        and (not entry.requests or selectors.intersection(entry.requests))
     ]
     return sorted(found, key=lambda pair: (pair[1].source != "FromClass", pair[0]))
 
@@ -99,14 +99,14 @@ def _for_request(
 # -- MPS ---------------------------------------------------------------------------------------------------------------
 
 
-def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Asked]], inventory: Inventory) -> MpsRecord:
-    """One daemon serves all: a program that uses several of the claim's requests can speak to one only."""
+def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], inventory: Inventory) -> MpsRecord:
+    """One daemon serves all devices: a program that uses several requests of the claim can connect to one daemon only."""
     (_, first), *others = shared
     wanted = first.sharing.mps_config or opaque.MpsConfig()
-    for device, asked in others:
-        if (asked.sharing.mps_config or opaque.MpsConfig()) != wanted:
+    for device, requested in others:
+        if (requested.sharing.mps_config or opaque.MpsConfig()) != wanted:
             raise ClaimError(
-                f"{asked.field}.mpsConfig: differs from that at {first.field.partition(': ')[2]}, and one MPS daemon "
+                f"{requested.field}.mpsConfig: differs from that at {first.field.partition(': ')[2]}, and one MPS daemon "
                 f"serves {device.device} and the claim's other devices; write the same, or make two claims"
             )
     devices = [device for device, _ in shared]
@@ -127,7 +127,7 @@ def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Asked]], invent
 
 
 def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -> dict[str, int]:
-    """MiB by device's name: the general limit, and in its place that of a device by index in the claim, or UUID."""
+    """MiB by device's name: the default limit, overridden by that of a device, by index among them or by UUID."""
     found: dict[str, int] = {}
     if config.default_pinned_device_memory_limit is not None:
         limit = _mib(config.default_pinned_device_memory_limit)

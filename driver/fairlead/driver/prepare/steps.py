@@ -1,168 +1,163 @@
-"""The steps of prepare and unprepare, one after the other, each on disk before it is taken.
+"""The steps from "preparing" to "prepared" and back, each intent on disk before its change to the hardware.
 
-Exists apart from prepare.py, which decides what is to be done and who waits for whom. The caller holds the claim's GPUs.
-Keeps: what the record says is never less than what was done; a record goes last, so what is left can always be undone.
-`at` is called with the name of each step passed: tests kill there.
+preparer.py decides what is to be done, and holds the locks of the claim and of its GPUs meanwhile.
+Keeps: the record never says less than was done; the record is removed last, so what is left can always be undone.
+`on_step` is called with the name of each step when it is done: tests kill the process there.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import logging
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import TimeSlice
-from fairlead.driver.prepare import cdi, hardware
+from fairlead.driver.prepare import hardware
+from fairlead.driver.prepare.cdi_builder import CdiBuilder
+from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
-
-log = logging.getLogger(__name__)
 
 
 class StepError(Exception):
-    """A step cannot be taken now, and it is not the hardware's fault."""
+    """A step is not possible now, though the hardware did not refuse it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """`note` is told each new state of a record, `forget` that it is gone; `spec` makes the CDI spec of a record."""
-
     backend: Backend
     checkpoint: Checkpoint
-    store: cdi.Store
+    cdi_files: CdiFiles
+    cdi_builder: CdiBuilder
     metadata: Metadata
     daemons: Daemons
-    spec: Callable[[ClaimRecord], dict[str, Any]]
-    note: Callable[[ClaimRecord], None]
-    forget: Callable[[str], None]
-    at: Callable[[str], None]
+    records: RecordCache
+    on_step: Callable[[str], None]
 
-    # -- forward -------------------------------------------------------------------------------------------------------
+    # -- prepare -------------------------------------------------------------------------------------------------------
 
-    def carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        """From "preparing" to "prepared". Raises StepError, BackendError or OSError; then the noted record says how far."""
-        self.at("reserved")
-        if not hardware.changes_hardware(record):
-            # This intent only has to outlive the process, so it need not wait for the disk.
+    def prepare(self, record: ClaimRecord) -> ClaimRecord:
+        """From "preparing" to "prepared". Raises StepError, BackendError or OSError; the cached record says how far it is."""
+        self.on_step("reserved")
+        if not record.changes_hardware:
+            # This intent has to outlive only the process, so it need not wait for the disk.
             self.checkpoint.write(record, durable=False)
-            self.at("intent written")
+            self.on_step("intent written")
         for index, device in enumerate(record.devices):
-            if hardware.own(device):
-                record = self._create(record, index)
+            if device.creates_mig:
+                record = self._create_mig(record, index)
             if device.time_slice is not None:
-                record = self._slice(record, index, device.time_slice)
+                record = self._set_time_slice(record, index, device.time_slice)
         if record.mps is not None:
-            record = self._share(record)
-        self.present(record)
+            record = self._start_mps(record)
+        self.write_container_files(record)
         record = msgspec.structs.replace(record, state="prepared")
-        self.checkpoint.write(record)
-        self.note(record)
-        self.at("prepared")
+        self._save(record)
+        self.on_step("prepared")
         return record
 
-    def present(self, record: ClaimRecord) -> None:
-        """What the container runtime reads: metadata first, since the CDI spec mounts it."""
+    def write_container_files(self, record: ClaimRecord) -> None:
+        """Metadata first, since the CDI spec mounts it."""
         self.metadata.write(record)
-        self.at("metadata written")
-        self.store.write(record.uid, self.spec(record))
-        self.at("CDI written")
+        self.on_step("metadata written")
+        self.cdi_files.write(record.uid, self.cdi_builder.build(record))
+        self.on_step("CDI written")
 
-    def _create(self, record: ClaimRecord, index: int) -> ClaimRecord:
-        """Bring one MIG device into being; the intent is on disk before, its identity after."""
+    def _create_mig(self, record: ClaimRecord, index: int) -> ClaimRecord:
+        """Create one MIG device: its placement is on disk before, its identity after."""
         device = record.devices[index]
         assert device.mig is not None
-        if hardware.there(self.backend, device) is not None:
+        if hardware.find_mig(self.backend, device) is not None:
             raise StepError(
                 f"{record}: {device.device}: a MIG device that no claim holds is at this placement; "
                 "destroy it (nvidia-smi mig -dci, -dgi), or turn dynamic MIG off on this node"
             )
-        record = hardware.changed(record, index, made="creating")
-        self.checkpoint.write(record)
-        self.note(record)
-        self.at(f"create {index} intended")
+        record = record.with_mig(index, made="creating")
+        self._save(record)
+        self.on_step(f"create {index} intended")
         try:
             made = self.backend.create_mig(device.gpu_uuid, device.mig.profile_id, device.mig.start)
         except BackendError as error:
             if not error.left_behind:
-                # Nothing is there, and an undo must not take away what someone else put there meanwhile.
-                self.note(hardware.changed(record, index, made="planned"))
+                # Nothing was created, and an undo must not destroy what an administrator creates there meanwhile.
+                self.records.put(record.with_mig(index, made="planned"))
             raise
-        self.at(f"create {index} done")
-        record = hardware.changed(record, index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
-        self.note(record)
-        # The intent above suffices to undo it; the identity is durable with the claim.
+        self.on_step(f"create {index} done")
+        record = record.with_mig(index, made="live", uuid=made.uuid, gi_id=made.gi_id, ci_id=made.ci_id)
+        self.records.put(record)
+        # The intent suffices to undo it; the identity becomes durable with the finished claim.
         self.checkpoint.write(record, durable=False)
-        self.at(f"create {index} recorded")
+        self.on_step(f"create {index} recorded")
         return record
 
-    def _slice(self, record: ClaimRecord, index: int, interval: TimeSlice) -> ClaimRecord:
-        """Set a GPU's time slice; the intent is on disk before."""
+    def _set_time_slice(self, record: ClaimRecord, index: int, interval: TimeSlice) -> ClaimRecord:
         before = record
-        record = hardware.sliced(record, index)
-        self.checkpoint.write(record)
-        self.note(record)
-        self.at(f"time slice {index} intended")
+        record = record.with_device(index, sliced=True)
+        self._save(record)
+        self.on_step(f"time slice {index} intended")
         try:
             self.backend.set_time_slice(record.devices[index].gpu_uuid, interval)
         except BackendError:
-            self.note(before)  # nothing was set, and nothing has to be set back
+            self.records.put(before)  # nothing was set, and nothing has to be reset
             raise
-        self.at(f"time slice {index} set")
+        self.on_step(f"time slice {index} set")
         return record
 
-    def _share(self, record: ClaimRecord) -> ClaimRecord:
-        """The claim's MPS daemon, over GPUs that it has for itself; all of it is on disk before."""
-        self.backend.mps_program()  # refuses where there is no MPS, before anything is changed
-        record = hardware.mps_begun(self.backend, record)
-        self.checkpoint.write(record)
-        self.note(record)
-        self.at("MPS intended")
-        for number, uuid in enumerate(hardware.modes(record)):
+    def _start_mps(self, record: ClaimRecord) -> ClaimRecord:
+        """Start the claim's MPS daemon over GPUs that are exclusive to it."""
+        self.backend.mps_program()  # raises where there is no MPS, before anything is changed
+        record = hardware.with_mps_begun(self.backend, record)
+        self._save(record)
+        self.on_step("MPS intended")
+        for number, uuid in enumerate(record.earlier_compute_modes):
             self.backend.set_compute_mode(uuid, "ExclusiveProcess")
-            self.at(f"compute mode {number} set")
-        hardware.start_mps(self.daemons, record)
-        self.at("MPS started")
+            self.on_step(f"compute mode {number} set")
+        hardware.start_mps_daemon(self.daemons, record)
+        self.on_step("MPS started")
         return record
 
-    # -- back ----------------------------------------------------------------------------------------------------------
+    # -- unprepare -----------------------------------------------------------------------------------------------------
 
     def undo(self, record: ClaimRecord) -> None:
-        """Back to nothing, from any state. Raises BackendError or OSError; then the record says what is left."""
-        if hardware.changed_hardware(record):
+        """Back to nothing, from any state. Raises BackendError or OSError; the cached record says what is left."""
+        if record.may_have_changed_hardware:
             if record.state == "prepared":
                 record = msgspec.structs.replace(record, state="unpreparing")
-                self.checkpoint.write(record)
-                self.note(record)
-                self.at("unprepare intended")
+                self._save(record)
+                self.on_step("unprepare intended")
             if record.mps is not None and record.mps.begun:
-                self._stop_sharing(record)
+                self._stop_mps(record)
             for index, device in reversed(list(enumerate(record.devices))):
                 if device.sliced:
                     hardware.reset_time_slice(self.backend, record, device)
-                    self.at(f"time slice {index} reset")
-                if hardware.may_exist(device):
-                    hardware.destroy(self.backend, record, device)
-                    record = hardware.changed(record, index, made="planned")
-                    self.note(record)
-                    self.at(f"destroyed {index}")
-        # The CDI file goes before the record, whose spare copy it holds.
-        self.store.remove(record.uid)
-        self.at("CDI removed")
+                    self.on_step(f"time slice {index} reset")
+                if device.mig_may_exist:
+                    hardware.destroy_mig(self.backend, record, device)
+                    record = record.with_mig(index, made="planned")
+                    self.records.put(record)
+                    self.on_step(f"destroyed {index}")
+        # The CDI file before the record, whose spare copy it holds.
+        self.cdi_files.remove(record.uid)
+        self.on_step("CDI removed")
         self.metadata.remove(record.uid)
-        self.at("metadata removed")
+        self.on_step("metadata removed")
         self.checkpoint.remove(record.uid)
-        self.at("record removed")
-        self.forget(record.uid)
+        self.on_step("record removed")
+        self.records.remove(record.uid)
 
-    def _stop_sharing(self, record: ClaimRecord) -> None:
+    def _stop_mps(self, record: ClaimRecord) -> None:
         self.daemons.stop(record.uid)
-        self.at("MPS stopped")
-        for number, (uuid, mode) in enumerate(hardware.modes(record).items()):
-            hardware.reset_compute_mode(self.backend, record, uuid, mode)
-            self.at(f"compute mode {number} reset")
+        self.on_step("MPS stopped")
+        for number, (uuid, mode) in enumerate(record.earlier_compute_modes.items()):
+            hardware.restore_compute_mode(self.backend, record, uuid, mode)
+            self.on_step(f"compute mode {number} reset")
+
+    def _save(self, record: ClaimRecord) -> None:
+        """To disk, then to the cache: what fails on disk is not known in memory either."""
+        self.checkpoint.write(record)
+        self.records.put(record)

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from fairlead.driver.backend.types import Gpu, Inventory, NvLink
-
-# GPU UUID, profile ID, start.
-MigPlacement = tuple[str, int, int]
+from fairlead.driver.backend.types import Gpu, Inventory, MigPlacement, NvLink
 
 
 class KnownGpus:

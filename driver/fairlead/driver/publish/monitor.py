@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping
 
 from fairlead.driver.backend import xids
 from fairlead.driver.backend.interface import Backend, BackendError
-from fairlead.driver.backend.types import GpuStatus, Inventory, Telemetry, Xid
+from fairlead.driver.backend.types import GpuStatus, Inventory, MigPlacement, Telemetry, Xid
 from fairlead.driver.common.threads import Threads
 from fairlead.driver.publish import faults, health, slices
 from fairlead.driver.publish.faults import Faults
 from fairlead.driver.publish.health_feed import HealthFeed
-from fairlead.driver.publish.known_gpus import KnownGpus, MigPlacement
+from fairlead.driver.publish.known_gpus import KnownGpus
 from fairlead.driver.publish.slices import Layout, PoolSlices
 from fairlead.kube.limits import Clock, Sleep
 

@@ -1,7 +1,7 @@
-"""What kubelet and a DRA driver say to each other over unix sockets: messages, services and their names.
+"""The protocols between kubelet and a DRA driver over unix sockets: messages, services and their names.
 
-Exists so that the driver and the simulated kubelet speak from one definition. Holds names and re-exports only; the
-definitions are in protos/, the code made from them in generated/ (see generate.py). Source: kubelet's published APIs.
+The driver and the simulated kubelet share this one definition. Holds names and re-exports only; the definitions are in
+protos/, the code generated from them in generated/ (see generate.py). Source: kubelet's published APIs.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ PLUGIN_TYPE: Final = "DRAPlugin"
 DRA_V1: Final = "v1.DRAPlugin"
 DRA_V1BETA1: Final = "v1beta1.DRAPlugin"
 HEALTH_V1ALPHA1: Final = "v1alpha1.DRAResourceHealth"
-# Kubelet takes the first DRAPlugin entry that it knows, so the newest comes first.
+# kubelet uses the first DRAPlugin entry that it supports, so the newest comes first.
 SUPPORTED_VERSIONS: Final = (DRA_V1, DRA_V1BETA1, HEALTH_V1ALPHA1)
 
 __all__ = [

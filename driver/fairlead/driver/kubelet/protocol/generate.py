@@ -1,6 +1,6 @@
-"""Make generated/ from protos/: `python -m fairlead.driver.kubelet.protocol.generate --python PYTHON [--check]`.
+"""Generate generated/ from protos/: `python -m fairlead.driver.kubelet.protocol.generate --python PYTHON [--check]`.
 
-Exists so that anyone can remake the committed code and see that it is current. PYTHON is an interpreter that has
+Regenerates the committed code, or with --check verifies that it is current. PYTHON is an interpreter that has
 grpcio-tools 1.74.0 and mypy-protobuf 3.6.0, in an environment of its own: code from newer tools would demand the newest
 grpcio and protobuf at run time, and the tools are no dependency of the project. Nothing imports this at run time.
 
