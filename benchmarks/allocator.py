@@ -20,8 +20,9 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.controller.gc_tuning import THRESHOLDS
-from fairlead.driver import profile, slices
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.publish import slices
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
@@ -113,7 +114,7 @@ def _cluster(nodes: int, *, partitioned: bool) -> World:
 
 
 def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
-    inventory = SimulatedBackend(profile.load(PROFILE), node=NODE).inventory()
+    inventory = SimulatedBackend(profiles.load(PROFILE), node=NODE).inventory()
     gpus = tuple(dataclasses.replace(gpu, uuid=f"GPU-{gpu.minor}") for gpu in inventory.gpus)
     inventory = dataclasses.replace(inventory, gpus=gpus)
     cut = frozenset(gpu.uuid for gpu in gpus) if partitioned else frozenset()

@@ -23,7 +23,7 @@ def served_metrics():
     from prometheus_client import CollectorRegistry
 
     from fairlead.controller.report.metrics import Metrics as Controller
-    from fairlead.driver.metrics import Metrics as Driver
+    from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.webhook.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()

@@ -10,7 +10,7 @@ from typing import Any
 
 from fairlead.api import names
 from fairlead.controller import term
-from fairlead.driver import faultfile
+from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube import resources
 from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
 
@@ -163,7 +163,9 @@ async def break_a_gpu_of(bench: Bench, pod: str) -> tuple[str, str]:
     assert hurt.status.allocation is not None
     broken = hurt.status.allocation.devices.results[0]
     node = bench.cluster.nodes[broken.pool]
-    faultfile.inject(node.plugins_dir / names.DRIVER / faultfile.NAME, int(broken.device.removeprefix("gpu-")), xid=79)
+    fault_file.inject(
+        node.plugins_dir / names.DRIVER / fault_file.NAME, int(broken.device.removeprefix("gpu-")), xid=79
+    )
     return broken.pool, broken.device
 
 

@@ -8,8 +8,9 @@ import signal
 import aiohttp
 
 from fairlead.kube.resources import EVENTS
+from tests.support.driver.claims import claim, mps
 from tests.support.driver.cluster import DriverCluster, free_port
-from tests.support.driver.node import Kubelet, claim, mps
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestMetrics:

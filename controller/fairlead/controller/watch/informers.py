@@ -33,7 +33,7 @@ class Informers:
         self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
         # The inventory keeps what slices list in few bytes; whole, they are 3 KB a device.
         self.slices: Informer[resource.ResourceSlice] = Informer(
-            client, resources.RESOURCE_SLICES, keep=indexes.without_devices
+            client, resources.RESOURCE_SLICES, transform=indexes.without_devices
         )
         self.taint_rules: OptionalInformer[resource.DeviceTaintRule] = OptionalInformer(
             resources.DEVICE_TAINT_RULES, ("v1", "v1beta2")
