@@ -29,7 +29,7 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import app, certificates, registration
 from fairlead.webhook.app import WebhookOptions
 from fairlead.webhook.registration import Target

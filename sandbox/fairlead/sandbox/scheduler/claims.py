@@ -7,7 +7,7 @@ writes before it binds. Pure; the rim in loop.py writes. Source: plugins/dynamic
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fairlead.sandbox.claims import RESERVED_FOR_MAX
+from fairlead.sandbox.controllers.claims import RESERVED_FOR_MAX
 from fairlead.sandbox.objects import (
     Obj,
     allocation_of,

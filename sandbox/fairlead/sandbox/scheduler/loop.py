@@ -30,8 +30,8 @@ from fairlead.kube.resources import (
     Raw,
     raw,
 )
-from fairlead.sandbox.claim_controller import by_claim
-from fairlead.sandbox.loop import Informers
+from fairlead.sandbox.controllers.claim_controller import by_claim
+from fairlead.sandbox.controllers.loop import Informers
 from fairlead.sandbox.objects import (
     Obj,
     allocation_of,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlead.kube import timestamps
-from fairlead.sandbox import node_lifecycle
+from fairlead.sandbox.controllers import node_lifecycle
 
 Obj = dict[str, Any]
 NOW_S = 1_800_000_000.0

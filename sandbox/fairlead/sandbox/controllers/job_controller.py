@@ -15,8 +15,8 @@ from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import JOBS, PODS, Raw, raw
-from fairlead.sandbox import job_pods, jobs
-from fairlead.sandbox.loop import Informers, Loop
+from fairlead.sandbox.controllers import job_pods, jobs
+from fairlead.sandbox.controllers.loop import Informers, Loop
 from fairlead.sandbox.objects import Obj, controller_of, finalizers_of, is_true, key_of, name_of, namespace_of, uid_of
 
 log = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """Device taint eviction: only NoExecute, only what is not tolerated, and not before its time."""
 
-from fairlead.sandbox.evictions import evictions, taints_of
+from fairlead.sandbox.controllers.evictions import evictions, taints_of
 
 ADDED = "2026-01-01T00:00:00Z"
 ADDED_S = 1767225600.0

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.sandbox import claims
-from fairlead.sandbox.claims import PodFact
+from fairlead.sandbox.controllers import claims
+from fairlead.sandbox.controllers.claims import PodFact
 
 Obj = dict[str, Any]
 

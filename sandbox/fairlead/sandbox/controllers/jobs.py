@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.kube import timestamps
-from fairlead.sandbox import job_pods
+from fairlead.sandbox.controllers import job_pods
 from fairlead.sandbox.objects import (
     Obj,
     is_deleting,

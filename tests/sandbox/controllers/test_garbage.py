@@ -1,7 +1,7 @@
 """Garbage collection decisions: an object goes when all its owners are gone, and not before."""
 
-from fairlead.sandbox import garbage
-from fairlead.sandbox.garbage import Delete, DropFinalizer, DropOwners, Keep, Orphan
+from fairlead.sandbox.controllers import garbage
+from fairlead.sandbox.controllers.garbage import Delete, DropFinalizer, DropOwners, Keep, Orphan
 
 
 def obj(uid, *, owners=(), deleting=False, finalizers=(), blocks=True):

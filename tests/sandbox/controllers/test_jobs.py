@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox import job_pods, jobs
+from fairlead.sandbox.controllers import job_pods, jobs
 from fairlead.sandbox.objects import condition, is_deleting, is_true, phase_of, status_of
 
 Obj = dict[str, Any]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from fairlead.sandbox import program_host
+from fairlead.sandbox.install import program_host
 
 log = logging.getLogger(__name__)
 
@@ -168,7 +168,7 @@ class Host:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "fairlead.sandbox.program_host",
+                "fairlead.sandbox.install.program_host",
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=stderr,

@@ -13,7 +13,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import Raw, Resource
 from fairlead.sandbox.discovery import served
-from fairlead.sandbox.manifests import Manifest, in_order
+from fairlead.sandbox.install.manifests import Manifest, in_order
 
 FIELD_MANAGER = "fairlead-apply"
 SERVED_TIMEOUT_S = 20.0

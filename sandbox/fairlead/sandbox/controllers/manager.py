@@ -14,15 +14,15 @@ from pathlib import Path
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from fairlead.sandbox.claim_controller import ClaimController, by_claim, by_owner
-from fairlead.sandbox.disruption_controller import DisruptionController
-from fairlead.sandbox.garbage_collector import GarbageCollector
-from fairlead.sandbox.job_controller import JobController
-from fairlead.sandbox.loop import Informers
-from fairlead.sandbox.namespace_controller import NamespaceController
-from fairlead.sandbox.node_lifecycle import NodeLifecycle
+from fairlead.sandbox.controllers.claim_controller import ClaimController, by_claim, by_owner
+from fairlead.sandbox.controllers.disruption_controller import DisruptionController
+from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
+from fairlead.sandbox.controllers.job_controller import JobController
+from fairlead.sandbox.controllers.loop import Informers
+from fairlead.sandbox.controllers.namespace_controller import NamespaceController
+from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
+from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.objects import node_name_of
-from fairlead.sandbox.taint_eviction import TaintEviction
 
 Kubeconfig = Callable[[str], Path]
 

@@ -12,7 +12,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
-from fairlead.sandbox.evictions import Eviction, evictions, taints_of
+from fairlead.sandbox.controllers.evictions import Eviction, evictions, taints_of
 from fairlead.sandbox.objects import key_of, name_of, namespace_of, reserved_for, uid_of
 
 log = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.kube.workqueue import WorkQueue
-from fairlead.sandbox import garbage
+from fairlead.sandbox.controllers import garbage
 from fairlead.sandbox.objects import Obj, finalizers_of, key_of, owners_of, split_key, uid_of
 
 log = logging.getLogger(__name__)

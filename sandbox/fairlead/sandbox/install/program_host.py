@@ -8,7 +8,7 @@ line to stdout; when stdin ends (the cluster is gone, however) it kills what it 
     {"op": "start", "id": "driver n1", "program": "driver", "options": {...}, "log": "/path"}   {"event": "started", ...}
     {"op": "start", "id": "pod x", "command": ["driver", "--backend=…"], "environment": {...}, "log": "/path"}
     {"op": "signal", "id": "driver n1", "number": 9}                                 {"event": "exited", "status": -9}
-A program that is ready says {"event": "ready", "id": ...} itself; a command line does not, its pod has a probe. Run as `python -m fairlead.sandbox.program_host`.
+A program that is ready says {"event": "ready", "id": ...} itself; a command line does not, its pod has a probe. Run as `python -m fairlead.sandbox.install.program_host`.
 """
 
 from __future__ import annotations

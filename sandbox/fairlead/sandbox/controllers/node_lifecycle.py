@@ -20,7 +20,7 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import LEASES, NODES, PODS, raw
-from fairlead.sandbox.loop import Informers
+from fairlead.sandbox.controllers.loop import Informers
 from fairlead.sandbox.objects import (
     Obj,
     condition,

@@ -28,10 +28,10 @@ from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, SECRETS, SERVICES, Raw, Resource, raw
+from fairlead.sandbox.install.pod_commands import Command, PodError, command_of, only_container, port_number
+from fairlead.sandbox.install.programs import Host, Process
 from fairlead.sandbox.node import Node
 from fairlead.sandbox.objects import Obj, labels_of, meta, name_of, spec_of
-from fairlead.sandbox.pod_commands import Command, PodError, command_of, only_container, port_number
-from fairlead.sandbox.programs import Host, Process
 from fairlead.sandbox.scheduler.fit import matches_affinity
 
 log = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.kube import errors, timestamps
 from fairlead.kube.resources import POD_DISRUPTION_BUDGETS
-from fairlead.sandbox import disruption_controller
 from fairlead.sandbox.cluster import Cluster
+from fairlead.sandbox.controllers import disruption_controller
 from tests.support.sandbox import FOREVER, View, until
 from tests.support.sandbox import pod as runnable
 

@@ -17,9 +17,9 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Raw, raw
-from fairlead.sandbox import claims
-from fairlead.sandbox.claims import PodFact
-from fairlead.sandbox.loop import Informers, Loop
+from fairlead.sandbox.controllers import claims
+from fairlead.sandbox.controllers.claims import PodFact
+from fairlead.sandbox.controllers.loop import Informers, Loop
 from fairlead.sandbox.objects import (
     Obj,
     controller_of,

@@ -15,8 +15,8 @@ from typing import Any
 from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
-from fairlead.sandbox.programs import Host
-from fairlead.sandbox.workloads import READY_TIMEOUT_S, Workloads
+from fairlead.sandbox.install.programs import Host
+from fairlead.sandbox.install.workloads import READY_TIMEOUT_S, Workloads
 
 SIMULATED = "manifests/overlays/simulated"
 """What gives a node that is labelled PROFILE=x the GPUs of that profile."""
