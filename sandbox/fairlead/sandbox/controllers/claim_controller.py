@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import collections
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fairlead.api import names
@@ -19,16 +19,15 @@ from fairlead.kube.informer import Change
 from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, Raw, raw
 from fairlead.sandbox.controllers import claims
 from fairlead.sandbox.controllers.claims import PodFact
-from fairlead.sandbox.controllers.loop import Informers, Loop
+from fairlead.sandbox.controllers.loop import Loop
+from fairlead.sandbox.informers import Informers, by_claim
 from fairlead.sandbox.objects import (
     Obj,
-    controller_of,
     finalizers_of,
     is_done,
     key_of,
     name_of,
     namespace_of,
-    pod_claims,
     reserved_for,
     split_key,
     uid_of,
@@ -40,20 +39,6 @@ FIELD_MANAGER: Final = "ResourceClaimController"
 _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 _PODS: Final = raw(PODS)
 DELETED_MAX: Final = 4096
-
-
-def by_claim(pod: Raw) -> Iterator[str]:
-    """Index of pods: the claims that a pod uses."""
-    for _, name in pod_claims(pod):
-        if name is not None:
-            yield f"{namespace_of(pod)}/{name}"
-
-
-def by_owner(obj: Raw) -> Iterator[str]:
-    """Index: the UID of the controlling owner."""
-    owner = controller_of(obj)
-    if owner is not None:
-        yield str(owner["uid"])
 
 
 class ClaimController(Loop):

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from fairlead.api import names
 from fairlead.sandbox.objects import (
+    RESERVED_FOR_MAX,
     Obj,
     allocation_of,
     annotations_of,
@@ -36,7 +37,6 @@ from fairlead.sandbox.objects import (
     uid_of,
 )
 
-RESERVED_FOR_MAX: Final = 256
 GENERATED_BASE_MAX: Final = 57  # leaves five random characters in a name of 63, and a hyphen
 
 

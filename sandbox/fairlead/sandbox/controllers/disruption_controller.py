@@ -21,7 +21,8 @@ from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 from fairlead.kube.objects import LabelSelector
 from fairlead.kube.resources import POD_DISRUPTION_BUDGETS, PODS, Raw
-from fairlead.sandbox.controllers.loop import Informers, Loop
+from fairlead.sandbox.controllers.loop import Loop
+from fairlead.sandbox.informers import Informers
 from fairlead.sandbox.objects import (
     Obj,
     controller_of,

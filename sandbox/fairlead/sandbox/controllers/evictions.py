@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.kube.timestamps import parse
+from fairlead.sandbox.node_matching import tolerates
 from fairlead.sandbox.objects import Obj, is_deleting, results_of, spec_of, uid_of
 
 
@@ -73,21 +74,11 @@ def _of_result(pod_uid: str, result: Mapping[str, Any], taints: Taints, now_s: f
     device = (result["driver"], result["pool"], result["device"])
     for taint in taints.get(device, ()):
         added_s = parse(taint["timeAdded"]) if taint.get("timeAdded") else now_s
-        patience = [_patience_s(each) for each in result.get("tolerations") or () if _tolerates(each, taint)]
+        patience = [_patience_s(each) for each in result.get("tolerations") or () if tolerates(each, taint)]
         if any(seconds is None for seconds in patience):
             continue
         wait_s = max((seconds for seconds in patience if seconds is not None), default=0.0)
         yield Eviction(added_s + wait_s, pod_uid, "/".join(device), f"{taint['key']}={taint.get('value', '')}")
-
-
-def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
 def _patience_s(toleration: Mapping[str, Any]) -> float | None:

@@ -1,4 +1,4 @@
-"""What the control loops have in common: shared informers, and workers that take keys from a queue.
+"""What the control loops have in common: workers that take keys from a queue.
 
 Exists so that a loop is its decision and its writes, and nothing else. As in kube-controller-manager, the loops of
 one process share one copy of each resource, and each writes under its own user. A key that fails is tried again,
@@ -9,50 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from fairlead.kube import errors
-from fairlead.kube.client import Client
-from fairlead.kube.informer import Informer
 from fairlead.kube.limits import Backoff
-from fairlead.kube.resources import Raw, Resource, raw
 from fairlead.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 RETRY = Backoff(base_s=0.05, max_s=5.0)
-# Reconnecting fast is right for a cluster in one process: nobody is hammered, and faults are over sooner.
-RECONNECT = Backoff(base_s=0.05, max_s=2.0)
-
-Index = Callable[[Raw], Iterable[str]]
-
-
-class Informers:
-    """One informer per resource, made on first use, run together."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._made: dict[str, Informer[Raw]] = {}
-
-    def of(
-        self, resource: Resource[Any], *, indexes: Mapping[str, Index] | None = None, fields: str | None = None
-    ) -> Informer[Raw]:
-        """The informer of a resource. Indexes must be asked for by whoever makes it first."""
-        known = self._made.get(str(resource))
-        if known is None:
-            known = Informer(self._client, raw(resource), indexes=indexes, fields=fields, backoff=RECONNECT)
-            self._made[str(resource)] = known
-        return known
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for informer in self._made.values():
-                group.create_task(informer.run(), name=f"informer {informer.resource}")
-
-    async def synced(self) -> None:
-        for informer in list(self._made.values()):
-            await informer.synced.wait()
 
 
 class Loop:

@@ -14,14 +14,14 @@ from pathlib import Path
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
-from fairlead.sandbox.controllers.claim_controller import ClaimController, by_claim, by_owner
+from fairlead.sandbox.controllers.claim_controller import ClaimController
 from fairlead.sandbox.controllers.disruption_controller import DisruptionController
 from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
 from fairlead.sandbox.controllers.job_controller import JobController
-from fairlead.sandbox.controllers.loop import Informers
 from fairlead.sandbox.controllers.namespace_controller import NamespaceController
 from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
 from fairlead.sandbox.controllers.taint_eviction import TaintEviction
+from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
 
 Kubeconfig = Callable[[str], Path]

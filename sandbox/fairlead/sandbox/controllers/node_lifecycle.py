@@ -20,7 +20,8 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import LEASES, NODES, PODS, raw
-from fairlead.sandbox.controllers.loop import Informers
+from fairlead.sandbox.informers import Informers
+from fairlead.sandbox.node_matching import tolerates
 from fairlead.sandbox.objects import (
     Obj,
     condition,
@@ -34,7 +35,6 @@ from fairlead.sandbox.objects import (
     spec_of,
     uid_of,
 )
-from fairlead.sandbox.scheduler.fit import tolerates
 
 log = logging.getLogger(__name__)
 

@@ -31,8 +31,8 @@ from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, SECRE
 from fairlead.sandbox.install.pod_commands import Command, PodError, command_of, only_container, port_number
 from fairlead.sandbox.install.programs import Host, Process
 from fairlead.sandbox.node import Node
+from fairlead.sandbox.node_matching import matches_affinity
 from fairlead.sandbox.objects import Obj, labels_of, meta, name_of, spec_of
-from fairlead.sandbox.scheduler.fit import matches_affinity
 
 log = logging.getLogger(__name__)
 

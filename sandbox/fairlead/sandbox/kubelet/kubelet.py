@@ -23,7 +23,7 @@ from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
-from fairlead.sandbox.controllers.loop import RECONNECT
+from fairlead.sandbox.informers import RECONNECT
 from fairlead.sandbox.kubelet import cdi, node_object
 from fairlead.sandbox.kubelet.dra import DraManager
 from fairlead.sandbox.kubelet.node_object import Machine
