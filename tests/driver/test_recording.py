@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli import devices as cli
+from fairlead.cli.node import devices as cli
 from fairlead.driver import profile, recording
 from fairlead.driver.backend import Gpu, Inventory, NvLink
 from fairlead.driver.profile import ProfileError

@@ -20,7 +20,7 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.demo.run import NODES
-from fairlead.cli.drain import Drain, said
+from fairlead.cli.programs.drain import Drain, said
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (

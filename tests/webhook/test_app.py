@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.api import names
-from fairlead.cli.check_manifests import check
+from fairlead.cli.checks.manifests import check
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table") -> None:
     """Show the tree of queues: what each uses, may hold now, is owed, and how many gangs wait in it."""
-    from fairlead.cli.queues import show
+    from fairlead.cli.views.queues import show
 
     raise typer.Exit(show(kubeconfig=kubeconfig, context=context, output=output))
 
@@ -42,8 +42,8 @@ def gangs(
     output: Output = "table",
 ) -> None:
     """List gangs: phase, queue, place in line, pods, nodes, and why they wait."""
-    from fairlead.cli.gangs import show
-    from fairlead.cli.reading import own_namespace
+    from fairlead.cli.views.gangs import show
+    from fairlead.cli.views.reading import own_namespace
 
     chosen = None if everywhere else namespace or own_namespace(kubeconfig, context)
     raise typer.Exit(show(namespace=chosen, kubeconfig=kubeconfig, context=context, output=output))
@@ -57,8 +57,8 @@ def explain(
     output: Output = "table",
 ) -> None:
     """Say where a pod, a gang or a queue stands: what is in its way, who holds it, what would change it."""
-    from fairlead.cli.explain import show
-    from fairlead.cli.reading import own_namespace
+    from fairlead.cli.views.explain import show
+    from fairlead.cli.views.reading import own_namespace
 
     chosen = namespace or own_namespace(kubeconfig, context)
     raise typer.Exit(show(target, namespace=chosen, kubeconfig=kubeconfig, context=context, output=output))

@@ -14,8 +14,8 @@ from pathlib import Path
 from time import time
 from typing import Any
 
-from fairlead.cli import printing, reading
-from fairlead.cli.stories import Story, gang_of, gang_story, pod_story, queue_story
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.stories import Story, gang_of, gang_story, pod_story, queue_story
 from fairlead.kube import resources
 from fairlead.kube.resources import Resource
 

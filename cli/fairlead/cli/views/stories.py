@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlead.api import foreign, names
-from fairlead.cli.gangs import Line, age, line, order
-from fairlead.cli.queues import line as queue_line
+from fairlead.cli.views.gangs import Line, age, line, order
+from fairlead.cli.views.queues import line as queue_line
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 import yaml
 
-from fairlead.cli.table import GAP, Cell, Column, fit
+from fairlead.cli.views.table import GAP, Cell, Column, fit
 
 
 def width() -> int | None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.options import DynamicMig
+from fairlead.cli.programs.options import DynamicMig
 
 PANEL = "On a GPU node"
 
@@ -23,7 +23,7 @@ def devices(
     output: Annotated[str, typer.Option("--output", "-o", help="table, yaml or json.")] = "table",
 ) -> None:
     """Show the devices that a driver on this node would publish."""
-    from fairlead.cli.devices import devices as show
+    from fairlead.cli.node.devices import devices as show
 
     if output not in {"table", "yaml", "json"}:
         raise typer.BadParameter(f"{output!r}: write table, yaml or json", param_hint="--output")
@@ -36,7 +36,7 @@ def record(
     uuids: Annotated[bool, typer.Option("--uuids", help="Keep the GPUs' UUIDs.")] = False,
 ) -> None:
     """Write this node as a profile, to simulate it elsewhere."""
-    from fairlead.cli.devices import record as write
+    from fairlead.cli.node.devices import record as write
 
     raise typer.Exit(write(backend, output=output, uuids=uuids))
 
@@ -49,6 +49,6 @@ def fault(
     mend: Annotated[bool, typer.Option("--mend", help="Make it well again.")] = False,
 ) -> None:
     """Break a simulated GPU, or make it well again."""
-    from fairlead.cli.devices import fault as inject
+    from fairlead.cli.node.devices import fault as inject
 
     raise typer.Exit(inject(device, plugins_dir=plugins_dir, xid=xid, lost=lost, mend=mend))

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from fairlead.api import names
-from fairlead.cli.options import DynamicMig, Kubeconfig, LogFormat, LogLevel, ManagedDrivers, MetricsBind
+from fairlead.cli.programs.options import DynamicMig, Kubeconfig, LogFormat, LogLevel, ManagedDrivers, MetricsBind
 
 PANEL = "Run a part of Fairlead"
 
@@ -67,7 +67,7 @@ def driver(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the kubelet plugin of one node: publish its GPUs, prepare claims."""
-    from fairlead.cli import programs
+    from fairlead.cli.programs import serve as programs
     from fairlead.driver.app import DriverOptions, run
 
     options = DriverOptions(
@@ -116,7 +116,7 @@ def webhook(
     """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
     import uvloop
 
-    from fairlead.cli import programs
+    from fairlead.cli.programs import serve as programs
     from fairlead.webhook.app import WebhookOptions, run
 
     options = WebhookOptions(
@@ -161,7 +161,7 @@ def controller(
 ) -> None:
     """Run the controller: decide which gangs get which GPUs, and give them."""
     from fairlead.api.gang import duration_s
-    from fairlead.cli import programs
+    from fairlead.cli.programs import serve as programs
     from fairlead.controller.app import ControllerOptions, run
 
     try:
@@ -191,7 +191,7 @@ def drain(
     managed_driver: ManagedDrivers = None,
 ) -> None:
     """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
-    from fairlead.cli.drain import drain as run
+    from fairlead.cli.programs.drain import drain as run
 
     drivers = tuple(managed_driver or (names.DRIVER,))
     raise typer.Exit(run(kubeconfig, drivers=drivers, evict=evict, timeout_s=timeout_s))

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from fairlead.cli import printing, reading
-from fairlead.cli.table import Cell, Column
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resources import Raw

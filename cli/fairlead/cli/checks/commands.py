@@ -42,7 +42,7 @@ def check_manifests(
     output: Annotated[Literal["text", "json"], typer.Option("--output", "-o", help="Form of the answer.")] = "text",
 ) -> None:
     """Say what the webhook would say of manifests, and what the pods of their jobs would get."""
-    from fairlead.cli.check_manifests import check
+    from fairlead.cli.checks.manifests import check
 
     status = check(files, policies=policies or (), kubeconfig=kubeconfig, user=user, groups=groups or (), output=output)
     raise typer.Exit(status)
@@ -57,6 +57,6 @@ def check_cel(
     ] = None,
 ) -> None:
     """Compile a device selector as the apiserver would; show its type, cost, and what it reads."""
-    from fairlead.cli.check_cel import check
+    from fairlead.cli.checks.cel import check
 
     raise typer.Exit(check(expression, device=device))

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import time
 
-from fairlead.cli import printing, reading
-from fairlead.cli.table import Cell, Column
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources, timestamps
 from fairlead.kube.resources import Raw
 
