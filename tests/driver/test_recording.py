@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fairlead.cli import devices as cli
+from fairlead.cli.node import devices as cli
 from fairlead.driver.backend import profiles
 from fairlead.driver.backend.profiles import recording
 from fairlead.driver.backend.profiles.loading import ProfileError
