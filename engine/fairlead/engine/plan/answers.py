@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.unschedulable import Unschedulable
+    from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.cache import ClusterTotals
     from fairlead.engine.queues.tree import Tree
     from fairlead.engine.types.amounts import Amount

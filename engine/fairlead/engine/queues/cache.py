@@ -1,7 +1,7 @@
-"""What decisions know of a cluster and need not find out again: compiled claims, shapes, and the best nodes for each.
+"""The scheduler cache: what decisions know of a cluster and need not find out again, such as compiled claims and the best nodes.
 
-Exists so that a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision
-with a fresh board gives the same plan. One board belongs to one inventory and one node table, whose change logs it reads.
+So a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision with a fresh
+cache gives the same plan. One cache belongs to one inventory and one node table, whose change logs it reads.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.queues.order import PendingGang
+    from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.settings import FlavorSpec, QueueSpec
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
-SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
+SHAPES_MAX = 20_000  # shapes and claims remembered before the cache is begun anew
 
 
 class ClusterTotals(NamedTuple):
@@ -58,11 +58,11 @@ class SchedulerCache:
         self.placer = Placer(self.node_snapshot, Ledger(), self.shapes)
         self.domains = TopologyDomains(self.placer)
         self.charges = Charges((), self.selectors)
-        self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
-        self.entries: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # gang UID: as it was last asked for
+        self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
+        self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._empty: tuple[Placer, TopologyDomains] | None = None
-        self._later: tuple[Placer, TopologyDomains] | None = None
+        self._pipelined: tuple[Placer, TopologyDomains] | None = None
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
@@ -74,18 +74,18 @@ class SchedulerCache:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SchedulerCache:
-        """The board of the snapshot's tables, brought up to date."""
+        """The cache of the snapshot's tables, brought up to date."""
         memo = snapshot.inventory.memo
-        board = memo.get(SchedulerCache)
+        cache = memo.get(SchedulerCache)
         if (
-            not isinstance(board, SchedulerCache)
-            or board.nodes is not snapshot.nodes
-            or board.classes != snapshot.classes
-            or board.shapes.known + board.compiler.known + len(board.kinds) > SHAPES_MAX
+            not isinstance(cache, SchedulerCache)
+            or cache.nodes is not snapshot.nodes
+            or cache.classes != snapshot.classes
+            or cache.shapes.known + cache.compiler.known + len(cache.equivalence_classes) > SHAPES_MAX
         ):
-            board = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
-        board.begin(snapshot.flavors, snapshot.workload)
-        return board
+            cache = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
+        cache.begin(snapshot.flavors, snapshot.workload)
+        return cache
 
     def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
         """Look at the nodes that changed, and forget the last decision."""
@@ -94,7 +94,7 @@ class SchedulerCache:
         if structure != self._structure:
             self._structure = structure
             self.ever.clear()
-            self._empty = self._later = None
+            self._empty = self._pipelined = None
         if flavors != self._flavors or self.charges.stale(self.inventory.structure):
             self._flavors = flavors
             self.charges = self.charges.renewed(flavors, self.inventory.structure)
@@ -152,7 +152,7 @@ class SchedulerCache:
         return self._totals[2]
 
     def usable(self) -> Charge:
-        """What of the totals can be given to somebody, or is in use: shares are parts of this."""
+        """What of the totals can be given to a gang, or is in use: shares are parts of this."""
         return self._usable.of(self.totals().charge, self.charges)
 
     @property
@@ -164,12 +164,12 @@ class SchedulerCache:
         return self._empty
 
     @property
-    def later(self) -> tuple[Placer, TopologyDomains]:
-        """A placer for what the cluster becomes once evicted pods are gone; its ledger is the caller's to prepare."""
-        if self._later is None:
+    def pipelined(self) -> tuple[Placer, TopologyDomains]:
+        """A placer for the cluster once evicted pods are gone; its ledger is the caller's to prepare."""
+        if self._pipelined is None:
             placer = Placer(self.node_snapshot, Ledger(), self.shapes)
-            self._later = (placer, TopologyDomains(placer))
-        return self._later
+            self._pipelined = (placer, TopologyDomains(placer))
+        return self._pipelined
 
 
 def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:

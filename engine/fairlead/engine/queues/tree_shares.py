@@ -16,7 +16,8 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.queues.tree import Queue, Tree
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Tree
     from fairlead.engine.types.amounts import Amount
 
 
@@ -30,7 +31,8 @@ def _divide(tree: Tree, parent: Queue | None, siblings: Sequence[Queue], pool: A
     asking = [queue for queue in siblings if queue.demand.get(flavor) or queue.kept(flavor)]
     # What was worked out for the same queues is right as long as they ask for the same.
     asks = [
-        (queue.name, queue.demand.get(flavor, 0), queue.wanted(flavor), queue.grains.get(flavor, 1)) for queue in asking
+        (queue.name, queue.demand.get(flavor, 0), queue.wanted(flavor), queue.allocation_units.get(flavor, 1))
+        for queue in asking
     ]
     key = (pool, k, tuple(asks))
     known = tree.divided.get((parent, flavor))
@@ -71,7 +73,7 @@ def _among(
             priority=queue.spec.priority,
             usage=mine,
             kept=queue.kept(flavor),
-            unit=Fraction(1, queue.grains.get(flavor, 1)),
+            unit=Fraction(1, queue.allocation_units.get(flavor, 1)),
         )
         for queue, weight, mine in zip(asking, plain, used, strict=True)
     ]
