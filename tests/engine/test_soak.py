@@ -93,7 +93,7 @@ class Soak:
                 name = f"{spec.name}-{self.made[spec.name]}"
                 self.waiting.append(gang(name, 1, ONE, queue=spec.name, created=self.now, cpu="100m"))
         self.world.now = self.now
-        self.world.queues = self.memory.tell(self.specs, self.now)
+        self.world.queues = self.memory.with_past_usage(self.specs, self.now)
         plan = self.world.decide(*self.waiting)
         self.waiting = self.world.carry_out(plan, self.waiting)
         if plan.evictions:
@@ -116,10 +116,10 @@ class Soak:
         while self.now < then:  # the loop turns meanwhile, and writes what has changed
             self.now = min(then, self.now + 300.0)
             for name in self.memory.tick(self.now):
-                said = self.memory.standing(name, self.now)
+                said = self.memory.to_write(name, self.now)
                 if said is not None and self.random.random() < 0.9:
                     self.status[name] = said
-                    self.memory.wrote(name, said)
+                    self.memory.written(name, said)
         while self.ends and self.ends[0][0] <= self.now:
             _, gang_id = heapq.heappop(self.ends)
             if gang_id in self.world.running:
@@ -146,7 +146,7 @@ def test_decayed_shares_converge_to_the_weights_where_demand_allows():
     shares = {name: value / whole for name, value in sums.items()}
     left = 1.0 - sum(shares[name] for name in MODEST)
     weights = sum(spec.quotas[0].weight for spec in soak.specs if spec.name not in MODEST)
-    told = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.tell(soak.specs, soak.now)}
+    told = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.with_past_usage(soak.specs, soak.now)}
     for spec in soak.specs:
         if spec.name in MODEST:
             assert shares[spec.name] < left * spec.quotas[0].weight / weights

@@ -87,7 +87,7 @@ class Cycle:
             classes=self._state.classes,
             gangs=tuple(sorted(asking, key=lambda asked: asked.id)),
             running=tuple(sorted(holding, key=lambda held: held.id)),
-            queues=self._evictor.with_budgets(self._memory.tell(read.queues, now), now),
+            queues=self._evictor.with_budgets(self._memory.with_past_usage(read.queues, now), now),
             flavors=read.flavors,
             budgets=self._evictor.budgets(),
             usage_weight=self._usage_weight,

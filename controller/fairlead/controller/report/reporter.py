@@ -232,7 +232,7 @@ class Reporter:
         generation = raw["metadata"].get("generation", 1)
         remembered: RememberedUsage | None = None
         if kind == "queue":
-            remembered = self._memory.standing(uid, now)
+            remembered = self._memory.to_write(uid, now)
             wanted = status_settings.queue_status(
                 said[0], remembered, said[1], before=before, generation=generation, now=now
             )
@@ -242,7 +242,7 @@ class Reporter:
             resource = resources.QUEUES if kind == "queue" else resources.FLAVORS
             known.note(await self._client.patch(resource, name, {"status": wanted}, subresource="status"))
         if remembered is not None:
-            self._memory.wrote(uid, remembered)
+            self._memory.written(uid, remembered)
 
     def _tell(self, gang: Gang, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """An event when phase or reason changed: on the gang, and while it waits on its first pod too."""

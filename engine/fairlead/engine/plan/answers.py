@@ -1,7 +1,4 @@
-"""From picks and queues to the frozen values of the plan.
-
-Exists so that the decision's loop reads without the bookkeeping of its output. Decides nothing.
-"""
+"""From placements and queues to the frozen values of the plan. Decides nothing."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ def _claim(claim: ClaimRequest, given: Mapping[str, Allocation], users: list[Pod
 
 
 def kept(result: resource.AllocationResult) -> Allocation:
-    """An allocation that the API holds already, in the core's words."""
+    """An allocation that the API holds already, as the engine's value."""
     return Allocation(
         results=tuple(
             DeviceResult(
@@ -126,7 +123,7 @@ def waiting(
 
 
 def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
-    """Where every Queue object stands; () when there are none."""
+    """Use, demand and shares of every Queue object; () when there are none."""
     if tree.implicit:
         return ()
     uses = []

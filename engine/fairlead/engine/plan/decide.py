@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.explainer import Explainer
-from fairlead.engine.plan import memo as plan_cache
+from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.retry import Retry
 from fairlead.engine.plan.scheduling import Scheduling

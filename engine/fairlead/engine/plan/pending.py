@@ -45,7 +45,7 @@ class RunningGangs:
                 owners[uid] = owner
                 devices += claim.counted
                 if charges.flavors:
-                    charge = charges.of_held(claim, inventory)
+                    charge = charges.of_allocated(claim, inventory)
                     if total:
                         total = dict(total)
                         add(total, charge)

@@ -1,8 +1,9 @@
-"""What a device costs a queue: per flavor, in the flavor's measure.
+"""What a queue is charged for a device: per flavor, in the flavor's measure.
 
-Exists so that order, limits, fair share and status count alike. Charges what was really allocated; a gang that waits is
-charged the least that it could get. Admin access is free; a claim that several pods share is charged once.
+Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
+with the least that it could get. Admin access is free; a claim that several pods share is charged once.
 A partition's share is its largest part of its parent's counters; a shared device's is its largest part of any capacity.
+Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 multiprocessors, so it counts 28/98 = 2/7.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]
 
-HELD_MAX = 200_000  # charges of allocated claims remembered
-NONE: Mapping[Device, bool] = MappingProxyType({})
+ALLOCATED_MAX = 200_000  # charges of allocated claims remembered
+NO_DEVICES: Mapping[Device, bool] = MappingProxyType({})
 
 
 def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
@@ -43,7 +44,7 @@ def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
 
 
 class Charges:
-    """The tariff of one decision."""
+    """The charges in the flavors of one decision; those of devices and allocated claims are remembered."""
 
     def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
         self.problems: list[Problem] = []
@@ -52,8 +53,8 @@ class Charges:
         self._devices: dict[Device, Charge] = {}
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
-        self._held: dict[str, tuple[AllocatedClaim, Charge]] = {}
-        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
+        self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
+        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which version of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
@@ -70,7 +71,7 @@ class Charges:
         return bool(self.flavors) and structure != self._structure
 
     def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
-        """For these flavors and the devices there are now; what it knows of unchanged pools is kept."""
+        """The charges of these flavors and the devices that exist now; those of unchanged pools are kept."""
         new = Charges(flavors, self._selectors)
         new._structure = structure
         if new.flavors == self.flavors:
@@ -114,17 +115,18 @@ class Charges:
             return charge
         return self._charge(device, consumption)
 
-    def of_pool(self, pool: Pool, standing: Mapping[Device, bool] = NONE) -> Charge:
+    def of_pool(self, pool: Pool, in_doubt: Mapping[Device, bool] = NO_DEVICES) -> Charge:
         """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
 
         That is, per set of counters, the largest charge of one of its devices times how often such devices fit into it.
-        `standing`: devices that nobody can be given; those that are True count by themselves, the others not at all.
+        `in_doubt`: devices that no gang can be given now; those that are True are in use and count by themselves, the others
+        not at all.
         """
         total: Charge = {}
         by_set: dict[str, Charge] = {}
         in_use: dict[str, Charge] = {}  # by set: what counts by itself
         for device in pool.devices.values():
-            counts = standing.get(device)
+            counts = in_doubt.get(device)
             if counts is False:
                 continue
             charge = self.of_device(device, tuple(device.kind.totals.items()))
@@ -151,20 +153,20 @@ class Charges:
         known = self._pools.get(pool)
         return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
 
-    def of_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
+    def of_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""
         if not self.flavors:
             return {}
-        known = self._held.get(claim.uid)
+        known = self._allocated.get(claim.uid)
         if known is not None and known[0] is claim:
             return known[1]
-        if len(self._held) >= HELD_MAX:
-            self._held.clear()
-        charge = self._charge_held(claim, inventory)
-        self._held[claim.uid] = (claim, charge)
+        if len(self._allocated) >= ALLOCATED_MAX:
+            self._allocated.clear()
+        charge = self._charge_allocated(claim, inventory)
+        self._allocated[claim.uid] = (claim, charge)
         return charge
 
-    def _charge_held(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
+    def _charge_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)
@@ -173,7 +175,7 @@ class Charges:
         return total
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
-        """What a gang has just been given."""
+        """Devices that were just allocated to a gang."""
         total: Charge = {}
         for entry in placed:
             for picks in entry.picks:
@@ -183,7 +185,7 @@ class Charges:
         return total
 
     def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
-        """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
+        """What the units cost at least, flavor by flavor: no allocation is cheaper in any flavor."""
         total: Charge = {}
         if not self.flavors:
             return total

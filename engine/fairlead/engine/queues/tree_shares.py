@@ -1,7 +1,7 @@
 """Fair shares of a tree of queues, flavor by flavor, from the roots down.
 
-Exists so that a queue's share is a part of its parent's. The division among siblings is `fairshare`'s. Sets what order,
-reclaim and status read: `fair`, what a queue may hold now, and `weights`, corrected by past use in the same way as the
+A queue's share is a part of its parent's. The division among siblings is `fair_share`'s. Sets what order, reclaim and status
+read: `fair`, what a queue may hold now, and `weights`, corrected by past use in the same way as the
 division: max(0, w + k (w - U * sum of w)) with U the queue's part of the past use of what is being divided.
 Queues that ask for nothing take no part, so that a thousand idle ones cost little.
 """
@@ -50,7 +50,7 @@ def _among(
     asking: Sequence[Queue], pool: Amount, flavor: str, k: float, total: Amount
 ) -> tuple[list[Amount], list[float]]:
     # Past use is known as a part of the cluster; among the children of a queue it counts as a part of what they divide.
-    # Together it is all of that at most: else who used more than twice their part would leave the pool to nobody.
+    # Together it is all of that at most: else queues that used more than twice their part would leave the pool undivided.
     past = [queue.spec.past_usage.get(flavor, 0.0) for queue in asking]
     scale = min(float(total) / float(pool), 1.0 / (sum(past) or 1.0)) if k and pool else 0.0
     used = [part * scale for part in past]

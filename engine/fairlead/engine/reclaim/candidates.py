@@ -166,7 +166,7 @@ class VictimCandidates:
         claim = self._inventory.claim(member.claims[0]) if len(member.claims) == 1 else None
         if claim is None:
             return None
-        charge = self._charges.of_held(claim, self._inventory)
+        charge = self._charges.of_allocated(claim, self._inventory)
         return EvictionUnit(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
 
     def _add_surplus(
@@ -225,7 +225,7 @@ class VictimCandidates:
             if claim is not None:
                 claims.setdefault(node, []).append(claim)
                 devices += claim.counted
-                more = self._charges.of_held(claim, self._inventory)
+                more = self._charges.of_allocated(claim, self._inventory)
                 if len(held) == 1:
                     charge = more
                 else:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-    CostsOf = Callable[[UnitShape, Callable[[UnitShape], ScoredNodes]], "EvictionCosts"]
+    CostsOf = Callable[[UnitShape, NodeScope], "EvictionCosts"]
 
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
@@ -59,15 +59,15 @@ class EvictionCosts:
         """The node where the unit finds a place for least, and what has to go; None when there is none."""
         self._catch_up(preemptor, unit, budget)
         while (queues := self._cheapest(preemptor)) is not None:
-            cost, _, site = self._heaps[queues][0]
-            found = self._cheapest_on(preemptor, unit, site, budget)
+            cost, _, node = self._heaps[queues][0]
+            found = self._cheapest_on(preemptor, unit, node, budget)
             if budget.steps < 0:
                 budget.ended = True
                 return None
             if found is not None and found[0] == cost:
-                return site, found[1]
+                return node, found[1]
             heapq.heappop(self._heaps[queues])
-            self._push(site, found)
+            self._push(node, found)
         return None
 
     def _cheapest(self, preemptor: Preemptor) -> Queues | None:
@@ -92,19 +92,19 @@ class EvictionCosts:
         log = self.cluster.cache.node_snapshot.log
         self.scored.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
-        for site in self.scored.among if changed is None else dict.fromkeys(changed):
+        for node in self.scored.among if changed is None else dict.fromkeys(changed):
             if budget.steps < 0:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            possible = site in self.scored.among
-            self._push(site, self._cheapest_on(preemptor, unit, site, budget) if possible else None)
+            possible = node in self.scored.among
+            self._push(node, self._cheapest_on(preemptor, unit, node, budget) if possible else None)
         self._cursor = log.cursor
 
-    def _push(self, site: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
-        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+    def _push(self, node: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
         if found is not None:
-            heapq.heappush(self._heaps.setdefault(self._queues_of(found[1]), []), (found[0], stamp, site))
+            heapq.heappush(self._heaps.setdefault(self._queues_of(found[1]), []), (found[0], stamp, node))
 
     def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
         return frozenset(victim.queue for victim in victims)
@@ -112,24 +112,24 @@ class EvictionCosts:
     # -------------------------------------------------------------------------------------------------- one node
 
     def _cheapest_on(
-        self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget
+        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
         """The cheapest victims found that make room on this node: in order, one alone, or the largest first."""
-        candidates: Sequence[EvictionUnit] = self.policy.candidates.by_node.get(site.name, ())
+        candidates: Sequence[EvictionUnit] = self.policy.candidates.by_node.get(node.name, ())
         if not candidates:
             return None
         candidates = self._ordered(preemptor, candidates)
-        best = self._try(preemptor, unit, site, candidates, budget)
-        alone = best[1][0].devices_on(site.name) if best is not None and len(best[1]) == 1 else None
+        best = self._try(preemptor, unit, node, candidates, budget)
+        alone = best[1][0].devices_on(node.name) if best is not None and len(best[1]) == 1 else None
         orders: list[Sequence[EvictionUnit]] = [
             (each,)
             for each in candidates
-            if (alone is None or each.devices_on(site.name) < alone) and self._enough_alone(unit, site, each)
+            if (alone is None or each.devices_on(node.name) < alone) and self._enough_alone(unit, node, each)
         ]
-        if alone is None and len({each.devices_on(site.name) for each in candidates}) > 1:
-            orders.append(sorted(candidates, key=lambda each: (-each.devices_on(site.name), each.rank)))
+        if alone is None and len({each.devices_on(node.name) for each in candidates}) > 1:
+            orders.append(sorted(candidates, key=lambda each: (-each.devices_on(node.name), each.rank)))
         for order in orders:
-            other = self._try(preemptor, unit, site, order, budget)
+            other = self._try(preemptor, unit, node, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
                 best = other
         return best
@@ -157,19 +157,19 @@ class EvictionCosts:
                 del lines[key]
         return ordered
 
-    def _enough_alone(self, unit: PlacementUnit, site: CandidateNode, candidate: EvictionUnit) -> bool:
+    def _enough_alone(self, unit: PlacementUnit, node: CandidateNode, candidate: EvictionUnit) -> bool:
         """Whether the candidate alone might make room: for n alike devices only if it and what is free are enough."""
         if not unit.shape.plain:
             return True
-        ask = unit.shape.claims[0].alternatives[0][0]
-        free = self.scored.free(ask, self.cluster.cache.node_snapshot.candidates(site, ask))
-        return free + candidate.devices_on(site.name) >= ask.count
+        request = unit.shape.claims[0].alternatives[0][0]
+        free = self.scored.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
+        return free + candidate.devices_on(node.name) >= request.count
 
     def _try(
         self,
         preemptor: Preemptor,
         unit: PlacementUnit,
-        site: CandidateNode,
+        node: CandidateNode,
         order: Sequence[EvictionUnit],
         budget: StepBudget,
     ) -> tuple[Cost, list[EvictionUnit]] | None:
@@ -183,40 +183,40 @@ class EvictionCosts:
                 budget.steps -= 1
                 if self.policy.refusal(preemptor, each) is not None:
                     continue
-                self.policy.evict(each, only=site.name)
+                self.policy.evict(each, only=node.name)
                 victims.append(each)
-                fits = self._fits(preemptor, unit, site, budget)
+                fits = self._fits(preemptor, unit, node, budget)
                 if fits:
                     break
             if fits or len(victims) == before:
                 break
         if fits:
             for each in victims[-2::-1]:
-                self.policy.spare(each, only=site.name)
+                self.policy.spare(each, only=node.name)
                 victims.remove(each)
-                if not self._fits(preemptor, unit, site, budget):
-                    self.policy.evict(each, only=site.name)
+                if not self._fits(preemptor, unit, node, budget):
+                    self.policy.evict(each, only=node.name)
                     victims.append(each)
-        cost = self._cost(preemptor, site, victims) if fits else None
+        cost = self._cost(preemptor, node, victims) if fits else None
         self.statement.rollback(mark)
         return None if cost is None else (cost, victims)
 
-    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> bool:
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
         if len(preemptor.units) == 1 and over_limit(preemptor.queue, preemptor.charge):
             return False
-        if self.scored.score(site) is None:
+        if self.scored.score(node) is None:
             return False
         if unit.shape.plain:
             return True
         budget.steps -= STEPS_PUT
         mark = self.statement.checkpoint()
-        placed = self.statement.put(unit, site, budget)
+        placed = self.statement.put(unit, node, budget)
         self.statement.rollback(mark)
         return placed is not None
 
     # ------------------------------------------------------------------------------------------------------ cost
 
-    def _cost(self, preemptor: Preemptor, site: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
         whole = [float(each.gang.priority) for each in victims if each.whole]
         surplus = [float(each.gang.priority) for each in victims if not each.whole]
@@ -230,7 +230,7 @@ class EvictionCosts:
             sum(each.devices for each in victims),
         )
         started = min((each.started for each in victims), default=0.0)
-        return first, (-started, -min((each.gang.created for each in victims), default=0.0), site.name)
+        return first, (-started, -min((each.gang.created for each in victims), default=0.0), node.name)
 
 
 def _branch(preemptor: Preemptor, queue: Queue) -> Queue:
@@ -278,27 +278,23 @@ def evict_and_place(
     None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
     of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
 
-    `costs_of` has the costs of a shape over the nodes that its second argument gives for it.
+    `costs_of` has the costs of a shape on the nodes that the scope allows.
     """
     statement = policy.statement
-    placer, scope = statement.placer, NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
-
-    def nodes_for(shape: UnitShape) -> ScoredNodes:
-        return placer.scored_nodes(shape, scope)
-
+    scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
     mark = statement.checkpoint()
     evicted: list[EvictionUnit] = []
     placed: list[UnitPlacement] = []
     for unit in hardest_first(preemptor.units):
-        entry = placer.place_unit(unit, budget, scope)
+        entry = statement.placer.place_unit(unit, budget, scope)
         if entry is not None:
             statement.allocated((entry,))
-        elif (cheapest := costs_of(unit.shape, nodes_for).best(preemptor, unit, budget)) is not None:
-            site, victims = cheapest
+        elif (cheapest := costs_of(unit.shape, scope).best(preemptor, unit, budget)) is not None:
+            node, victims = cheapest
             for victim in victims:
                 policy.evict(victim)
             evicted += victims
-            entry = statement.put(unit, site, budget)
+            entry = statement.put(unit, node, budget)
         if entry is None:
             statement.rollback(mark)
             return None

@@ -62,7 +62,7 @@ class PipelinedCluster:
             claims = [claim for uid in uids if (claim := self.snapshot.inventory.claim(uid)) is not None]
             charge: Charge = {}
             for claim in claims:
-                add(charge, self.cache.charges.of_held(claim, self.snapshot.inventory))
+                add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
             queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
             self.statement.releasing(1, going, claims)
         self.version += 1

@@ -1,7 +1,7 @@
-"""Gangs whose hardware broke: whose pods must go because a device of theirs has a NoExecute taint.
+"""Gangs whose hardware broke: their pods must go because a device of theirs has a NoExecute taint.
 
-Exists so that broken devices are given up gang by gang: an elastic gang loses the members that hold them, any other goes
-whole, to come back on sound devices together. Asks neither shares nor min-runtime: nobody is served by a broken device.
+Broken devices are released gang by gang: an elastic gang loses the members that hold them, any other goes whole, to be placed
+on sound devices together. Neither shares nor min-runtime protect them: a broken device is of no use to its holder.
 A toleration in the claim's result counts, also one with `tolerationSeconds` from the taint's `timeAdded`.
 """
 

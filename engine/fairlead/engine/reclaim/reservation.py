@@ -24,11 +24,10 @@ from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
@@ -88,15 +87,15 @@ class WaitPolicy(EvictionPolicy):
 class WaitCosts(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
-    def _cost(self, preemptor: Preemptor, site: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         ends = [inf if each.gang.ends_by is None else each.gang.ends_by for each in victims]
         known = [end for end in ends if end < inf]
-        devices = sum(each.devices_on(site.name) for each in victims)
+        devices = sum(each.devices_on(node.name) for each in victims)
         until = max(known, default=0.0)
-        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
+        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, node.name)
 
-    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> bool:
-        return super()._fits(preemptor, unit, site, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
+        return super()._fits(preemptor, unit, node, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
 
     def _ordered(self, preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
         """The own queue's gangs first: their end also frees what the queue's share is short of."""
@@ -157,9 +156,9 @@ class Reserver:
     def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
         costs: dict[UnitShape, WaitCosts] = {}
 
-        def costs_of(shape: UnitShape, scored: Callable[[UnitShape], ScoredNodes]) -> WaitCosts:
+        def costs_of(shape: UnitShape, scope: NodeScope) -> WaitCosts:
             if shape not in costs:
-                costs[shape] = WaitCosts(self.policy, scored(shape))
+                costs[shape] = WaitCosts(self.policy, self.cluster.statement.placer.scored_nodes(shape, scope))
             return costs[shape]
 
         mark = self.cluster.statement.checkpoint()

@@ -19,10 +19,9 @@ from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
@@ -96,12 +95,11 @@ class VictimSearch:
     ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
 
-        def costs_of(shape: UnitShape, scored: Callable[[UnitShape], ScoredNodes]) -> EvictionCosts:
-            avoid = frozenset(preemptor.gang.avoid)
-            key = (preemptor.kind, shape, avoid, among, preemptor.spread, len(preemptor.units) == 1)
+        def costs_of(shape: UnitShape, scope: NodeScope) -> EvictionCosts:
+            key = (preemptor.kind, shape, scope, len(preemptor.units) == 1)
             found = self._costs.get(key)
             if found is None:
-                found = self._costs[key] = EvictionCosts(self.policy, scored(shape))
+                found = self._costs[key] = EvictionCosts(self.policy, self.statement.placer.scored_nodes(shape, scope))
             return found
 
         found = evict_and_place(self.policy, preemptor, among, budget, costs_of)

@@ -1,7 +1,7 @@
-"""The last decision, for when nothing has changed since: a cycle with nothing new costs a comparison.
+"""The plan cache: the last plan, for when nothing has changed since. A cycle with nothing new costs a comparison.
 
-Exists because the controller's loop wakes for much that changes no decision. Equal input gives an equal plan, so the last
-plan is the answer as long as the snapshot is equal and no time has come at which something would be decided otherwise.
+The controller's loop wakes for much that changes no decision. Equal input gives an equal plan, so the last plan is the answer
+as long as the snapshot is equal and no time has come at which the decision would be another.
 Gangs are compared by identity first: a rim that hands in the same objects pays microseconds.
 """
 
