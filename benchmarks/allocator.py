@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.collecting import THRESHOLDS
+from fairlead.controller.gc_tuning import THRESHOLDS
 from fairlead.driver import profile, slices
 from fairlead.driver.simulated import SimulatedBackend
 from fairlead.engine.plan.decide import decide

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.collecting import THRESHOLDS
+from fairlead.controller.gc_tuning import THRESHOLDS
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan

@@ -1,7 +1,4 @@
-"""What the controller counts, for Prometheus.
-
-Exists so that every metric has its name and help in one table. Labels are bounded: queues and outcomes, never gangs.
-"""
+"""The controller's Prometheus metrics: names and help in one table. Labels are bounded: queues and outcomes, never gangs."""
 
 from __future__ import annotations
 
@@ -38,27 +35,27 @@ class Metrics:
         )
         self.recoveries = Counter(
             "fairlead_controller_recoveries_total",
-            "Half-admitted gangs put right, by step.",
+            "Interrupted or late admissions recovered, by step.",
             ["step"],
             registry=registry,
         )
-        self.swept = Counter(
-            "fairlead_controller_swept_claims_total", "Abandoned allocations cleared.", registry=registry
+        self.orphaned_claims = Counter(
+            "fairlead_controller_orphaned_claims_total", "Orphaned allocations cleared.", registry=registry
         )
         self.evictions = Counter(
             "fairlead_controller_evictions_total",
-            "Evictions of gangs or of their surplus, by kind, and how they went.",
+            "Evictions of gangs or of their surplus, by kind and outcome.",
             ["kind", "outcome"],
             registry=registry,
         )
         self.reclaimed_devices = Counter(
             "fairlead_controller_reclaimed_devices_total",
-            "Devices that evictions gave back.",
+            "Devices freed by evictions.",
             ["kind"],
             registry=registry,
         )
-        self.landing_seconds = Histogram(
-            "fairlead_controller_landing_seconds",
+        self.preemptor_admission_seconds = Histogram(
+            "fairlead_controller_preemptor_admission_duration_seconds",
             "Time from the first eviction for a gang to its release.",
             buckets=(*SECONDS, 60.0, 300.0, 1800.0),
             registry=registry,

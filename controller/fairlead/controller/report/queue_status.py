@@ -1,7 +1,6 @@
-"""What is said of Queues and Flavors: their status, from the plan, the problems found, and what is remembered.
+"""The status of Queue and Flavor objects, from the plan, the problems found, and past usage.
 
-Exists so that `kubectl get queues,flavors` and `fairlead queues` tell what decisions go by. Pure: equal to the status written
-before when nothing changed but the time.
+Shows the numbers that decisions use. Equal to the status before when nothing changed but the time. Pure.
 """
 
 from __future__ import annotations
@@ -11,13 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.queue import FLAVORS_MAX
+from fairlead.controller.gangs.conditions import condition, with_transition_time
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import timestamps
-
-MESSAGE_MAX = 4096
 
 
 def queue_status(
@@ -61,7 +59,7 @@ def queue_status(
 def flavor_status(
     total: FlavorTotal | None, problems: Sequence[Problem], *, before: Mapping[str, Any], generation: int, now: float
 ) -> dict[str, Any]:
-    """`total` None: the flavor cannot be read, nothing is known of it."""
+    """`total` None: the flavor cannot be read, so its devices are not counted."""
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "conditions": _with_ready(problems, "devices are counted", before=before, generation=generation, now=now),
@@ -74,24 +72,17 @@ def flavor_status(
 def _with_ready(
     problems: Sequence[Problem], fine: str, *, before: Mapping[str, Any], generation: int, now: float
 ) -> list[dict[str, Any]]:
-    """The conditions there were, with Ready as it is now."""
-    others = [condition for condition in before.get("conditions", ()) if condition.get("type") != "Ready"]
-    old = next((condition for condition in before.get("conditions", ()) if condition.get("type") == "Ready"), None)
-    status = "False" if problems else "True"
-    since = old["lastTransitionTime"] if old and old.get("status") == status else timestamps.seconds(now)
-    ready = {
-        "type": "Ready",
-        "status": status,
-        "reason": problems[0].reason if problems else "Ready",
-        "message": "; ".join(problem.message for problem in problems)[:MESSAGE_MAX] if problems else fine,
-        "observedGeneration": generation,
-        "lastTransitionTime": since,
-    }
-    return [ready, *others]
+    """The conditions in `before`, with Ready as it is now."""
+    old = before.get("conditions", ())
+    others = [each for each in old if each.get("type") != "Ready"]
+    reason = problems[0].reason if problems else "Ready"
+    message = "; ".join(problem.message for problem in problems) if problems else fine
+    ready = with_transition_time(condition("Ready", not problems, reason, message, now=now), old)
+    return [{**ready, "observedGeneration": generation}, *others]
 
 
 def plain(value: Amount) -> int | str:
-    """A quantity of the API: whole numbers as they are, parts in thousandths."""
+    """As an API quantity: whole numbers as they are, fractions in thousandths."""
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else f"{round(value * 1000)}m"
     return value
