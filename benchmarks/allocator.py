@@ -27,14 +27,16 @@ from fairlead.engine.plan.decide import decide
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.kube import core, resource
-from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang
+from tests.support.engine.objects import GPU, MIG, claim_spec, device_request, gang
 from tests.support.engine.world import World
 
 PROFILE = "hgx-h100"
 NODE = "node-placeholder"
-ONE = claim_spec(ask())
-EIGHT = claim_spec(ask(8))
-SMALL_MIG = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+ONE = claim_spec(device_request())
+EIGHT = claim_spec(device_request(8))
+SMALL_MIG = claim_spec(
+    device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"')
+)
 
 
 def figures() -> list[dict[str, Any]]:

@@ -18,11 +18,11 @@ from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, timestamps
-from tests.support.engine.objects import ask, claim_spec, gang
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
 NOW = 1_800_000_000.0
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 H100 = FlavorSpec(name="h100", device_selector=f'device.driver == "{names.DRIVER}"')
 
 

@@ -20,7 +20,7 @@ from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.kube import resource
 from fairlead.webhook import devices, handlers
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review
 
@@ -222,7 +222,7 @@ def ready(fault: Fault) -> dict[str, Json]:
     known = settings.read([*queues, queue("fine")], flavors)
     world = cluster()
     world.queues, world.flavors = known.queues, known.flavors
-    job = gang("job", 1, claim_spec(ask()), queue="fine")
+    job = gang("job", 1, claim_spec(device_request()), queue="fine")
     plan = world.decide(job)
     assert [entry.name for entry in plan.admissions] == ["job"], "what is fine goes on"
     told: dict[str, Json] = {}
