@@ -51,9 +51,11 @@ class GangReconciler:
 
     def due_at(self) -> float:
         """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
+        times = [self._sweep_at, *self._deadlines.values()]
         backoff_end = self._backoffs.next_end()
-        deadline = min(self._deadlines.values(), default=self._sweep_at)
-        return min(self._sweep_at, deadline, self._sweep_at if backoff_end is None else backoff_end)
+        if backoff_end is not None:
+            times.append(backoff_end)
+        return min(times)
 
     def expire(self, now: float) -> None:
         """Gangs whose deadline or backoff has passed are to be reconciled again."""
