@@ -70,7 +70,7 @@ def _device(
         mig = _mig(result.device, field, gpu, place.profile_id, place.start, dynamic=gpu.uuid in partitionable)
     elif gpu.mig_devices and gpu.uuid not in partitionable:
         raise ClaimError(
-            f"{field}.device: {result.device!r} is cut into MIG devices ({_mig_names(gpu)}) and cannot be given whole"
+            f"{field}.device: {result.device!r} is partitioned into MIG devices ({_mig_names(gpu)}) and cannot be allocated whole"
         )
     return DeviceRecord(
         request=result.request,

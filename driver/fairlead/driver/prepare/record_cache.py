@@ -1,4 +1,4 @@
-"""The records of this node's claims in memory, shared by all who prepare, unprepare, collect and report. Thread-safe.
+"""The records of this node's claims in memory, shared by prepare, recovery, monitor and metrics. Thread-safe.
 
 Ahead of the checkpoint by at most one step of each claim: a claim is reserved here before its first record is written, and
 every record that is written is put here.

@@ -44,7 +44,9 @@ def plan(
         if requested is None:
             continue
         if device.admin:
-            raise ClaimError(f"{requested.field}: a request with adminAccess only looks on; remove the config")
+            raise ClaimError(
+                f"{requested.field}: a request with adminAccess only observes its device; remove the config"
+            )
         if device.share_id:
             raise ClaimError(
                 f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the other claims "
