@@ -1,7 +1,8 @@
 """The hardware operations of a claim: MIG devices, time slices, compute modes, the MPS daemon.
 
-An administrator can change the hardware at any time, so each operation compares the record with what is there: a MIG device
-that was replaced is not destroyed; what is gone with its GPU counts as undone. The order of operations is steps.py's.
+An administrator can change the hardware at any time, so each operation compares the record with what is there: a MIG
+device that was replaced is not destroyed; what is gone with its GPU counts as undone. The order of operations is
+steps.py's.
 """
 
 from __future__ import annotations

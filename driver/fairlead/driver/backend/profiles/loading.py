@@ -1,7 +1,7 @@
 """Reads a node profile and turns it into GPUs.
 
-A profile is found by its name beside this module, or by the path of a file. Each error says which field is wrong and what is
-valid. UUIDs that a profile leaves out are derived from the node's name, so no two simulated nodes share one.
+A profile is found by its name beside this module, or by the path of a file. Each error says which field is wrong and
+what is valid. UUIDs that a profile leaves out are derived from the node's name, so no two simulated nodes share one.
 """
 
 from __future__ import annotations

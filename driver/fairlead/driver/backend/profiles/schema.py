@@ -1,7 +1,7 @@
 """The schema of a node profile: the YAML file of a node's GPUs, field by field.
 
-`gpu` holds what all GPUs have in common, each of `gpus` what is its own; an unknown field is refused. `mig` is the name of a
-table under mig/, or the MIG profiles themselves.
+`gpu` holds what all GPUs have in common, each of `gpus` what is its own; an unknown field is refused. `mig` is the name
+of a table under mig/, or the MIG profiles themselves.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
