@@ -52,11 +52,11 @@ def hgx() -> SimulatedBackend:
 
 @pytest.fixture
 def node(tmp_path: Path, hgx: SimulatedBackend) -> Node:
-    """A node of eight H100s, whose MIG devices are made on demand."""
+    """A node of eight H100s, whose MIG devices are created on demand."""
     return Node(tmp_path, hgx, dynamic=True)
 
 
 @pytest.fixture
 def static_node(tmp_path: Path, dgx: SimulatedBackend) -> Node:
-    """A node of six whole A100s and two that are cut."""
+    """A node of six whole A100s and two that are partitioned."""
     return Node(tmp_path, dgx)

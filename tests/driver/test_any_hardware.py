@@ -56,7 +56,7 @@ def test_it_is_sorted_and_repeats(backend: Backend) -> None:
     assert backend.inventory() == inventory
 
 
-def test_it_publishes_within_the_apis_limits_cut_or_not(backend: Backend) -> None:
+def test_it_publishes_within_the_apis_limits_partitioned_or_not(backend: Backend) -> None:
     inventory = backend.inventory()
     check_limits(slices.build(inventory), "split")
     everything = frozenset(gpu.uuid for gpu in inventory.gpus)
@@ -66,7 +66,7 @@ def test_it_publishes_within_the_apis_limits_cut_or_not(backend: Backend) -> Non
 
 def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:
     uuids = sorted(gpu.uuid for gpu in backend.inventory().gpus)
-    assert [(look.uuid, look.responds) for look in backend.statuses()] == [(uuid, True) for uuid in uuids]
+    assert [(status.uuid, status.responds) for status in backend.statuses()] == [(uuid, True) for uuid in uuids]
     assert [reading.uuid for reading in backend.telemetry()] == uuids
     assert backend.xids() == ()
 
@@ -97,7 +97,7 @@ def test_a_recorded_node_publishes_the_same_when_it_is_simulated(backend: Backen
     assert comparable(slices.build(again)) == comparable(slices.build(inventory))
 
 
-def test_a_device_is_prepared_and_given_back_and_nothing_stays(
+def test_a_device_is_prepared_and_unprepared_and_nothing_stays(
     backend: Backend, tmp_path: Path, valid_cdi: Callable[[dict[str, Any]], None]
 ) -> None:
     before = backend.inventory()
@@ -122,15 +122,15 @@ def test_a_gpu_that_is_not_here_is_gone(backend: Backend) -> None:
             ask("GPU-00000000-0000-0000-0000-000000000000")
 
 
-def test_the_compute_mode_is_told_of_each(backend: Backend) -> None:
+def test_the_compute_mode_of_each_is_reported(backend: Backend) -> None:
     assert all(backend.compute_mode(gpu.uuid) in {"Default", "Prohibited", "ExclusiveProcess", None} for gpu in
                backend.inventory().gpus)  # fmt: skip
 
 
 def test_what_is_known_of_a_gpu_is_plausible(backend: Backend) -> None:
     for gpu in backend.inventory().gpus:
-        told = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
-        assert gpu.uuid.startswith("GPU-"), told
-        assert gpu.memory_bytes is None or gpu.memory_bytes > 2**30, told
-        assert gpu.nvlink is None or gpu.minor not in gpu.nvlink.peers, told
-        assert bool(gpu.mig_devices) <= bool(gpu.mig_enabled), told
+        found = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
+        assert gpu.uuid.startswith("GPU-"), found
+        assert gpu.memory_bytes is None or gpu.memory_bytes > 2**30, found
+        assert gpu.nvlink is None or gpu.minor not in gpu.nvlink.peers, found
+        assert bool(gpu.mig_devices) <= bool(gpu.mig_enabled), found

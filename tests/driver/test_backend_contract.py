@@ -93,8 +93,8 @@ class TestInventory:
         inventory = case.backend.inventory()
         assert [gpu.minor for gpu in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
         assert inventory.warnings
-        [unwell] = [look for look in case.backend.statuses() if not look.responds]
-        assert (unwell.uuid, unwell.responds) == (before.gpus[3].uuid, False)
+        [unhealthy] = [status for status in case.backend.statuses() if not status.responds]
+        assert (unhealthy.uuid, unhealthy.responds) == (before.gpus[3].uuid, False)
 
     def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
         for gpu in make("l40s").backend.inventory().gpus:
@@ -104,15 +104,15 @@ class TestInventory:
 
 
 class TestHealth:
-    def test_a_well_node_is_well(self, make: Callable[[str], Case]) -> None:
+    def test_a_healthy_node_is_healthy(self, make: Callable[[str], Case]) -> None:
         backend = make("hgx-h100").backend
         uuids = [gpu.uuid for gpu in backend.inventory().gpus]
-        assert [(look.uuid, look.responds, look.recovery_action) for look in backend.statuses()] == [
+        assert [(status.uuid, status.responds, status.recovery_action) for status in backend.statuses()] == [
             (uuid, True, "none") for uuid in sorted(uuids)
         ]
         assert backend.xids() == ()
 
-    def test_each_xid_is_told_once_and_of_its_gpu(self, make: Callable[[str], Case]) -> None:
+    def test_each_xid_is_reported_once_and_for_its_gpu(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         assert case.backend.xids() == ()
@@ -121,7 +121,7 @@ class TestHealth:
         assert case.backend.xids() == (Xid(uuid=uuids[3], code=79), Xid(uuid=uuids[5], code=31))
         assert case.backend.xids() == ()
 
-    def test_every_gpu_that_answers_tells_how_busy_it_is(self, make: Callable[[str], Case]) -> None:
+    def test_every_gpu_that_responds_reports_its_load(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         case.lose(3)
@@ -137,11 +137,11 @@ class TestHealth:
         backend.inventory()
         assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in backend.telemetry()} == {(None, None)}
 
-    def test_what_a_gpu_needs_is_told(self, make: Callable[[str], Case]) -> None:
+    def test_the_recovery_action_of_a_gpu_is_reported(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuid = case.backend.inventory().gpus[2].uuid
         case.ask_for_reset(2)
-        assert {look.uuid: look.recovery_action for look in case.backend.statuses()}[uuid] == "reset"
+        assert {status.uuid: status.recovery_action for status in case.backend.statuses()}[uuid] == "reset"
 
 
 class TestDeviceNodes:
@@ -167,7 +167,7 @@ class TestDeviceNodes:
 
 
 class TestMig:
-    def test_a_mig_device_is_made_where_it_was_asked_for_and_taken_back(self, make: Callable[[str], Case]) -> None:
+    def test_a_mig_device_is_created_at_its_placement_and_destroyed(self, make: Callable[[str], Case]) -> None:
         backend = make("hgx-h100").backend
         before = backend.inventory()
         gpu = before.gpus[2]
@@ -263,7 +263,7 @@ def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[s
             case.backend.set_time_slice(uuid, "Long")
 
 
-def test_a_compute_mode_is_told_and_set(make: Callable[[str], Case]) -> None:
+def test_a_compute_mode_is_read_and_set(make: Callable[[str], Case]) -> None:
     case = make("hgx-h100")
     gpus = case.backend.inventory().gpus
     assert case.backend.compute_mode(gpus[1].uuid) == "Default"

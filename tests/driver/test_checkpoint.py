@@ -46,7 +46,7 @@ def test_a_record_of_an_earlier_boot_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 60, 150, -2])
-def test_a_file_cut_short_is_kept_aside_and_reported(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_file_is_kept_aside_and_reported(tmp_path: Path, keep: int) -> None:
     store = checkpoint(tmp_path)
     store.write(RECORD)
     whole = store.path("u1").read_bytes()
@@ -85,7 +85,7 @@ def test_a_second_unreadable_file_does_not_overwrite_the_first(tmp_path: Path) -
     assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"one", b"two"]
 
 
-def test_temporaries_of_a_dead_process_are_swept(tmp_path: Path) -> None:
+def test_temporaries_of_a_dead_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".u1.json.4711-0.tmp").write_bytes(b"half")
     checkpoint(tmp_path).load()
     assert list(tmp_path.iterdir()) == []
@@ -158,14 +158,14 @@ class TestFullDisk:
         monkeypatch.undo()
         driver.prepare(claim("u1", "gpu-0"))
 
-    def test_whole_gpus_are_given_back_on_a_full_disk(self, node: Node, full: Callable[[], None]) -> None:
+    def test_whole_gpus_are_unprepared_on_a_full_disk(self, node: Node, full: Callable[[], None]) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
         full()
         driver.unprepare("u1")
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    def test_the_driver_starts_all_the_same_and_knows_what_is_held(self, node: Node, full: Callable[[], None]) -> None:
+    def test_the_driver_starts_all_the_same_and_knows_the_claims(self, node: Node, full: Callable[[], None]) -> None:
         node.start().prepare(claim("u1", "gpu-0"))
         (node.path / "claims" / "u1.json").write_bytes(b"{")
         full()

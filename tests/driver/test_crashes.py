@@ -118,7 +118,7 @@ def test_a_retry_after_the_restart_ends_right(tmp_path: Path, devices: tuple[str
 
 
 @pytest.mark.parametrize(("devices", "verb", "step"), CASES)
-def test_without_a_retry_a_second_claim_gets_the_devices_once_nobody_was_told_of_the_first(
+def test_without_a_retry_a_second_claim_gets_the_devices_of_a_first_that_was_not_answered(
     tmp_path: Path, devices: tuple[str, ...], verb: str, step: str
 ) -> None:
     node = new_node(tmp_path)

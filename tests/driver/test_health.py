@@ -1,4 +1,4 @@
-"""Faults: what is kept, what taints, what proves a GPU well; and how kubelet and the slices hear of it."""
+"""Faults: what is kept, what taints, what proves a GPU healthy; and how they reach kubelet and the slices."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ GPU = "GPU-0"
 XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
 
 
-def look(responds: bool | None = True, recovery: RecoveryAction | None = "none") -> GpuStatus:
+def status(responds: bool | None = True, recovery: RecoveryAction | None = "none") -> GpuStatus:
     return GpuStatus(uuid=GPU, responds=responds, recovery_action=recovery)
 
 
 class Story:
-    """Looks at one GPU, one after the other."""
+    """Polls of one GPU, one after the other."""
 
     def __init__(self) -> None:
         self.faults: dict[str, tuple[Fault, ...]] = {}
         self.now_s = 1000.0
 
-    def see(self, watched: GpuStatus, *codes: int, after_s: float = 5.0) -> dict[str, str]:
-        """Taint effects by key after this look."""
+    def poll(self, status: GpuStatus, *codes: int, after_s: float = 5.0) -> dict[str, str]:
+        """Taint effects by key after this poll."""
         self.now_s += after_s
         events = [Xid(uuid=GPU, code=code) for code in codes]
-        self.faults = faults.fold(self.faults, [watched], events, now_s=self.now_s)
+        self.faults = faults.fold(self.faults, [status], events, now_s=self.now_s)
         found = faults.taints(self.faults).get(GPU, ())
         return {f"{taint.key.partition('/')[2]}={taint.value}": taint.effect for taint in found}
 
@@ -49,7 +49,7 @@ def story() -> Story:
 
 class TestXids:
     @pytest.mark.parametrize(("kind", "code"), XID.items())
-    def test_the_table_tells_whose_fault_it_is(self, kind: str, code: int) -> None:
+    def test_the_table_classifies_each_xid(self, kind: str, code: int) -> None:
         assert xids.classify(code) == kind
 
     def test_a_code_that_the_table_lacks_is_taken_seriously(self) -> None:
@@ -57,74 +57,74 @@ class TestXids:
         assert xids.describe(9999) == "Xid 9999"
 
 
-class TestLedger:
-    def test_a_well_gpu_has_no_taint(self, story: Story) -> None:
-        assert story.see(look()) == {}
+class TestFaults:
+    def test_a_healthy_gpu_has_no_taint(self, story: Story) -> None:
+        assert story.poll(status()) == {}
 
     @pytest.mark.parametrize("kind", ["application", "informational", "recoverable"])
-    def test_a_programs_fault_keeps_nobody_away(self, story: Story, kind: str) -> None:
-        assert story.see(look(), XID[kind]) == {}
+    def test_a_fault_of_a_program_does_not_taint(self, story: Story, kind: str) -> None:
+        assert story.poll(status(), XID[kind]) == {}
 
     def test_a_gpu_that_needs_a_reset_gets_no_new_pods(self, story: Story) -> None:
-        assert story.see(look(recovery="reset"), XID["needs-reset"]) == {
+        assert story.poll(status(recovery="reset"), XID["needs-reset"]) == {
             "recovery-action=reset": "NoSchedule",
             f"xid={XID['needs-reset']}": "NoSchedule",
         }
 
-    def test_a_gpu_beyond_a_reset_sends_its_pods_away(self, story: Story) -> None:
-        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+    def test_a_gpu_beyond_a_reset_evicts_its_pods(self, story: Story) -> None:
+        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
 
-    def test_a_lost_gpu_sends_its_pods_away_and_is_well_when_it_answers(self, story: Story) -> None:
-        assert story.see(look(responds=False)) == {"gpu-lost=": "NoExecute"}
-        assert story.see(look(responds=None)) == {"gpu-lost=": "NoExecute"}
-        assert story.see(look()) == {}
+    def test_a_lost_gpu_evicts_its_pods_and_is_healthy_when_it_responds(self, story: Story) -> None:
+        assert story.poll(status(responds=False)) == {"gpu-lost=": "NoExecute"}
+        assert story.poll(status(responds=None)) == {"gpu-lost=": "NoExecute"}
+        assert story.poll(status()) == {}
 
     def test_a_benign_xid_does_not_take_the_place_of_a_severe_one(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["fatal"])
-        assert story.see(look(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
+        story.poll(status(recovery=None), XID["fatal"])
+        assert story.poll(status(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
             f"xid={XID['fatal']}": "NoExecute"
         }
 
     def test_a_worse_xid_does(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["needs-reset"])
-        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+        story.poll(status(recovery=None), XID["needs-reset"])
+        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
 
     def test_a_reset_clears_what_it_cures(self, story: Story) -> None:
-        story.see(look(recovery="reset"), XID["needs-reset"])
-        story.see(look(recovery="reset"), after_s=600)
-        assert story.see(look(recovery="none")) == {}
+        story.poll(status(recovery="reset"), XID["needs-reset"])
+        story.poll(status(recovery="reset"), after_s=600)
+        assert story.poll(status(recovery="none")) == {}
 
     def test_an_xid_waits_for_the_action_that_follows_it(self, story: Story) -> None:
-        assert story.see(look(recovery="none"), XID["needs-reset"]) != {}
-        assert story.see(look(recovery="reset")) != {}
-        assert story.see(look(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
+        assert story.poll(status(recovery="none"), XID["needs-reset"]) != {}
+        assert story.poll(status(recovery="reset")) != {}
+        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
 
     def test_an_xid_after_which_the_driver_needs_nothing_is_forgiven(self, story: Story) -> None:
-        story.see(look(recovery="none"), XID["needs-reset"])
-        assert story.see(look(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
+        story.poll(status(recovery="none"), XID["needs-reset"])
+        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
 
     def test_without_recovery_actions_a_severe_xid_stays(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["needs-reset"])
-        assert story.see(look(recovery=None), after_s=100_000) != {}
+        story.poll(status(recovery=None), XID["needs-reset"])
+        assert story.poll(status(recovery=None), after_s=100_000) != {}
 
     def test_a_note_is_forgotten_after_a_while(self, story: Story) -> None:
-        story.see(look(), XID["recoverable"])
+        story.poll(status(), XID["recoverable"])
         assert story.faults
-        story.see(look(), after_s=faults.NOTE_S)
+        story.poll(status(), after_s=faults.NOTE_S)
         assert not story.faults
 
     def test_a_domain_that_needs_recovery_is_not_the_gpus_fault(self, story: Story) -> None:
-        assert story.see(look(recovery="imex")) == {}
+        assert story.poll(status(recovery="imex")) == {}
 
     def test_it_outlives_a_restart_and_not_a_boot(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["fatal"])
+        story.poll(status(recovery=None), XID["fatal"])
         kept = faults.encode(story.faults, boot_id="b1")
         assert faults.decode(kept, boot_id="b1") == story.faults
         assert faults.decode(kept, boot_id="b2") == {}
         assert faults.decode(kept[:20], boot_id="b1") == {}
 
 
-class TestHardware:
+class TestHardwareMonitor:
     def hardware(self, backend: SimulatedBackend, threads: Threads) -> HardwareMonitor:
         return HardwareMonitor(backend, pool="n1", threads=threads, wall=lambda: 1000.0)
 
@@ -139,9 +139,9 @@ class TestHardware:
         tainted = [device.name for device in hardware.built.devices if device.taints]
         assert len(tainted) == 7
         assert all(name.startswith("gpu-6-mig-") for name in tainted)
-        unwell = [state for state in hardware.health.devices if state.state == "unhealthy"]
-        assert [state.device for state in unwell] == tainted
-        assert unwell[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
+        unhealthy = [state for state in hardware.health.devices if state.state == "unhealthy"]
+        assert [state.device for state in unhealthy] == tainted
+        assert unhealthy[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
         threads.close()
 
     async def test_a_gpu_lost_at_run_time_stays_published_with_a_taint(self, hgx: SimulatedBackend) -> None:
@@ -159,7 +159,7 @@ class TestHardware:
         assert not any(device.taints for device in hardware.built.devices)
         threads.close()
 
-    async def test_a_fault_reaches_every_placement_of_a_gpu_that_is_cut_on_demand(self, hgx: SimulatedBackend) -> None:
+    async def test_a_fault_reaches_every_placement_of_a_partitionable_gpu(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = HardwareMonitor(hgx, pool="n1", threads=threads, dynamic_mig=True, wall=lambda: 1000.0)
         hgx.faults.recovery[2] = "reset"
@@ -169,7 +169,7 @@ class TestHardware:
         assert len(tainted) == 26
         threads.close()
 
-    async def test_hardware_that_refuses_every_look_asks_for_a_new_process_and_one_that_hangs_does_not(
+    async def test_hardware_that_fails_every_poll_needs_a_restart_and_one_that_hangs_does_not(
         self, hgx: SimulatedBackend
     ) -> None:
         threads, now = Threads(), [1000.0]
@@ -204,13 +204,13 @@ class TestHardware:
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(7)]
         threads.close()
 
-    async def test_a_device_can_be_unwell_though_its_gpu_is_well(self, hgx: SimulatedBackend) -> None:
+    async def test_a_device_can_be_unhealthy_though_its_gpu_is_healthy(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(hgx, threads)
         hardware.report_unhealthy({"gpu-3": "no MPS daemon"})
         await hardware.poll()
-        unwell = [(state.device, state.message) for state in hardware.health.devices if state.state != "healthy"]
-        assert unwell == [("gpu-3", "no MPS daemon")]
+        unhealthy = [(state.device, state.message) for state in hardware.health.devices if state.state != "healthy"]
+        assert unhealthy == [("gpu-3", "no MPS daemon")]
         assert not any(device.taints for device in hardware.built.devices)
         threads.close()
 
@@ -251,11 +251,11 @@ class TestFaultFile:
         [event] = backend.xids()
         assert event.code == XID["needs-reset"]
         assert backend.xids() == ()
-        assert [look.recovery_action for look in backend.statuses()].count("reset") == 1
+        assert [status.recovery_action for status in backend.statuses()].count("reset") == 1
         fault_file.inject(path, 3, xid=XID["needs-reset"])
         assert len(backend.xids()) == 1
         fault_file.clear(path, 3)
-        assert {look.recovery_action for look in backend.statuses()} == {"none"}
+        assert {status.recovery_action for status in backend.statuses()} == {"none"}
 
     def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"

@@ -1,5 +1,5 @@
-"""DESIGN 7.1 and 7.7 as properties: whatever is asked, in whatever order, with the driver killed anywhere, no two claims
-hold what overlaps, and everything is given back in the end."""
+"""DESIGN 7.1 and 7.7 as properties: whatever is called, in whatever order, with the driver killed anywhere, no two claims
+hold what overlaps, and everything is released in the end."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class Story:
             if device.mig and device.mig.made in {"creating", "live"}
         }
         there = {(gpu.uuid, mig.start) for gpu in self.backend.inventory().gpus for mig in gpu.mig_devices}
-        assert there <= claimed  # nothing lives that nobody would take away
+        assert there <= claimed  # each has a record that will destroy it
         begun = [record.mps for record in held if record.mps and record.mps.begun]
         assert self.daemons.running <= {record.uid for record in held if record.mps and record.mps.begun}
         minors = {gpu.uuid: gpu.minor for gpu in self.backend.inventory().gpus}

@@ -156,7 +156,7 @@ def test_an_alternative_is_named_in_full_and_found_by_its_main_request(node: Nod
     assert read(Path(mount["hostPath"]))[0]["requests"][0]["name"] == "main/h100"
 
 
-def test_a_mig_device_that_was_made_for_the_claim_has_its_uuid(node: Node) -> None:
+def test_a_mig_device_that_was_created_for_the_claim_has_its_uuid(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
     [mount] = mounts(node, "u1")["u1-gpu-0-mig-3g40gb-9-4"].values()
     [device] = read(Path(mount["hostPath"]))[0]["requests"][0]["devices"]
@@ -187,7 +187,7 @@ def test_a_file_that_was_lost_with_the_cdi_file_comes_back_with_it(node: Node) -
     assert Path(mount["hostPath"]).read_bytes() == before
 
 
-def test_turned_off_nothing_is_mounted_and_what_is_there_still_goes(node: Node) -> None:
+def test_when_disabled_nothing_is_mounted_and_existing_files_are_still_removed(node: Node) -> None:
     node.start().prepare(claim("u1", "gpu-0"))
     node.device_metadata = False
     driver = node.start()
@@ -198,7 +198,7 @@ def test_turned_off_nothing_is_mounted_and_what_is_there_still_goes(node: Node) 
     assert "metadata" not in node.leftovers()
 
 
-def test_files_of_a_claim_that_nobody_knows_are_cleared_at_the_start(node: Node) -> None:
+def test_files_of_a_claim_without_a_record_are_removed_at_the_start(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0"))
     stale = Metadata(node.path / "metadata", enabled=True, published=dict)
     stale.write(record.__class__(uid="gone", namespace="ml", name="c", state="prepared", devices=record.devices))

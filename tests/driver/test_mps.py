@@ -78,20 +78,20 @@ class TestClaim:
         assert "/tmp/nvidia-mps" not in {mount["containerPath"] for mount in found["u1-gpu-1"]["mounts"]}
         driver.unprepare("u1")
 
-    def test_a_mig_device_made_for_it_is_served_by_its_uuid_and_keeps_its_gpus_compute_mode(
+    def test_a_mig_device_created_for_it_is_served_by_its_uuid_and_keeps_its_gpus_compute_mode(
         self, node: Node, hgx: SimulatedBackend
     ) -> None:
         driver = node.start()
         config = mps("MigDeviceConfig", defaultPerDevicePinnedMemoryLimit={"0": "4Gi"})
         record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4", config=[config]))
         assert record.devices[0].mig is not None
-        asked = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
-        assert node.daemons.command("u1", [asked]) == "4096M"
+        command = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
+        assert node.daemons.command("u1", [command]) == "4096M"
         assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
-    def test_a_compute_mode_that_an_administrator_set_comes_back(self, node: Node, hgx: SimulatedBackend) -> None:
+    def test_a_compute_mode_that_an_administrator_set_is_restored(self, node: Node, hgx: SimulatedBackend) -> None:
         hgx.state.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-1", config=[mps()]))
@@ -108,7 +108,7 @@ class TestClaim:
         driver.unprepare("u2")
 
     @pytest.mark.parametrize("permanent", [True, False])
-    def test_a_compute_mode_that_cannot_be_set_is_told_and_holds_nothing(
+    def test_a_compute_mode_that_cannot_be_set_is_reported_and_holds_nothing(
         self, node: Node, hgx: SimulatedBackend, permanent: bool
     ) -> None:
         refused = ["set_compute_mode"]
@@ -142,8 +142,8 @@ class TestManyAtOnce:
         wanted = [claim(f"u{n}", f"gpu-{n}", config=[mps(defaultActiveThreadPercentage=n + 1)]) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(driver.prepare, wanted))
-            told = list(pool.map(lambda n: node.daemons.command(f"u{n}", [PERCENTAGE]), range(8)))
-            assert told == [f"{n + 1}.0" for n in range(8)]
+            reported = list(pool.map(lambda n: node.daemons.command(f"u{n}", [PERCENTAGE]), range(8)))
+            assert reported == [f"{n + 1}.0" for n in range(8)]
             list(pool.map(driver.unprepare, [one.metadata.uid for one in wanted]))
         assert node.leftovers() == EMPTY
 
@@ -153,7 +153,7 @@ class TestRefusals:
         ("devices", "config", "words"),
         [
             ([{"device": "gpu-0", "shareID": "a"}], mps(), "would change gpu-0 for the other claims"),
-            ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only looks on"),
+            ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only observes its device"),
             (
                 ["gpu-0"],
                 mps(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"}),
@@ -231,7 +231,7 @@ class TestHost:
 
 
 class TestRestarts:
-    def test_a_driver_that_comes_back_adopts_the_daemon(self, node: Node) -> None:
+    def test_a_restarted_driver_adopts_the_daemon(self, node: Node) -> None:
         node.start().prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         before = (node.path / "mps/u1/pid").read_text()
         driver = node.start()
@@ -241,7 +241,7 @@ class TestRestarts:
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
-    def test_a_daemon_that_died_is_started_again_with_its_limits_when_kubelet_asks(self, node: Node) -> None:
+    def test_a_daemon_that_died_is_started_again_with_its_limits_at_the_next_prepare(self, node: Node) -> None:
         driver = node.start()
         wanted = claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)])
         driver.prepare(wanted)
@@ -264,7 +264,7 @@ class TestRestarts:
         assert not node.daemons.uids()
 
 
-class TestWatch:
+class TestSupervisor:
     async def test_a_daemon_that_died_is_started_again_with_its_limits(self, node: Node, tmp_path: Path) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
@@ -286,7 +286,7 @@ class TestWatch:
         driver.unprepare("u1")
         threads.close()
 
-    async def test_one_that_cannot_be_started_makes_its_devices_unwell_until_it_can(
+    async def test_one_that_cannot_be_started_makes_its_devices_unhealthy_until_it_can(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         driver = node.start()
@@ -374,7 +374,7 @@ class TestDaemons:
     def test_a_servers_lock_does_not_pass_for_a_daemon(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=5))
-        (tmp_path / "mps/u1/pid").write_text("1 0\n")  # the daemon's number belongs to somebody else by now
+        (tmp_path / "mps/u1/pid").write_text("1 0\n")  # another process has the daemon's number by now
         assert not daemons.alive("u1")
         daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=6))
         assert daemons.alive("u1")
@@ -397,7 +397,7 @@ class TestDaemons:
 
 
 class Steps:
-    """A clock that runs while it is looked at: deadlines pass without waiting for them."""
+    """A clock that advances when it is read: deadlines pass without waiting for them."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -95,7 +95,7 @@ class TestNvLink:
     def nvlinks(self, backend: Backend) -> dict[int, tuple[int, ...]]:
         return {gpu.minor: gpu.nvlink.peers for gpu in backend.inventory().gpus if gpu.nvlink}
 
-    def test_a_guest_that_hides_the_other_ends_is_asked_for_peer_to_peer_status(self, tmp_path: Path) -> None:
+    def test_in_a_guest_that_hides_the_remote_ends_peer_to_peer_status_decides(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         whole = self.nvlinks(on(fake, tmp_path))
         fake.errors["nvmlDeviceGetNvLinkRemoteDeviceType"] = UNSUPPORTED
@@ -130,7 +130,7 @@ class TestMig:
         fake.errors.clear()
         backend.create_mig(gpu, 19, 0)
 
-    def test_what_could_not_be_taken_back_is_said_and_goes_with_the_retry(self, tmp_path: Path) -> None:
+    def test_what_could_not_be_destroyed_is_reported_and_goes_with_the_retry(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path / "root")
         node = Node(tmp_path, on(fake, tmp_path / "root"), dynamic=True)
         driver = node.start()
@@ -206,21 +206,21 @@ class TestHealth:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[2].uuid
         fake.recovery[2] = action
-        assert {look.uuid: look.recovery_action for look in backend.statuses()}[uuid] == recovery
+        assert {status.uuid: status.recovery_action for status in backend.statuses()}[uuid] == recovery
 
     def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {(look.responds, look.recovery_action) for look in backend.statuses()} == {(True, None)}
+        assert {(status.responds, status.recovery_action) for status in backend.statuses()} == {(True, None)}
 
     def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
-        assert {look.responds for look in backend.statuses()} == {None}
+        assert {status.responds for status in backend.statuses()} == {None}
 
     @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
     def test_a_gpu_without_events_is_watched_without_them(self, tmp_path: Path, call: str) -> None:
@@ -229,7 +229,7 @@ class TestHealth:
         backend.inventory()
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
-        assert all(look.responds for look in backend.statuses())
+        assert all(status.responds for status in backend.statuses())
 
 
 class TestBoundElsewhere:
@@ -246,7 +246,7 @@ class TestBoundElsewhere:
         backend = on(fake, tmp_path)
         before = [gpu.uuid for gpu in backend.inventory().gpus]
         fake.bind(3)
-        assert {look.uuid: look.responds for look in backend.statuses()} == dict.fromkeys(
+        assert {status.uuid: status.responds for status in backend.statuses()} == dict.fromkeys(
             (uuid for uuid in before if uuid != before[3]), True
         )
         assert [gpu.minor for gpu in backend.inventory().gpus] == [0, 1, 2, 4, 5, 6, 7]
@@ -256,12 +256,12 @@ class TestBoundElsewhere:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[3].uuid
         fake._devices.pop(3)
-        assert {look.uuid: look.responds for look in backend.statuses()}[uuid] is False
+        assert {status.uuid: status.responds for status in backend.statuses()}[uuid] is False
 
 
 class TestStart:
     @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100"])
-    async def test_looking_and_recovering_never_switch_mig_mode(
+    async def test_polling_and_recovering_never_switch_mig_mode(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fake = fake_of(name, tmp_path)
@@ -292,12 +292,12 @@ class TestTimeSlices:
         binary.chmod(0o755)
         return smi.runner(DriverRoot(path))
 
-    def test_nvidia_smi_under_the_drivers_root_is_asked(self, tmp_path: Path) -> None:
+    def test_nvidia_smi_under_the_drivers_root_is_run(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
         smi.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
         assert said.read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
-    def test_what_it_says_when_it_fails_is_told(self, tmp_path: Path) -> None:
+    def test_its_output_is_in_the_error_when_it_fails(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="exit status 3: not supported"):
             smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
 

@@ -1,4 +1,4 @@
-"""What a running driver tells those who run it: metrics, probes, Events."""
+"""What a running driver reports to its operators: metrics, probes, Events."""
 
 from __future__ import annotations
 
@@ -79,18 +79,18 @@ class TestMps:
 
 
 class TestEvents:
-    async def test_a_record_that_cannot_be_read_is_told_on_the_node(self, cluster: DriverCluster) -> None:
+    async def test_a_record_that_cannot_be_read_is_an_event_on_the_node(self, cluster: DriverCluster) -> None:
         wanted = await cluster.allocate("gpu-0")
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             await kubelet.prepare(wanted)
         [record] = (cluster.path / "plugins/gpu.fairlead.dev/claims").iterdir()
         record.write_bytes(record.read_bytes()[:40])
 
-        async def told() -> bool:
+        async def recorded() -> bool:
             return bool((await cluster.client.list(EVENTS, "default")).items)
 
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
-            await cluster.until(told)
+            await cluster.until(recorded)
             assert (await kubelet.prepare(wanted))[wanted.metadata.uid].error == ""
         [event] = (await cluster.client.list(EVENTS, "default")).items
         about = event["involvedObject"]

@@ -57,7 +57,7 @@ class TestSlices:
             found = await taints()
             return found == {"gpu-1": ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
 
-        async def well() -> bool:
+        async def healthy() -> bool:
             found = await taints()
             return found == {}
 
@@ -65,11 +65,11 @@ class TestSlices:
             fault_file.inject(faults, 1, lost=True)
             await cluster.until(tainted)
             fault_file.clear(faults)
-            await cluster.until(well)
+            await cluster.until(healthy)
             [stored] = await cluster.slices()
             assert stored["spec"]["pool"]["generation"] == 1
 
-    async def test_a_lost_gpu_is_given_to_nobody_new_and_its_claims_are_answered(self, cluster: DriverCluster) -> None:
+    async def test_a_lost_gpu_is_refused_to_new_claims_and_its_own_are_answered(self, cluster: DriverCluster) -> None:
         faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
         old, new = await cluster.allocate("gpu-1", name="old"), await cluster.allocate("gpu-2", name="new")
 

@@ -165,7 +165,7 @@ async def test_a_wiped_slice_comes_back_after_a_while(running: Running) -> None:
     assert running.api.writes == ["create"]
 
 
-async def test_what_the_apiserver_drops_is_reported_once_and_not_written_for_ever(
+async def test_what_the_apiserver_drops_is_reported_once_and_not_written_forever(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     running.api.drops = {"taints"}

@@ -20,7 +20,7 @@ from tests.support.driver.kubelet import Kubelet
 
 
 class TestRegistration:
-    async def test_kubelet_learns_who_is_there_and_where_to_call(self, cluster: DriverCluster) -> None:
+    async def test_kubelet_reads_the_drivers_name_and_endpoint(self, cluster: DriverCluster) -> None:
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             info = await kubelet.registration.GetInfo(protocol.pluginregistration_v1_pb2.InfoRequest())
         assert info.type == "DRAPlugin"
@@ -28,7 +28,7 @@ class TestRegistration:
         assert info.endpoint == str(cluster.path / "plugins/gpu.fairlead.dev/dra.sock")
         assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
 
-    async def test_readiness_tells_what_kubelet_thinks_of_the_driver(self, cluster: DriverCluster) -> None:
+    async def test_readiness_reports_kubelets_registration(self, cluster: DriverCluster) -> None:
         bind = free_port()
 
         async def ready() -> tuple[int, str]:

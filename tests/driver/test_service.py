@@ -1,4 +1,4 @@
-"""The plugin between kubelet and the preparer: deadlines, answers for each claim, logs; and the sweep of lost claims."""
+"""The plugin between kubelet and the preparer: deadlines, answers for each claim, logs; the orphan GC; the process lock."""
 
 from __future__ import annotations
 
@@ -80,23 +80,23 @@ class TestDeadline:
                 release.wait(30)
 
         hgx.faults.before = hang
-        stuck, well = claim("u1", "gpu-0-mig-1g10gb-19-0"), claim("u2", "gpu-1-mig-1g10gb-19-0")
-        driver, preparer = plugin(node, Claims(stuck, well), threads, deadline_s=0.2)
-        answer = await driver.prepare([ref(stuck), ref(well)])
+        hanging, healthy = claim("u1", "gpu-0-mig-1g10gb-19-0"), claim("u2", "gpu-1-mig-1g10gb-19-0")
+        driver, preparer = plugin(node, Claims(hanging, healthy), threads, deadline_s=0.2)
+        answer = await driver.prepare([ref(hanging), ref(healthy)])
         assert "not done within 0.2 s; it goes on" in str(answer["u1"])
         assert isinstance(answer["u2"], ClaimRecord)
         threads_before = threads._started
-        for _ in range(5):  # kubelet asks again and again: no thread more
-            assert isinstance((await driver.prepare([ref(stuck)]))["u1"], str)
+        for _ in range(5):  # kubelet retries again and again: no further thread
+            assert isinstance((await driver.prepare([ref(hanging)]))["u1"], str)
         assert threads._started == threads_before
         release.set()
         driver._deadline_s = 30.0
-        assert isinstance((await driver.prepare([ref(stuck)]))["u1"], ClaimRecord)
+        assert isinstance((await driver.prepare([ref(hanging)]))["u1"], ClaimRecord)
         preparer.unprepare("u1")
         preparer.unprepare("u2")
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    async def test_an_error_that_nobody_foresaw_is_an_answer_too(
+    async def test_an_unforeseen_error_is_an_answer_too(
         self, node: Node, threads: Threads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         one = claim("u1", "gpu-0")
@@ -154,14 +154,14 @@ class TestLogs:
         assert any("its CDI file is gone" in line["message"] for line in lines if line["op"] == operations[-1])
 
 
-class TestSweep:
+class TestOrphanGc:
     def gc(self, preparer: Preparer, claims: Claims) -> OrphanGc:
         async def unprepare(record: ClaimRecord) -> None:
             preparer.unprepare(record.uid)
 
         return OrphanGc(preparer, fetch=claims.fetch, unprepare=unprepare)
 
-    async def test_a_claim_that_is_gone_at_two_looks_is_given_back(self, node: Node) -> None:
+    async def test_a_claim_that_is_missing_at_two_collections_is_unprepared(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(one), node.start()
         gc = self.gc(preparer, claims)
@@ -172,7 +172,7 @@ class TestSweep:
         assert await gc.collect() == ["u1"]
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    async def test_a_claim_made_anew_counts_as_gone(self, node: Node) -> None:
+    async def test_a_claim_recreated_under_its_name_counts_as_missing(self, node: Node) -> None:
         preparer = node.start()
         preparer.prepare(claim("u1", "gpu-0", name="train"))
         gc = self.gc(preparer, Claims(claim("u2", "gpu-1", name="train")))
@@ -187,7 +187,7 @@ class TestSweep:
         for _ in range(5):
             assert await gc.collect() == []
 
-    async def test_a_claim_that_comes_back_between_looks_is_kept(self, node: Node) -> None:
+    async def test_a_claim_that_exists_again_between_collections_is_kept(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(), node.start()
         preparer.prepare(one)
@@ -198,8 +198,8 @@ class TestSweep:
         assert preparer.record("u1") is not None
 
 
-class TestTurns:
-    async def test_calls_of_one_process_share_a_turn_and_another_waits(self, tmp_path: Path) -> None:
+class TestProcessLock:
+    async def test_calls_of_one_process_share_the_lock_and_another_waits(self, tmp_path: Path) -> None:
         changes: list[str] = []
 
         def process_lock(name: str) -> ProcessLock:

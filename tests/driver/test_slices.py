@@ -182,7 +182,7 @@ class TestPartitions:
         whole = inventory("l40s")
         assert slices.build(whole, partitionable=all_partitionable(whole)) == slices.build(whole)
 
-    def test_a_whole_gpu_that_can_be_cut_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
+    def test_a_partitionable_gpu_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
         whole = inventory("hgx-h100")
         [uncut] = [d for d in slices.build(whole).devices if d.name == "gpu-0"]
         [cut] = [d for d in slices.build(whole, partitionable=all_partitionable(whole)).devices if d.name == "gpu-0"]
@@ -233,7 +233,7 @@ def int_of(value: str | int) -> int:
 
 
 class TestShared:
-    def test_a_shared_gpu_gives_its_memory_in_parts(self) -> None:
+    def test_a_shared_gpu_offers_its_memory_in_parts(self) -> None:
         device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
         assert device.allow_multiple_allocations is True
         assert msgspec.to_builtins(device.capacity["memory"]) == {
@@ -313,7 +313,7 @@ class TestGeometry:
 
     @given(st.lists(st.integers(0, 1000), max_size=12))
     @settings(max_examples=200, deadline=None)
-    def test_no_two_instances_that_were_let_in_overlap(self, choices: list[int]) -> None:
+    def test_no_two_instances_that_fit_overlap(self, choices: list[int]) -> None:
         placed: list[tuple[MigProfile, int]] = []
         for choice in choices:
             free = possible(self.PROFILES, placed)

@@ -59,7 +59,7 @@ class Store:
         writes = sync.plan(POOL, bodies, self.slices.values())
         assert self.slices == before  # the plan is pure
         self.apply(writes)
-        assert sync.plan(POOL, bodies, self.slices.values()) == []  # and settles at once
+        assert sync.plan(POOL, bodies, self.slices.values()) == []  # and nothing is left to write
         return [(write.verb, write.index) for write in writes]
 
     @property
@@ -199,7 +199,7 @@ class TestDropped:
         kept["devices"][0]["capacity"]["memory"]["value"] = "81920Mi"
         assert sync.dropped_fields(wanted, kept) == []
 
-    def test_a_dropped_field_is_not_written_for_ever(self, store: Store) -> None:
+    def test_a_dropped_field_is_not_written_forever(self, store: Store) -> None:
         bodies = [body("gpu-0", taints=(TAINT,))]
         store.apply(sync.plan(POOL, bodies, []), drop="taints")
         [stored] = store.slices.values()

@@ -1,7 +1,7 @@
 """The kubelet plugin of one node, put together and run: one program for the command line, the sandbox and tests.
 
-Order: take the lifetime lock, read the hardware, recover what the process before left, serve kubelet, publish; the reverse at
-the end. Holds no logic of its own.
+Order: take the lifetime lock, read the hardware, recover what the process before left, serve kubelet, publish; the
+reverse at the end. Holds no logic of its own.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ RECOVERY_LOCK_S = 60.0
 class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
-    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand. `shared_gpus`
-    lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds DCGM's names.
-    `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if that differs.
-    `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `device_metadata` gives
-    containers a file with their devices' attributes.
+    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
+    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
+    DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
+    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host.
+    `device_metadata` gives containers a file with their devices' attributes.
     """
 
     node_name: str

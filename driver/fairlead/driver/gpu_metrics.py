@@ -1,8 +1,9 @@
 """Metrics of the GPUs, and of the claims and pods that have them.
 
-One PromQL join answers which claim uses which GPU how much: load by device, and `fairlead_driver_device_claim` from device to
-claim. Claims are a metric of their own, so that a claim that ends does not end the series of its GPU. Reads the results of the
-last poll: a scrape never waits for hardware. `dcgm` adds DCGM exporter's names and labels, with the pod that has the GPU.
+One PromQL join answers which claim uses which GPU how much: load by device, and `fairlead_driver_device_claim` from
+device to claim. Claims are a metric of their own, so that a claim that ends does not end the series of its GPU. Reads
+the results of the last poll: a scrape never waits for hardware. `dcgm` adds DCGM exporter's names and labels, with the
+pod that has the GPU.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _DCGM_LABELS = ("gpu", "UUID", "device", "modelName", "Hostname", "namespace", "
 
 
 class GpuCollector(Collector):
-    """Each argument is called at each scrape and must not block. `pods` gives the names of a claim's pods, by its UID."""
+    """Each argument is called at each scrape and must not block. `pods` gives a claim's pods (names) by its UID."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""An apiserver with one Node, and directories for a driver on it, for the driver's own tests.
-
-Exists here and not in the driver's room because the driver does not know the sandbox. Not imported by the programs.
-"""
+"""An apiserver with one Node, and directories for a driver on it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class Kubelet:
     @classmethod
     @contextlib.asynccontextmanager
     async def connect(cls, registration_socket: Path) -> AsyncIterator[Kubelet]:
-        """As kubelet finds a plugin: ask the registration socket who it is, dial the endpoint that it names."""
+        """As kubelet finds a plugin: GetInfo on the registration socket, then dial the endpoint in the answer."""
         async with grpc.aio.insecure_channel(f"unix:{registration_socket}") as registration:
             stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(registration)
             info = await stub.GetInfo(protocol.pluginregistration_v1_pb2.InfoRequest())

@@ -26,8 +26,8 @@ class Killed(BaseException):
 class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them.
 
-    `passed` is told each step of prepare and unprepare; `published` are the devices in the node's slices; `own_daemons`
-    take the place of MPS daemons that are processes.
+    `passed` is called with each step of prepare and unprepare; `published` are the devices in the node's slices;
+    `own_daemons` take the place of MPS daemons that are processes.
     """
 
     path: Path

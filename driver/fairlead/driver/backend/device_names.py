@@ -1,7 +1,7 @@
 """The names of devices within a node's pool: `gpu-3`, `gpu-3-mig-1g10gb-19-0`.
 
-A name is written when the device is published and parsed when a claim names it. It holds the device's place (minor, profile,
-placement): minors survive restarts, NVML's indexes do not. Source: NVIDIA's DRA driver uses the same names.
+A name is written when the device is published and parsed when a claim names it. It holds the device's place (minor,
+profile, placement): minors survive restarts, NVML's indexes do not. Source: NVIDIA's DRA driver uses the same names.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ class BackendSpecError(ValueError):
 def open_backend(spec: str, *, node: str, data: Path | None, driver_root: Path = Path("/")) -> Backend:
     """`nvml`, or `simulated:` with a profile's name or the path of a profile file.
 
-    `node` seeds the UUIDs of simulated GPUs. `data` is the directory in which simulated hardware keeps its state and reads
-    its faults; with None it does neither. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot be reached.
+    `node` seeds the UUIDs of simulated GPUs. `data` is the directory in which simulated hardware keeps its state and
+    reads its faults; with None it does neither. Raises BackendSpecError, ProfileError, or BackendError when NVML cannot
+    be reached.
     """
     kind, _, argument = spec.partition(":")
     if kind == SIMULATED and argument:

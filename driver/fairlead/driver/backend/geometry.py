@@ -1,10 +1,10 @@
 """The arithmetic of MIG: which placements exclude one another.
 
-A GPU is a row of memory slices and a budget of compute slices. An instance takes `memory_slices` of the row from its start
-and `compute_slices` of the budget. Simulated hardware and the counters in slices share this geometry. Pure; knows no devices,
-only profiles and starts.
-Example: on an H100 (8 memory slices, 7 compute slices) 3g.40gb at 4 covers slices 4 to 7. It excludes 1g.10gb at 5, which
-overlaps, and 7g.80gb, which fits neither row nor budget; 4g.40gb at 0 still fits: 3 + 4 compute slices.
+A GPU is a row of memory slices and a budget of compute slices. An instance takes `memory_slices` of the row from its
+start and `compute_slices` of the budget. Simulated hardware and the counters in slices share this geometry. Pure; knows
+no devices, only profiles and starts.
+Example: on an H100 (8 memory slices, 7 compute slices) 3g.40gb at 4 covers slices 4 to 7. It excludes 1g.10gb at 5,
+which overlaps, and 7g.80gb, which fits neither row nor budget; 4g.40gb at 0 still fits: 3 + 4 compute slices.
 Source: NVIDIA MIG User Guide; both rules hold on every product that nvidia-smi lists.
 """
 

@@ -1,10 +1,10 @@
 """The NVLink islands of a node: sets of GPUs that are all connected to one another.
 
-`matchAttribute` only compares values for equality, so each GPU publishes the number of its island. A connected component
-that is no clique (a cube mesh, a ring of bridges) is split, largest clique first: an island never implies a link that does
-not exist. Example: eight GPUs in a cube mesh, two quads joined by four links, are two islands of four.
-Pure; reads only `Gpu.nvlink`. Keeps: same GPUs, same numbers; islands are numbered by their smallest minor; a GPU without
-peers has no island.
+`matchAttribute` only compares values for equality, so each GPU publishes the number of its island. A connected
+component that is no clique (a cube mesh, a ring of bridges) is split, largest clique first: an island never implies a
+link that does not exist. Example: eight GPUs in a cube mesh, two quads joined by four links, are two islands of four.
+Pure; reads only `Gpu.nvlink`. Keeps: same GPUs, same numbers; islands are numbered by their smallest minor; a GPU
+without peers has no island.
 """
 
 from __future__ import annotations

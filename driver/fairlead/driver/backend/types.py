@@ -1,7 +1,7 @@
 """The facts about a node's GPUs, in the same frozen types for every kind of hardware.
 
-Holds no I/O, no names of Kubernetes and no policy. Keeps: an attribute that the hardware does not report is None, never a
-guess; lists are sorted (GPUs by minor, MIG devices by placement), so the same hardware gives the same inventory.
+Holds no I/O, no names of Kubernetes and no policy. Keeps: an attribute that the hardware does not report is None, never
+a guess; lists are sorted (GPUs by minor, MIG devices by placement), so the same hardware gives the same inventory.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Inventory:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceNode:
-    """A character device as a container sees it. With `major` None the runtime reads its numbers from the host's path."""
+    """A character device as a container sees it. With `major` None the runtime reads the numbers on the host."""
 
     path: str
     host_path: str | None = None
@@ -170,8 +170,8 @@ class Telemetry:
 class MpsProgram:
     """How MPS runs here: the daemon in the foreground, and its front end, which reads commands from standard input.
 
-    With `root` both run in mount namespaces of their own: with a /tmp and a /dev/shm that only the claim's containers share,
-    and with the driver's root where NVIDIA's driver is installed elsewhere.
+    With `root` both run in mount namespaces of their own: with a /tmp and a /dev/shm that only the claim's containers
+    share, and with the driver's root where NVIDIA's driver is installed elsewhere.
     """
 
     daemon: tuple[str, ...]

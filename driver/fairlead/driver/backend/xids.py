@@ -1,7 +1,7 @@
 """What an Xid means: an error of a program or of the GPU, and what the GPU needs after it.
 
-The table in xids.yaml decides; Xids of class `needs-reset` and `fatal` taint the GPU. A code that the table lacks counts as
-`needs-reset`: NVML reports only critical ones.
+The table in xids.yaml decides; Xids of class `needs-reset` and `fatal` taint the GPU. A code that the table lacks
+counts as `needs-reset`: NVML reports only critical ones.
 """
 
 from __future__ import annotations

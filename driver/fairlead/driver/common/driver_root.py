@@ -1,8 +1,8 @@
 """NVIDIA's driver as it is installed under a root: the host's own, or one that a container brought along.
 
-Finds programs and libraries, and says how a program runs with the libraries that it was built for. A root with a C library
-of its own becomes the program's root; one that holds only the driver (as on Container-Optimized OS) is searched by PATH and
-LD_LIBRARY_PATH. Symlinks resolve as if the root were `/`.
+Finds programs and libraries, and says how a program runs with the libraries that it was built for. A root with a C
+library of its own becomes the program's root; one that holds only the driver (as on Container-Optimized OS) is searched
+by PATH and LD_LIBRARY_PATH. Symlinks resolve as if the root were `/`.
 """
 
 from __future__ import annotations

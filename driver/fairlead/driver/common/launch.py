@@ -3,8 +3,8 @@
     python -I -S launch.py [--root DIR] [--bind SOURCE TARGET]... [--pid FILE] -- COMMAND...
 
 `--root` changes the root, so that a program of the host runs with the host's libraries. `--bind` mounts a directory at
-another path under that root, in a mount namespace of the program's own. `--pid` starts the program in a session of its own
-and writes its process ID and start time to FILE. File descriptors are inherited.
+another path under that root, in a mount namespace of the program's own. `--pid` starts the program in a session of its
+own and writes its process ID and start time to FILE. File descriptors are inherited.
 It is a program, run by path in a bare interpreter: the driver's own process keeps its root, mounts and session. Imports
 nothing of fairlead, and little else, to start fast.
 """

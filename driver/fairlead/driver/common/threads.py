@@ -1,9 +1,9 @@
 """Blocking work in daemon threads; a deadline ends the waiting, not the work.
 
-A call into NVML can hang forever. With `asyncio.to_thread` it would block the pool and the exit of the process; a daemon
-thread blocks only the locks that it holds. The work continues after its caller stopped waiting: its outcome is on disk,
-where kubelet's next call finds it.
-Threads are reused. To start one, the event loop waits for it; with 64 calls at once that was half of their time.
+A call into NVML can hang forever. With `asyncio.to_thread` it would block the pool and the exit of the process; a
+daemon thread blocks only the locks that it holds. The work continues after its caller stopped waiting: its outcome is
+on disk, where kubelet's next call finds it. Threads are reused. To start one, the event loop waits for it; with 64
+calls at once that was half of their time.
 """
 
 from __future__ import annotations

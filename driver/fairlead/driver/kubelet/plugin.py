@@ -1,8 +1,8 @@
 """One call of kubelet: each claim fetched, prepared or unprepared on its own, and answered within the deadline.
 
-Knows no messages; services.py translates. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is not
-another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID, allocated);
-unprepare needs no apiserver.
+Knows no messages; services.py translates. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
+not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
+allocated); unprepare needs no apiserver.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ async def serving(
 
 @contextlib.asynccontextmanager
 async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]:
-    """While the context lasts. At its end the socket is removed at once, and calls in progress have `GRACE_S` to end."""
+    """Listen while the context lasts. At its end the socket is removed, and calls in progress get `GRACE_S`."""
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     try:

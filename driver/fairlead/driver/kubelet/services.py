@@ -68,11 +68,10 @@ def _refs(claims: Iterable[_ClaimMessage]) -> list[ClaimRef]:
 class RegistrationService:
     """kubelet reads the driver's name and endpoint, then reports whether it registered it.
 
-    `registered` is None until then; `problem` is why the driver is not registered: readiness.
+    `problem` is why the driver is not registered: readiness.
     """
 
     def __init__(self, *, driver: str, endpoint: str) -> None:
-        self.registered: bool | None = None
         self.problem: str | None = "kubelet has not registered the driver yet"
         self._driver = driver
         self._endpoint = endpoint
@@ -88,7 +87,6 @@ class RegistrationService:
     async def NotifyRegistrationStatus(  # noqa: N802
         self, request: registration_pb2.RegistrationStatus, context: object
     ) -> registration_pb2.RegistrationStatusResponse:
-        self.registered = request.plugin_registered
         if request.plugin_registered:
             self.problem = None
             log.info("kubelet registered %s", self._driver)

@@ -1,8 +1,8 @@
 """The paths of the driver's unix sockets and files, and how stale sockets are removed.
 
-kubelet finds a plugin by a file's name, a unix path has at most 107 bytes, and a killed process leaves its sockets behind.
-With a pod UID the sockets' names are unique to the pod, so that the next version of the driver can start while this one
-still serves (rolling update, kubelet 1.33 and later).
+kubelet finds a plugin by a file's name, a unix path has at most 107 bytes, and a killed process leaves its sockets
+behind. With a pod UID the sockets' names are unique to the pod, so that the next version of the driver can start while
+this one still serves (rolling update, kubelet 1.33 and later).
 Source: k8s.io/dynamic-resource-allocation/kubeletplugin uses the same names.
 """
 

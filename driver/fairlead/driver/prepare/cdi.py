@@ -1,8 +1,8 @@
 """The CDI spec of a claim: what the container runtime adds to a container that uses the claim. Pure.
 
-kubelet passes names (`k8s.gpu.fairlead.dev/claim=<uid>-gpu-0`), which the runtime looks up in the specs. A spec holds device
-nodes, mounts and environment; no hook and no vendor tool runs. Runtimes cache by name, so each name holds the claim's UID and
-is never reused. An annotation holds the claim's record: the spare copy of the checkpoint.
+kubelet passes names (`k8s.gpu.fairlead.dev/claim=<uid>-gpu-0`), which the runtime looks up in the specs. A spec holds
+device nodes, mounts and environment; no hook and no vendor tool runs. Runtimes cache by name, so each name holds the
+claim's UID and is never reused. An annotation holds the claim's record: the spare copy of the checkpoint.
 Source: Container Device Interface SPEC.md, 0.6.0, the first version with annotations.
 """
 
@@ -49,8 +49,8 @@ def build(
 ) -> dict[str, Any]:
     """The spec as plain JSON. `edits` are by the device's name in CDI; `control` and `mounts` come with any of them.
 
-    NVIDIA_VISIBLE_DEVICES=void keeps a legacy NVIDIA runtime from adding every GPU. Each device sets a variable, by which a
-    container can be checked: FAIRLEAD_DEVICE_GPU_0=<uuid>.
+    NVIDIA_VISIBLE_DEVICES=void keeps a legacy NVIDIA runtime from adding every GPU. Each device sets a variable, by
+    which a container can be checked: FAIRLEAD_DEVICE_GPU_0=<uuid>.
     """
     common: dict[str, Any] = {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
     if control_nodes := [_node(node) for node in control]:

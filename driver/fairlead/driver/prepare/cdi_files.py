@@ -1,7 +1,7 @@
 """The claims' CDI specs in the directory that the container runtime reads.
 
-Touches only files of the driver's own kind. Not durable: no spec outlives a boot, and the directory is usually in memory.
-A spec's annotation is the spare copy of its claim's record, from which a lost record is rebuilt.
+Touches only files of the driver's own kind. Not durable: no spec outlives a boot, and the directory is usually in
+memory. A spec's annotation is the spare copy of its claim's record, from which a lost record is rebuilt.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The records of claims on disk, one file each: what a killed driver was doing.
 
-One file per claim keeps a write small however many claims a node has, and a broken file costs one claim. A file is a header
-line {schema, bootID, sha256} and the record as it was hashed: the sum is over bytes, so a field that a later version adds
-does not make an old file "corrupt".
-Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is removed, since
-MIG instances and CDI files do not outlive a boot.
+One file per claim keeps a write small however many claims a node has, and a broken file costs one claim. A file is a
+header line {schema, bootID, sha256} and the record as it was hashed: the sum is over bytes, so a field that a later
+version adds does not make an old file "corrupt".
+Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is removed,
+since MIG instances and CDI files do not outlive a boot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Reads claims from the apiserver, and remembers the pods for which each is reserved (its consumers).
 
-Metrics name pods, which kubelet does not tell a driver. Claims are read at prepare and by the garbage collection anyway: a
-pod that joins or leaves a claim later shows in the metrics after the next collection. No decision uses the consumers.
+Metrics name pods, which kubelet does not tell a driver. Claims are read at prepare and by the garbage collection
+anyway: a pod that joins or leaves a claim later shows in the metrics after the next collection. No decision uses the
+consumers.
 """
 
 from __future__ import annotations

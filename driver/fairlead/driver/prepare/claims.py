@@ -1,7 +1,7 @@
 """The allocation results of a claim, checked against the hardware, as device records. Pure.
 
-Everything that can be wrong with a claim is found here, before anything is changed. Results of other drivers are skipped: one
-claim may have devices of several. The claim's opaque configs are sharing.py's.
+Everything that can be wrong with a claim is found here, before anything is changed. Results of other drivers are
+skipped: one claim may have devices of several. The claim's opaque configs are sharing.py's.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def plan(
 ) -> tuple[DeviceRecord, ...]:
     """One record per result of this driver, in their order.
 
-    `partitionable` holds the UUIDs of GPUs whose MIG devices are created on demand. Raises ClaimError for a device that is
-    not on this node, and for two results on one device.
+    `partitionable` holds the UUIDs of GPUs whose MIG devices are created on demand. Raises ClaimError for a device that
+    is not on this node, and for two results on one device.
     """
     devices: list[DeviceRecord] = []
     for index, result in results(claim, driver=driver):
@@ -70,7 +70,8 @@ def _device(
         mig = _mig(result.device, field, gpu, place.profile_id, place.start, dynamic=gpu.uuid in partitionable)
     elif gpu.mig_devices and gpu.uuid not in partitionable:
         raise ClaimError(
-            f"{field}.device: {result.device!r} is cut into MIG devices ({_mig_names(gpu)}) and cannot be given whole"
+            f"{field}.device: {result.device!r} is partitioned into MIG devices ({_mig_names(gpu)}) and cannot be "
+            "allocated whole"
         )
     return DeviceRecord(
         request=result.request,

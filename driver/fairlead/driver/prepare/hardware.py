@@ -1,12 +1,15 @@
 """The hardware operations of a claim: MIG devices, time slices, compute modes, the MPS daemon.
 
-An administrator can change the hardware at any time, so each operation compares the record with what is there: a MIG device
-that was replaced is not destroyed; what is gone with its GPU counts as undone. The order of operations is steps.py's.
+An administrator can change the hardware at any time, so each operation compares the record with what is there: a MIG
+device that was replaced is not destroyed; what is gone with its GPU counts as undone. The order of operations is
+steps.py's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+from collections.abc import Iterator
 
 import msgspec
 
@@ -59,15 +62,8 @@ def destroy_mig(backend: Backend, record: ClaimRecord, device: DeviceRecord) -> 
 
 def reset_time_slice(backend: Backend, record: ClaimRecord, device: DeviceRecord) -> None:
     """Set the default time slice; harmless where none was set. Raises BackendError."""
-    try:
+    with _unless_impossible(record, device.device, "time slice"):
         backend.set_time_slice(device.gpu_uuid, "Default")
-    except DeviceGone:
-        log.warning("%s: %s: its GPU is gone, and its time slice with it", record, device.device)
-    except BackendError as error:
-        if not error.permanent:
-            raise
-        # What can never be set was not set either.
-        log.warning("%s: %s: %s", record, device.device, error)
 
 
 # -- MPS ---------------------------------------------------------------------------------------------------------------
@@ -102,12 +98,18 @@ def start_mps_daemon(daemons: Daemons, record: ClaimRecord) -> None:
 
 def restore_compute_mode(backend: Backend, record: ClaimRecord, uuid: str, mode: ComputeMode) -> None:
     """Set the mode that the GPU had before the claim's MPS daemon. Raises BackendError."""
-    try:
+    with _unless_impossible(record, f"GPU {uuid}", "compute mode"):
         backend.set_compute_mode(uuid, mode)
+
+
+@contextlib.contextmanager
+def _unless_impossible(record: ClaimRecord, device: str, setting: str) -> Iterator[None]:
+    """Let a setting be that is gone with its GPU, or that can never be set, and so was not set before."""
+    try:
+        yield
     except DeviceGone:
-        log.warning("%s: GPU %s is gone, and its compute mode with it", record, uuid)
+        log.warning("%s: %s: the GPU is gone, and its %s with it", record, device, setting)
     except BackendError as error:
         if not error.permanent:
             raise
-        # What can never be set was not set either.
-        log.warning("%s: GPU %s: %s", record, uuid, error)
+        log.warning("%s: %s: %s", record, device, error)

@@ -1,10 +1,11 @@
 """The files of NVIDIA's driver that a container needs: libraries, a few binaries, firmware, sockets.
 
-They give a container a working libcuda without a vendor's tool or hook. A library is mounted under its own name and under
-the names that the loader is asked for (libcuda.so.1), in place of the symlinks and the ldconfig run of a hook. Each is
-mounted twice: at its path on the host, which the loaders of images like the host search; and in /usr/local/nvidia/lib64,
-which CUDA images of any distribution have in LD_LIBRARY_PATH. That variable stays the image's: CDI would replace it.
-Searched once, at start; a host without NVIDIA's files yields nothing. Graphics (EGL, Vulkan, X) are left out.
+They give a container a working libcuda without a vendor's tool or hook. A library is mounted under its own name and
+under the names that the loader is asked for (libcuda.so.1), in place of the symlinks and the ldconfig run of a hook.
+Each is mounted twice: at its path on the host, which the loaders of images like the host search; and in
+/usr/local/nvidia/lib64, which CUDA images of any distribution have in LD_LIBRARY_PATH. That variable stays the image's:
+CDI would replace it. Searched once, at start; a host without NVIDIA's files yields nothing. Graphics (EGL, Vulkan, X)
+are left out.
 Source: the file list of nvidia-container-toolkit's nvcdi.
 """
 
@@ -33,7 +34,8 @@ _SOCKETS = ("run/nvidia-persistenced/socket", "run/nvidia-fabricmanager/socket")
 def find(root: Path, driver_version: str | None, *, host_root: Path | None = None) -> tuple[Mount, ...]:
     """The mounts for that driver version, sorted by container path.
 
-    The driver is installed under `root` as this process sees it, and under `host_root` as the container runtime sees it.
+    The driver is installed under `root` as this process sees it, and under `host_root` as the container runtime sees
+    it.
     """
     if not driver_version:
         return ()

@@ -1,8 +1,8 @@
 """Garbage collection of orphans: records of claims that no longer exist, though kubelet never called unprepare.
 
-A claim can be force-deleted while the driver or kubelet is down; its devices would be refused to every other claim forever.
-kubelet's own call is better, so a claim has to be missing (or recreated under its name) at two collections in a row. An
-apiserver that does not answer proves nothing about a claim.
+A claim can be force-deleted while the driver or kubelet is down; its devices would be refused to every other claim
+forever. kubelet's own call is better, so a claim has to be missing (or recreated under its name) at two collections in
+a row. An apiserver that does not answer proves nothing about a claim.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
 """Prepare and unprepare: a claim's devices made usable on this node, and released, whatever happens in between.
 
-A kill at any point leaks nothing: what is about to change is on disk before it changes, and each later step finds out what
-the one before did. Calls no apiserver and no kubelet. Blocks, so it runs in threads.
+A kill at any point leaks nothing: what is about to change is on disk before it changes, and each later step finds out
+what the one before did. Calls no apiserver and no kubelet. Blocks, so it runs in threads.
 
     prepare    reserve in memory, record "preparing" (each MIG device: "creating", create, "live"), time slices,
                compute modes and MPS daemon, metadata, CDI file, record "prepared"
     unprepare  record "unpreparing" (only where hardware changes), MPS daemon and compute modes, time slices,
                MIG devices, CDI file, metadata, record
 
-Keeps: no two claims have devices that overlap (admin access aside), finished or not; a claim that is prepared twice gets the
-same answer; one claim at a time works on a GPU, different GPUs in parallel. The steps themselves are steps.py's.
+Keeps: no two claims have devices that overlap (admin access aside), finished or not; a claim that is prepared twice
+gets the same answer; one claim at a time works on a GPU, different GPUs in parallel. The steps themselves are
+steps.py's.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Preparer:
         return loaded.unreadable
 
     def recover(self) -> RecoveryResult:
-        """Finish or undo what an earlier process left. Raises OSError only when the directories cannot be used at all."""
+        """Take over or undo what an earlier process left. Raises OSError when the directories cannot be used."""
         return self._recoverer.recover()
 
     # -- prepare -----------------------------------------------------------------------------------------------------
@@ -181,7 +182,8 @@ class Preparer:
             raise PrepareError(
                 f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
                 f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
-                f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has ended"
+                f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has "
+                "ended"
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:

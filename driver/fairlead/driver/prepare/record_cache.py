@@ -1,7 +1,7 @@
-"""The records of this node's claims in memory, shared by all who prepare, unprepare, collect and report. Thread-safe.
+"""The records of this node's claims in memory, shared by prepare, recovery, monitor and metrics. Thread-safe.
 
-Ahead of the checkpoint by at most one step of each claim: a claim is reserved here before its first record is written, and
-every record that is written is put here.
+Ahead of the checkpoint by at most one step of each claim: a claim is reserved here before its first record is written,
+and every record that is written is put here.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RecordCache:
             self._records = dict(found)
 
     def reserve(self, record: ClaimRecord) -> tuple[DeviceRecord, ClaimRecord] | None:
-        """Put the record if no other claim conflicts with it; else the device in conflict, and the other claim's record.
+        """Put the record unless another claim conflicts with it; then the device in conflict and that claim's record.
 
         Of two claims for one device at once, one is refused before anything is done for it.
         """

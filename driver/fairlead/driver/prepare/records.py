@@ -1,7 +1,7 @@
 """The record of a claim on this node, and when two claims conflict. Data and pure rules.
 
-Unprepare gets only a UID, so a record holds all that is needed to undo the claim without the API. The API does not keep two
-claims off one device: `conflict` is the last defence.
+Unprepare gets only a UID, so a record holds all that is needed to undo the claim without the API. The API does not keep
+two claims off one device: `conflict` is the last defence.
 Keeps: unknown fields are ignored when a record is read, so that a newer driver's record can be read after a downgrade.
 Field names are the format on disk, shared with earlier versions.
 """
@@ -24,7 +24,8 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 class MigRecord(_Record, frozen=True, kw_only=True):
     """A MIG device. `made` says whether the claim creates it, and so has to destroy it, and how far that is.
 
-    "no": it existed before (static). "planned": nothing is done yet. "creating": it may exist. "live": it exists, with its IDs.
+    "no": it existed before (static). "planned": nothing is done yet. "creating": it may exist. "live": it exists, with
+    its IDs.
     """
 
     profile: str
@@ -88,8 +89,8 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
 class MpsRecord(_Record, frozen=True, kw_only=True):
     """The MPS daemon that serves `devices` (by name) of the claim, with the limits of its clients.
 
-    `begun`, and in `modes` the earlier compute mode of each GPU (by UUID) that becomes exclusive to the daemon, are recorded
-    before anything is changed.
+    `begun`, and in `modes` the earlier compute mode of each GPU (by UUID) that becomes exclusive to the daemon, are
+    recorded before anything is changed.
     """
 
     devices: tuple[str, ...]

@@ -1,7 +1,8 @@
-"""What a start does with what the process before left: finished claims stay, unfinished ones are undone, lost records rebuilt.
+"""What a start does with the claims of the process before: finished ones stay, unfinished ones are undone.
 
-Runs once, before any other thread. Keeps: a broken or missing record costs at most its claim; a full disk does not keep the
-driver from starting; daemons and files without a record are removed.
+A record that is lost or cannot be read is rebuilt from the claim's CDI file. Runs once, before any other thread.
+Keeps: a broken or missing record costs at most its claim; a full disk does not keep the driver from starting; daemons
+and files without a record are removed.
 """
 
 from __future__ import annotations

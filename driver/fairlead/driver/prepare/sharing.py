@@ -1,8 +1,8 @@
 """The sharing that a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all. Pure.
 
-Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than prepare the
-claim without it. Class before claim, the later wins. A config that names requests must suit their devices; one for all
-requests is skipped for devices of the other kind. Configs of other drivers are skipped.
+Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than
+prepare the claim without it. Class before claim, the later wins. A config that names requests must suit their devices;
+one for all requests is skipped for devices of the other kind. Configs of other drivers are skipped.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ def plan(
         if requested is None:
             continue
         if device.admin:
-            raise ClaimError(f"{requested.field}: a request with adminAccess only looks on; remove the config")
+            raise ClaimError(
+                f"{requested.field}: a request with adminAccess only observes its device; remove the config"
+            )
         if device.share_id:
             raise ClaimError(
-                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the other claims "
-                "that have a share of it; remove sharing"
+                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
+                "other claims that have a share of it; remove sharing"
             )
         if requested.sharing.strategy == "MPS":
             shared.append((device, requested))
@@ -100,14 +102,14 @@ def _for_request(
 
 
 def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], inventory: Inventory) -> MpsRecord:
-    """One daemon serves all devices: a program that uses several requests of the claim can connect to one daemon only."""
+    """One daemon serves all devices: a program that uses several requests of the claim connects to one daemon."""
     (_, first), *others = shared
     wanted = first.sharing.mps_config or opaque.MpsConfig()
     for device, requested in others:
         if (requested.sharing.mps_config or opaque.MpsConfig()) != wanted:
             raise ClaimError(
-                f"{requested.field}.mpsConfig: differs from that at {first.field.partition(': ')[2]}, and one MPS daemon "
-                f"serves {device.device} and the claim's other devices; write the same, or make two claims"
+                f"{requested.field}.mpsConfig: differs from that at {first.field.partition(': ')[2]}, and one MPS "
+                f"daemon serves {device.device} and the claim's other devices; write the same, or make two claims"
             )
     devices = [device for device, _ in shared]
     if len(devices) > 1 and any(device.mig for device in devices):
@@ -139,8 +141,8 @@ def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -
             device = devices[int(key)]
         if device is None:
             raise ClaimError(
-                f"{field}.defaultPerDevicePinnedMemoryLimit: {key!r} is none of the claim's {len(devices)} devices under "
-                "MPS; write an index from 0, or the UUID of one of them"
+                f"{field}.defaultPerDevicePinnedMemoryLimit: {key!r} is none of the claim's {len(devices)} devices "
+                "under MPS; write an index from 0, or the UUID of one of them"
             )
         found[device.device] = _mib(value)
     return found

@@ -42,7 +42,10 @@ class Steps:
     # -- prepare -------------------------------------------------------------------------------------------------------
 
     def prepare(self, record: ClaimRecord) -> ClaimRecord:
-        """From "preparing" to "prepared". Raises StepError, BackendError or OSError; the cached record says how far it is."""
+        """From "preparing" to "prepared".
+
+        Raises StepError, BackendError or OSError; then the cached record says how far it is.
+        """
         self.on_step("reserved")
         if not record.changes_hardware:
             # This intent has to outlive only the process, so it need not wait for the disk.

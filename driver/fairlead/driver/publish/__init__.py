@@ -1,4 +1,4 @@
-"""What the node tells about its devices: ResourceSlices to the apiserver, health states to kubelet.
+"""What the node publishes about its devices: ResourceSlices to the apiserver, health states to kubelet.
 
 Enters: a Backend that is read again and again, and the slices that the apiserver has. Leaves: devices with attributes,
 counters and taints, written so that the slices stay what they should be. Knows no claim.

@@ -1,7 +1,7 @@
 """The attributes of a GPU and of its MIG devices, as ResourceSlices hold them. Pure.
 
-Names are those of NVIDIA's driver, so that claims port by changing the domain. A value that the API would refuse is left out
-with a warning, never the device. Source: k8s.io/api/resource/v1 types.go.
+Names are those of NVIDIA's driver, so that claims port by changing the domain. A value that the API would refuse is
+left out with a warning, never the device. Source: k8s.io/api/resource/v1 types.go.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """GPUs and MIG devices as the devices of a ResourceSlice, with capacities, counters and taints. Pure.
 
-A GPU whose MIG devices are created on demand publishes each possible placement, over counters that exclude what overlaps.
-Example: the counter set of an H100 has memory-slice-0 to memory-slice-7, one each. 3g.40gb at 4 consumes memory-slice-4 to
--7, 1g.10gb at 5 consumes memory-slice-5, the whole GPU consumes every counter: the scheduler never allocates two of them.
+A GPU whose MIG devices are created on demand publishes each possible placement, over counters that exclude what
+overlaps.
+Example: the counter set of an H100 has memory-slice-0 to memory-slice-7, one each. 3g.40gb at 4 consumes memory-slice-4
+to -7, 1g.10gb at 5 consumes memory-slice-5, the whole GPU consumes every counter: the scheduler never allocates two of
+them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The faults of each GPU: folded from statuses and Xids, kept until the GPU is proven healthy. Pure.
 
 Keeps: per GPU at most one fault of each kind; a milder one never replaces a more severe one; a severe one ends only by
-proof: the GPU responds again, or NVML, which reports recovery actions, asks for none any more. Where NVIDIA's driver does not
-report recovery actions, the Xid table decides, and only a reboot of the node ends the fault.
-Example: Xid 48 needs a reset, and the GPU gets the taint xid=48:NoSchedule. Moments later NVML reports the recovery action
-"reset", and recovery-action=reset:NoSchedule joins it. After the reset NVML reports "none": the second fault ends with that
-poll, the first as soon as it is `RECOVERY_ACTION_LAG_S` old.
+proof: the GPU responds again, or NVML, which reports recovery actions, asks for none any more. Where NVIDIA's driver
+does not report recovery actions, the Xid table decides, and only a reboot of the node ends the fault.
+Example: Xid 48 needs a reset, and the GPU gets the taint xid=48:NoSchedule. Moments later NVML reports the recovery
+action "reset", and recovery-action=reset:NoSchedule joins it. After the reset NVML reports "none": the second fault
+ends with that poll, the first as soon as it is `RECOVERY_ACTION_LAG_S` old.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
@@ -36,7 +36,7 @@ NOTE_S = 600.0
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`value` is the Xid's code or the recovery action; `since_s` when it was first reported, in seconds since the epoch."""
+    """`value` is the Xid's code or the recovery action; `since_s` the first report, in seconds since the epoch."""
 
     kind: Kind
     severity: Severity

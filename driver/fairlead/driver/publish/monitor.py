@@ -1,8 +1,8 @@
 """Polls the node's hardware, and holds what was read last: inventory, load, faults, health, and the slices to publish.
 
-Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of one
-poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the last
-results stay.
+Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of
+one poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the
+last results stay.
 """
 
 from __future__ import annotations
@@ -102,12 +102,12 @@ class HardwareMonitor:
         return next((fault.message for fault in self._faults.get(uuid, ()) if fault.kind == "gpu-lost"), None)
 
     def report_unhealthy(self, devices: Mapping[str, str]) -> None:
-        """All devices (by name, with the reason) that are unhealthy though their GPU is not. Published with the next poll."""
+        """All devices (name: reason) that are unhealthy though their GPU is not. Published with the next poll."""
         self._unhealthy = devices
 
     @property
     def restart_reason(self) -> str | None:
-        """Liveness: why only a new process would reach the hardware. Not that a call hangs: it would hang there, too."""
+        """Liveness: why only a new process would reach the hardware. Not a call that hangs: there it hangs, too."""
         since_s = self._failing_since_s
         if since_s is None or self._wall() - since_s < RESTART_AFTER_S:
             return None
@@ -141,7 +141,7 @@ class HardwareMonitor:
         return changed
 
     async def run(self, changed: Callable[[PoolSlices], None]) -> None:
-        """Poll every `interval_s`, forever; the inventory every `INVENTORY_EVERY` polls, and when GPUs were lost or found."""
+        """Poll every `interval_s`, forever; in full each `INVENTORY_EVERY` polls, and when a GPU is lost or found."""
         for number in itertools.count(1):
             await self._sleep(self._interval_s)
             try:

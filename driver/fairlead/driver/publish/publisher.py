@@ -1,9 +1,9 @@
 """Keeps the node's ResourceSlices as desired: one sync for start-up, changed devices, taints, and others' writes.
 
 sync.py decides what to write; this watches, writes, retries and reports.
-Keeps: after a write of another client (kubelet wiping slices, an administrator's edit) the sync waits `sync_delay_s`, so that
-a wipe in progress is over; errors are retried forever with backoff and shown in `problem`; fields that the apiserver drops
-are reported once, not written forever.
+Keeps: after a write of another client (kubelet wiping slices, an administrator's edit) the sync waits `sync_delay_s`,
+so that a wipe in progress is over; errors are retried forever with backoff and shown in `problem`; fields that the
+apiserver drops are reported once, not written forever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A node's devices as ResourceSlices: the one builder for every reason to publish. Pure.
 
 Inventory and taints in, slice bodies out; generation, names and owners of the slices are sync.py's.
-Keeps: same inventory, same slices; at most 64 devices in a slice (the API's limit once any device has a taint) and 8 counter
-sets; devices in numeric order (gpu-2 before gpu-10), because kube-scheduler allocates the first that fits.
+Keeps: same inventory, same slices; at most 64 devices in a slice (the API's limit once any device has a taint) and 8
+counter sets; devices in numeric order (gpu-2 before gpu-10), because kube-scheduler allocates the first that fits.
 Source: k8s.io/api/resource/v1 types.go; NVIDIA's DRA driver.
 """
 
@@ -60,10 +60,10 @@ def build(
 ) -> PoolSlices:
     """The slices that this node should publish.
 
-    `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the UUIDs of
-    GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what overlaps.
-    `shared` lets other whole GPUs be in several claims at once, each with a part of the memory.
-    A pool without devices has one empty slice, which shows that the driver runs.
+    `taints` are by the UUID of a GPU (then also for its MIG devices) or of a MIG device. `partitionable` holds the
+    UUIDs of GPUs whose MIG devices are created on demand: they publish every placement, over counters that exclude what
+    overlaps. `shared` lets other whole GPUs be in several claims at once, each with a part of the memory. A pool
+    without devices has one empty slice, which shows that the driver runs.
     """
     taints = taints or {}
     warnings: list[str] = []

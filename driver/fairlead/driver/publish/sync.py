@@ -1,11 +1,12 @@
 """Which ResourceSlices to delete, update and create, from those that are desired and those that exist. Pure.
 
-Matches kubelet's Go helper, on which the scheduler's view of a pool rests: all slices of one generation, their number in
-each, names that sort in publishing order.
-Keeps: without a change nothing is written; one changed slice is updated in place, without a new generation; any other change
-is a new generation: obsolete slices are deleted first, then updates, then creations. A taint keeps its timeAdded.
-Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the third
-did not exist: two updates and one creation, generation 5.
+Matches kubelet's Go helper, on which the scheduler's view of a pool rests: all slices of one generation, their number
+in each, names that sort in publishing order.
+Keeps: without a change nothing is written; one changed slice is updated in place, without a new generation; any other
+change is a new generation: obsolete slices are deleted first, then updates, then creations. A taint keeps its
+timeAdded.
+Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the
+third did not exist: two updates and one creation, generation 5.
 Source: k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
 """
 
@@ -55,7 +56,7 @@ class Write:
     index: int | None = None
 
 
-# By index: what was sent, and what the apiserver stored instead. Counts as equal; otherwise it would be written forever.
+# By index: what was sent, and what the apiserver stored instead. They count as equal, or would be written forever.
 Accepted = Mapping[int, tuple[Raw, Raw]]
 
 

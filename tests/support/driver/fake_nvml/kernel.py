@@ -1,4 +1,4 @@
-"""The kernel's side of a fake NVML: /sys, /proc and /dev of the node, as files in the kernel's layout under a test's root."""
+"""The kernel's side of a fake NVML: the node's /sys, /proc and /dev as files under a test's root."""
 
 from __future__ import annotations
 

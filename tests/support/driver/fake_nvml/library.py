@@ -63,7 +63,7 @@ class FakeNvml(GpuCalls, NvLinkCalls, MigCalls):
         return len(self._devices)
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
-        # Index order is the library's own; here the reverse of the minors, so that nobody takes one for the other.
+        # Index order is the library's own; here the reverse of the minors, so that a test fails that confuses them.
         device = self._devices[len(self._devices) - 1 - index]
         self._check(device)
         return device

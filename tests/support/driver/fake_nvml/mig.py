@@ -1,7 +1,7 @@
 """NVML's calls for MIG: mode, profiles, placements, GPU and compute instances, MIG devices.
 
-As the library does, it reuses instance IDs, calls a taken placement "insufficient resources", and wants a reset to switch the
-MIG mode of an Ampere.
+As the library does, it reuses instance IDs, calls a taken placement "insufficient resources", and wants a reset to
+switch the MIG mode of an Ampere.
 """
 
 from __future__ import annotations

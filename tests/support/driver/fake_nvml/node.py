@@ -1,4 +1,4 @@
-"""The node behind a fake NVML: its GPUs and MIG instances, the faults that a test sets, and what every call checks first."""
+"""The node behind a fake NVML: GPUs, MIG instances, faults set by a test, and the check at the start of every call."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class MigHandle:
 class FakeNode:
     """Base of the groups of calls.
 
-    `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus; `busy`
-    says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code) to be
-    reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs.
+    `errors` makes a call fail with an NVML error code, by function's name; `lost` holds minors of GPUs off the bus;
+    `busy` says that MIG devices have clients. `recovery` is NVML's recovery action by minor; `xids` are (minor, code)
+    to be reported; `guests` holds minors of GPUs that a hypervisor lends, as vGPUs.
     """
 
     def __init__(self, kernel: FakeKernel) -> None:

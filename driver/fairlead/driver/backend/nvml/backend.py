@@ -1,8 +1,8 @@
 """The Backend of a real node: operations, device nodes, health and load of its GPUs through NVML.
 
-Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change a
-GPU's MIG devices, and remembers which GPUs responded before. Device nodes come from the kernel's list of capabilities, so
-nothing but this library is needed at run time.
+Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change
+a GPU's MIG devices, and remembers which GPUs responded before. Device nodes come from the kernel's list of
+capabilities, so nothing but this library is needed at run time.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class NvmlBackend:
             raise DeviceGone(f"no GPU {gpu_uuid} on this node")
         return device, known[0]
 
-    # -- device nodes, health, load --------------------------------------------------------------------------------------
+    # -- device nodes, health, load ----------------------------------------------------------------------------------
 
     def control_nodes(self) -> tuple[DeviceNode, ...]:
         return tuple(DeviceNode(path=path) for path in _CONTROL if self._kernel.has_device(path))

@@ -1,7 +1,7 @@
 """NVML through nvidia-ml-py: ctypes arrays and error codes stay in this module.
 
-Half of all queries are not supported on half of all GPUs: `query` answers None for those, `call` raises for every refusal.
-`nv` is the `pynvml` module, or an object that behaves like it. Knows nothing of Inventory.
+Half of all queries are not supported on half of all GPUs: `query` answers None for those, `call` raises for every
+refusal. `nv` is the `pynvml` module, or an object that behaves like it. Knows nothing of Inventory.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Calls:
                 found += [array[at] for at in range(count.value)]
         return found
 
-    # -- other queries of more than one call ----------------------------------------------------------------------------
+    # -- other queries of more than one call -------------------------------------------------------------------------
 
     def clique(self, device: Any) -> str | None:
         """`<cluster UUID>.<clique>` of the multi-node NVLink fabric that the GPU has joined, or None."""

@@ -1,7 +1,7 @@
 """What NVML and the kernel say about each GPU, as an Inventory.
 
-A query that is not supported, not permitted or unknown to an older driver leaves its attribute out. A GPU that cannot be
-identified is left out with a warning. Changes nothing on the hardware.
+A query that is not supported, not permitted or unknown to an older driver leaves its attribute out. A GPU that cannot
+be identified is left out with a warning. Changes nothing on the hardware.
 """
 
 from __future__ import annotations

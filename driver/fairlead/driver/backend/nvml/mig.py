@@ -1,8 +1,7 @@
 """MIG through NVML: the profiles and MIG devices of a GPU; creating and destroying them.
 
-MIG mode is switched only where that needs no reset (Hopper and later, not in a vGPU guest): on with the first instance, off
-with the last, never at start.
-Not locked: NvmlBackend lets one call at a time change a GPU.
+MIG mode is switched only where that needs no reset (Hopper and later, not in a vGPU guest): on with the first instance,
+off with the last, never at start. Not locked: NvmlBackend lets one call at a time change a GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """NVIDIA's MPS programs as they are installed with the driver on this host.
 
-Checks what MPS needs of the host before a daemon starts: the two programs under the driver's root, and the host's process
-namespace, since daemon and clients in other containers identify each other by process IDs.
+Checks what MPS needs of the host before a daemon starts: the two programs under the driver's root, and the host's
+process namespace, since daemon and clients in other containers identify each other by process IDs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The peers of each GPU's NVLinks.
 
-NVML reports the remote end of a link as a PCI address when it is a GPU, or as a switch. All GPUs of a node with links to
-switches are peers. In a guest that hides the remote ends, the peer-to-peer status of each pair decides.
+NVML reports the remote end of a link as a PCI address when it is a GPU, or as a switch. All GPUs of a node with links
+to switches are peers. In a guest that hides the remote ends, the peer-to-peer status of each pair decides.
 """
 
 from __future__ import annotations

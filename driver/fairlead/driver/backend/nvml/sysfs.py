@@ -35,7 +35,7 @@ class Kernel:
         return path.parts[0] if path.parts and _PCI_ROOT.fullmatch(path.parts[0]) else None
 
     def driver(self, bus_id: str) -> str | None:
-        """The kernel driver that the device is bound to, such as `nvidia` or `vfio-pci`; None without one or without device."""
+        """The kernel driver that the device is bound to, such as `nvidia` or `vfio-pci`; None where there is none."""
         try:
             return (self._sys / "bus/pci/devices" / bus_id / "driver").readlink().name
         except OSError:

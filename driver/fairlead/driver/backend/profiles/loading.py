@@ -1,7 +1,7 @@
 """Reads a node profile and turns it into GPUs.
 
-A profile is found by its name beside this module, or by the path of a file. Each error says which field is wrong and what is
-valid. UUIDs that a profile leaves out are derived from the node's name, so no two simulated nodes share one.
+A profile is found by its name beside this module, or by the path of a file. Each error says which field is wrong and
+what is valid. UUIDs that a profile leaves out are derived from the node's name, so no two simulated nodes share one.
 """
 
 from __future__ import annotations
@@ -19,10 +19,17 @@ import msgspec
 import yaml
 
 from fairlead.driver.backend import geometry
-from fairlead.driver.backend.profiles.schema import GpuSpec, MigProfileSpec, MigTable, NodeProfile, NvLinkSpec
+from fairlead.driver.backend.profiles.schema import (
+    SAME_FIELDS,
+    GpuSpec,
+    MigProfileSpec,
+    MigTable,
+    NodeProfile,
+    NvLinkSpec,
+    to_bytes,
+)
 from fairlead.driver.backend.types import Gpu, MigProfile, NvLink
 
-_MIB = 1024 * 1024
 _PROFILES = resources.files("fairlead.driver.backend.profiles")
 _UUID_SPACE = uuid.UUID("8f0f1f0e-6d1c-5c0a-9a57-2f1a0c1d7e11")
 _MIG_AT = re.compile(r"([^@]+)@(\d+)")
@@ -83,26 +90,16 @@ def _gpu(
         return getattr(common, field) if own is None else own
 
     table, multiprocessors = _mig(pick("mig"))
-    memory_mib = pick("memory_mib")
-    architecture = pick("architecture")
     enabled = spec.mig_enabled or common.mig_enabled
     gpu = Gpu(
         minor=minor,
         uuid=spec.uuid or f"GPU-{uuid.uuid5(_UUID_SPACE, f'{node}/{minor}')}",
-        product_name=pick("product_name"),
-        brand=pick("brand"),
-        architecture=architecture,
-        cuda_compute_capability=pick("cuda_compute_capability"),
-        memory_bytes=None if memory_mib is None else memory_mib * _MIB,
+        memory_bytes=to_bytes(pick("memory_mib")),
         multiprocessors=pick("multiprocessors") or multiprocessors,
-        addressing_mode=pick("addressing_mode"),
-        pci_bus_id=pick("pci_bus_id"),
-        pcie_root=pick("pcie_root"),
-        numa_node=pick("numa_node"),
-        clique=pick("clique"),
+        **{field: pick(field) for field in SAME_FIELDS},
         nvlink=_nvlink(profile, pick("nvlink"), minor),
         mig_enabled=enabled if table else None,
-        mig_mutable=bool(table) and architecture not in {None, "Ampere"},
+        mig_mutable=bool(table) and pick("architecture") not in {None, "Ampere"},
         mig_profiles=table,
     )
     placed: list[tuple[MigProfile, int]] = []
@@ -128,24 +125,7 @@ def _mig(table: str | tuple[MigProfileSpec, ...] | None) -> tuple[tuple[MigProfi
             raise ProfileError(f"mig: {table!r} is no table of MIG sizes; known tables: {', '.join(tables)}")
         decoded = _decode(path, MigTable)
         table, multiprocessors = decoded.profiles, decoded.multiprocessors
-    return tuple(_mig_profile(spec) for spec in table), multiprocessors
-
-
-def _mig_profile(spec: MigProfileSpec) -> MigProfile:
-    return MigProfile(
-        name=spec.name,
-        id=spec.id,
-        compute_slices=spec.compute_slices,
-        memory_slices=spec.memory_slices,
-        starts=spec.starts,
-        memory_bytes=None if spec.memory_mib is None else spec.memory_mib * _MIB,
-        multiprocessors=spec.multiprocessors,
-        copy_engines=spec.copy_engines,
-        decoders=spec.decoders,
-        encoders=spec.encoders,
-        jpeg_engines=spec.jpeg_engines,
-        ofa_engines=spec.ofa_engines,
-    )
+    return tuple(spec.to_profile() for spec in table), multiprocessors
 
 
 def _nvlink(profile: NodeProfile, spec: NvLinkSpec | None, minor: int) -> NvLink | None:

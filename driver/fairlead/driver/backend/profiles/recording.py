@@ -12,10 +12,16 @@ from typing import Any
 import msgspec
 import yaml
 
-from fairlead.driver.backend.profiles.schema import GpuSpec, MigProfileSpec, NodeProfile, NvLinkSpec
-from fairlead.driver.backend.types import Gpu, Inventory, MigProfile
+from fairlead.driver.backend.profiles.schema import (
+    SAME_FIELDS,
+    GpuSpec,
+    MigProfileSpec,
+    NodeProfile,
+    NvLinkSpec,
+    to_mib,
+)
+from fairlead.driver.backend.types import Gpu, Inventory
 
-_MIB = 1024 * 1024
 _OWN = {"minor", "uuid", "mig_enabled", "mig_devices"}
 
 
@@ -46,38 +52,13 @@ def _gpu(gpu: Gpu, *, uuids: bool) -> GpuSpec:
     return GpuSpec(
         minor=gpu.minor,
         uuid=gpu.uuid if uuids else None,
-        product_name=gpu.product_name,
-        brand=gpu.brand,
-        architecture=gpu.architecture,
-        cuda_compute_capability=gpu.cuda_compute_capability,
-        memory_mib=None if gpu.memory_bytes is None else gpu.memory_bytes // _MIB,
+        memory_mib=to_mib(gpu.memory_bytes),
         multiprocessors=gpu.multiprocessors,
-        addressing_mode=gpu.addressing_mode,
-        pci_bus_id=gpu.pci_bus_id,
-        pcie_root=gpu.pcie_root,
-        numa_node=gpu.numa_node,
-        clique=gpu.clique,
+        **{field: getattr(gpu, field) for field in SAME_FIELDS},
         nvlink=None if gpu.nvlink is None else NvLinkSpec(version=gpu.nvlink.version, links=gpu.nvlink.links),
-        mig=tuple(_mig(profile) for profile in gpu.mig_profiles) or None,
+        mig=tuple(MigProfileSpec.of(profile) for profile in gpu.mig_profiles) or None,
         mig_enabled=bool(gpu.mig_enabled),
         mig_devices=tuple(f"{mig.profile.name}@{mig.start}" for mig in gpu.mig_devices),
-    )
-
-
-def _mig(profile: MigProfile) -> MigProfileSpec:
-    return MigProfileSpec(
-        name=profile.name,
-        id=profile.id,
-        compute_slices=profile.compute_slices,
-        memory_slices=profile.memory_slices,
-        starts=profile.starts,
-        memory_mib=None if profile.memory_bytes is None else profile.memory_bytes // _MIB,
-        multiprocessors=profile.multiprocessors,
-        copy_engines=profile.copy_engines,
-        decoders=profile.decoders,
-        encoders=profile.encoders,
-        jpeg_engines=profile.jpeg_engines,
-        ofa_engines=profile.ofa_engines,
     )
 
 

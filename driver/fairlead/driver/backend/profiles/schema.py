@@ -1,14 +1,19 @@
 """The schema of a node profile: the YAML file of a node's GPUs, field by field.
 
-`gpu` holds what all GPUs have in common, each of `gpus` what is its own; an unknown field is refused. `mig` is the name of a
-table under mig/, or the MIG profiles themselves.
+`gpu` holds what all GPUs have in common, each of `gpus` what is its own; an unknown field is refused. `mig` is the name
+of a table under mig/, or the MIG profiles themselves.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.
 
-from typing import Annotated
+import dataclasses
+from typing import Annotated, Self
 
 import msgspec
+
+from fairlead.driver.backend.types import MigProfile
+
+_MIB = 1024 * 1024
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Minor = Annotated[int, msgspec.Meta(ge=0, le=255)]
@@ -33,6 +38,15 @@ class MigProfileSpec(_Struct, frozen=True, kw_only=True):
     encoders: Count | None = None
     jpeg_engines: Count | None = None
     ofa_engines: Count | None = None
+
+    @classmethod
+    def of(cls, profile: MigProfile) -> Self:
+        fields = dataclasses.asdict(profile)
+        return cls(memory_mib=to_mib(fields.pop("memory_bytes")), **fields)
+
+    def to_profile(self) -> MigProfile:
+        fields = msgspec.structs.asdict(self)
+        return MigProfile(memory_bytes=to_bytes(fields.pop("memory_mib")), **fields)
 
 
 class MigTable(_Struct, frozen=True, kw_only=True):
@@ -68,6 +82,20 @@ class GpuSpec(_Struct, frozen=True, kw_only=True):
     mig_devices: tuple[str, ...] = ()
 
 
+# Those that mean the same as the field of that name of types.Gpu.
+SAME_FIELDS = (
+    "product_name",
+    "brand",
+    "architecture",
+    "cuda_compute_capability",
+    "addressing_mode",
+    "pci_bus_id",
+    "pcie_root",
+    "numa_node",
+    "clique",
+)
+
+
 class NodeProfile(_Struct, frozen=True, kw_only=True):
     """The document. `nvlink_islands` lists minors that are connected all to all."""
 
@@ -77,3 +105,12 @@ class NodeProfile(_Struct, frozen=True, kw_only=True):
     gpu: GpuSpec = GpuSpec()
     gpus: tuple[GpuSpec, ...] = ()
     nvlink_islands: tuple[tuple[Minor, ...], ...] = ()
+
+
+def to_bytes(mib: int | None) -> int | None:
+    return None if mib is None else mib * _MIB
+
+
+def to_mib(size_bytes: int | None) -> int | None:
+    """Whole MiB, rounded down."""
+    return None if size_bytes is None else size_bytes // _MIB

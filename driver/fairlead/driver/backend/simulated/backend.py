@@ -1,8 +1,8 @@
 """The Backend of a node without GPUs: a node profile with MIG placements that fill up, and faults on demand.
 
-Driver, demo and tests run the real prepare path on it. It refuses what NVML refuses: a taken placement, a lost GPU's every
-call, MIG mode on Ampere; instance IDs are reused. Its device nodes are backed by /dev/null, which exists on every host and
-may be opened in every container, so a real containerd starts a container with a simulated GPU.
+Driver, demo and tests run the real prepare path on it. It refuses what NVML refuses: a taken placement, a lost GPU's
+every call, MIG mode on Ampere; instance IDs are reused. Its device nodes are backed by /dev/null, which exists on every
+host and may be opened in every container, so a real containerd starts a container with a simulated GPU.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 class InjectedFaults:
     """The faults of the hardware now, set by tests and by `fairlead fault`.
 
-    `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor, start)
-    of instances with clients. `before` is called with operation and minor before each operation: it may sleep or raise.
+    `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
+    start) of instances with clients. `before` is called with operation and minor before each operation: it may sleep or
+    raise.
     """
 
     lost: set[int] = dataclasses.field(default_factory=set)

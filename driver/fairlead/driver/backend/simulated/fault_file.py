@@ -1,7 +1,7 @@
 """The file by which `fairlead fault` injects faults into simulated hardware.
 
-Driver and command are two processes. The command writes all faults that are wanted; SimulatedBackend reads the file at each
-poll.
+Driver and command are two processes. The command writes all faults that are wanted; SimulatedBackend reads the file at
+each poll.
 """
 
 # No `from __future__ import annotations`: msgspec reads the annotations.

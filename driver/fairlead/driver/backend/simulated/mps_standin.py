@@ -1,9 +1,9 @@
 """Stands in for nvidia-cuda-mps-control on simulated hardware: the same commands, no CUDA.
 
-A claim with MPS starts, commands and stops a real process wherever tests and the demo run. With `-f` this is the daemon: it
-listens at `control` in $CUDA_MPS_PIPE_DIRECTORY and logs its commands to $CUDA_MPS_LOG_DIRECTORY. Without, it is the front
-end, which sends the lines of its standard input. The daemon ends on `quit`, or when its directory is removed.
-Run by path in a bare interpreter; imports nothing of fairlead.
+A claim with MPS starts, commands and stops a real process wherever tests and the demo run. With `-f` this is the
+daemon: it listens at `control` in $CUDA_MPS_PIPE_DIRECTORY and logs its commands to $CUDA_MPS_LOG_DIRECTORY. Without,
+it is the front end, which sends the lines of its standard input. The daemon ends on `quit`, or when its directory is
+removed. Run by path in a bare interpreter; imports nothing of fairlead.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """What simulated hardware remembers: MIG instances, time slices and compute modes, over restarts of the driver.
 
-Real hardware keeps these until the node reboots; a file stands for that. A file of another profile, or one that cannot be
-read, is no memory.
+Real hardware keeps these until the node reboots; a file stands for that. A file of another profile, or one that cannot
+be read, is no memory.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """MPS control daemons: one process per claim on this node, with the claim's limits.
 
 No pod, apiserver or scheduling is involved. A daemon outlives the driver where it can; the next driver finds it by its
-directory. Blocks; knows no claim beyond its UID. steps.py decides when a daemon starts and stops, mps_supervisor.py restarts
-those that died.
+directory. Blocks; knows no claim beyond its UID. steps.py decides when a daemon starts and stops, mps_supervisor.py
+restarts those that died.
 Source: NVIDIA, Multi-Process Service, appendix "Tools and interface reference".
 """
 
@@ -51,7 +51,7 @@ class Limits:
 
 
 class Daemons:
-    """The daemons of one node. `program` says how to run one here; it raises BackendError where MPS is not available."""
+    """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The directory of one claim's MPS daemon, and what it tells about the process.
+"""The directory of one claim's MPS daemon, and what it shows of the process.
 
     <directory>/<claim UID>/tmp     /tmp of the daemon
                                nvidia-mps   CUDA_MPS_PIPE_DIRECTORY: mounted into the containers
