@@ -165,7 +165,7 @@ def view(gang: GangId, pods: Iterable[core.Pod], objects: Objects, *, known: boo
     if size is None and not solo and not disagreement:
         size, missing = _size_elsewhere(gang, first, terms)
         problems += [missing] if missing else []
-    borrowed_queue = all(intent.borrowed_queue for _, intent in active if intent.queue is not None)
+    borrowed_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
     return Gang(

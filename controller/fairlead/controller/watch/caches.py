@@ -61,7 +61,9 @@ class State:
         )
         self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
         # The inventory has what they say in few bytes; whole, they are 3 KB a device.
-        self.slices: Informer[resource.ResourceSlice] = Informer(client, resources.RESOURCE_SLICES, transform=keys.heading)
+        self.slices: Informer[resource.ResourceSlice] = Informer(
+            client, resources.RESOURCE_SLICES, transform=keys.heading
+        )
         self.taint_rules = Served(resources.DEVICE_TAINT_RULES, ("v1", "v1beta2"), self._taint_rule)
         self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
         self.cluster_nodes: Informer[core.Node] = Informer(client, resources.NODES)
