@@ -47,7 +47,7 @@ def test_the_controllers_short_way_to_the_name_agrees():
     assert foreign.gang_name({"a": "b"}, {"c": "d"}) is None
 
 
-def test_faults_name_the_words_that_are_at_fault():
+def test_faults_name_the_keys_that_are_at_fault():
     with pytest.raises(IntentError) as caught:
         read_intent({names.KUEUE_SIZE: "many"}, {names.KUEUE_GROUP_LABEL: "Train", names.KUEUE_QUEUE: "Q"})
     assert [fault.partition(":")[0] for fault in caught.value.faults] == [
@@ -92,14 +92,14 @@ def test_an_intent_says_where_it_was_read():
     assert read_intent({names.GANG: "mine"}).paths[names.GANG] == f"metadata.annotations[{names.GANG}]"
 
 
-def test_words_that_agree_are_not_worth_a_word():
+def test_keys_with_equal_values_give_no_warning():
     assert not list(overridden({names.KUEUE_SIZE: "8"}, KUEUE))
     settled = {names.GANG: "train", names.GANG_SIZE: "8", names.QUEUE: "user-queue", names.KUEUE_SIZE: "8"}
     assert not list(overridden(settled, KUEUE))
     assert not list(overridden({names.GANG: "mine"}))
 
 
-def test_words_that_ours_or_another_system_overrule_are_pointed_out():
+def test_keys_that_are_overridden_are_pointed_out():
     ours = {names.GANG: "mine", names.GANG_SIZE: "2", names.QUEUE: "team", names.KUEUE_SIZE: "8"}
     group, size, queue = overridden(ours, KUEUE)
     assert group == (
@@ -114,7 +114,7 @@ def test_words_that_ours_or_another_system_overrule_are_pointed_out():
     assert native.endswith("spec.schedulingGroup.podGroupName says 'native'; keep one of them")
 
 
-def test_what_has_no_counterpart_here_is_pointed_out_with_the_way_out():
+def test_an_unsupported_key_is_pointed_out_with_what_to_write():
     (priority,) = unsupported({}, {names.KUEUE_PRIORITY: "high"})
     assert priority.endswith("set priorityClassName")
     (topology,) = unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}, {})
