@@ -32,25 +32,7 @@ _BINARY: Final[dict[str, tuple[int, str]]] = {
 _TERNARY: Final = 1
 _UNARY: Final = {"!": "!_", "-": "-_"}
 _RESERVED: Final = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
+    "as break const continue else for function if import let loop package namespace return var void while".split()
 )
 _WORDS: Final = frozenset({"in", "true", "false", "null"})
 KEYWORDS: Final = _RESERVED | _WORDS
