@@ -38,9 +38,9 @@ _CONVERSIONS: Final = frozenset(
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "-_"})
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
 # A value of such a static type always has the Python class that the overload takes.
-_SURE: Final = frozenset(
-    ["bool", "int", "uint", "double", "string", "bytes", "list", "map", "timestamp", "duration", "opaque", "type"]
-)
+_SURE: Final = frozenset([
+    "bool", "int", "uint", "double", "string", "bytes", "list", "map", "timestamp", "duration", "opaque", "type"
+])  # fmt: skip
 
 
 @dataclass(slots=True)

@@ -31,9 +31,10 @@ _BINARY: Final[dict[str, tuple[int, str]]] = {
 }  # fmt: skip
 _TERNARY: Final = 1
 _UNARY: Final = {"!": "!_", "-": "-_"}
-_RESERVED: Final = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
-)
+_RESERVED: Final = frozenset([
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+    "namespace", "return", "var", "void", "while"
+])  # fmt: skip
 _WORDS: Final = frozenset({"in", "true", "false", "null"})
 KEYWORDS: Final = _RESERVED | _WORDS
 """Every word that cannot be an identifier: the words of the grammar and the reserved ones."""
