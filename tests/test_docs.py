@@ -60,7 +60,12 @@ def test_every_make_target_in_the_docs_exists():
 
 
 def test_every_path_in_the_docs_exists():
-    paths = set(re.findall(r"`((?:lib|engine|driver|webhook|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools)/[\w./-]*)`", DOCS))
+    paths = set(
+        re.findall(
+            r"`((?:lib|engine|driver|webhook|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools)/[\w./-]*)`",
+            DOCS,
+        )
+    )
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 

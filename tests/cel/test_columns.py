@@ -111,7 +111,7 @@ def test_caches_are_bounded(device: MakeDevice) -> None:
     table.add(device({"a": 1}))
     for index in range(MASKS_MAX + 10):
         table.mask(compile_selector(f'device.attributes["gpu.example.com"].n{index} == 1'))
-    assert len(table._judged) == MASKS_MAX
+    assert len(table._evaluated) == MASKS_MAX
     assert len(table._groupings) == GROUPINGS_MAX
 
 

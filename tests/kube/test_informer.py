@@ -137,7 +137,7 @@ async def test_a_watch_cut_off_in_the_middle_is_resumed_after_a_short_wait(infor
         assert [change[1] for change in changes] == ["ml/a", "ml/b"]
 
 
-async def test_after_410_it_lists_again_and_tells_only_the_difference(informer, source, time):
+async def test_after_410_it_lists_again_and_publishes_only_the_difference(informer, source, time):
     source.pods = [pod("same", 1), pod("changed", 2), pod("gone", 3), pod("remade", 4)]
     async with running(informer) as changes:
         changes.clear()
@@ -156,7 +156,7 @@ async def test_after_410_it_lists_again_and_tells_only_the_difference(informer, 
     ]
 
 
-async def test_an_apiserver_that_is_away_is_asked_ever_more_rarely_and_found_again(informer, source, time):
+async def test_an_apiserver_that_is_down_is_retried_with_backoff_until_it_is_up(informer, source, time):
     source.list_error = errors.Unreachable("connection refused")
     async with running(informer):
         await time.advance(300)
@@ -195,7 +195,7 @@ async def test_it_reads_its_own_writes_and_no_older_event_undoes_them(informer, 
     assert [change[0] for change in changes] == ["ADDED", "MODIFIED"]
 
 
-async def test_a_late_note_does_not_raise_the_dead(informer, source):
+async def test_a_late_note_does_not_restore_a_deleted_object(informer, source):
     source.pods = [pod("a", 5)]
     async with running(informer):
         source.say("DELETED", pod("a", 20))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.api.foreign import WORDS
+from fairlead.api.foreign import METADATA_KEYS
 from fairlead.webhook import handlers
 from fairlead.webhook.facts import Facts, Member, needs
 from fairlead.webhook.fields import MalformedError
@@ -54,7 +54,7 @@ use = some(
 )
 gate = some(name=mostly(st.sampled_from([names.ADMISSION_GATE, "example.com/other"])))
 OURS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b")
-THEIRS = (*dict.fromkeys(word.key for word in WORDS), names.KUEUE_LEAST, names.KUEUE_PRIORITY)
+THEIRS = (*dict.fromkeys(word.key for word in METADATA_KEYS), names.KUEUE_LEAST, names.KUEUE_PRIORITY)
 
 
 def notes(*keys: str) -> st.SearchStrategy[Any]:

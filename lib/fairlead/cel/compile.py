@@ -1,12 +1,13 @@
-"""From a checked tree to closures: one Python function per node, made once, called per evaluation.
+"""From a checked tree to closures: one Python function per node, made once, called in every evaluation.
 
-Exists because walking a tree costs ten times what a selector may (5 µs). A closure takes the frame, a list whose slot 0
-is the budget that is left and whose other slots are variables, and returns a value or raises EvaluationError.
-Where the checker knows the types, an operator is called directly; where it met `dyn`, the overload is found by the
-values' classes and remembered. Budget is taken by loops, per step, and by functions whose result may outgrow their input,
-before they run; nothing else can take long. Calls are in calls.py, loops in loops.py, `&&` and its like in forms.py.
+A walk over the tree in every evaluation would cost ten times the bar for a selector (5 µs). A closure takes the frame
+(frame.py) and returns a value or raises EvaluationError. Where the checker knows the types, an operator is called directly;
+where the type is `dyn`, the overload is found by the values' classes and remembered. Budget is taken by each turn of a loop,
+and by functions whose result may be larger than their input, before they run; nothing else can take long.
+Calls are in calls.py, loops in loops.py, `&&` and other calls with an evaluation order of their own in forms.py.
+Example: `device.driver == "x"` is one closure that compares one attribute with a constant.
 
-Source of the order of evaluation and of what absorbs an error: cel-go interpreter/interpretable.go.
+Source of the order of evaluation and of which errors are absorbed: cel-go interpreter/interpretable.go.
 """
 
 from __future__ import annotations
@@ -29,30 +30,17 @@ from fairlead.cel.loops import make_loop
 from fairlead.cel.types import Type
 from fairlead.cel.values import Optional, TypeValue, map_key, no_overload
 
-# Folded when their argument is a literal; a failure is then the author's, as in cel-go's OptOptimize.
+# Folded when their argument is a literal; a failure is then a CompileError, as with cel-go's OptOptimize.
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
-# Folded as well, but a failure stays one of each evaluation.
+# Folded as well, but a failure is left to each evaluation.
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "-_"})
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
-# A value of such a static type surely has the Python class that the overload expects.
-_SURE: Final = frozenset(
-    {
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "list",
-        "map",
-        "timestamp",
-        "duration",
-        "opaque",
-        "type",
-    }
-)
+# A value of such a static type always has the Python class that the overload takes.
+_SURE: Final = frozenset([
+    "bool", "int", "uint", "double", "string", "bytes", "list", "map", "timestamp", "duration", "opaque", "type"
+])  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -70,6 +58,8 @@ def compile_tree(checked: Checked, environment: Environment, text: str) -> Compi
 
 
 class Compiler(Compilation):
+    """The step of every kind of node."""
+
     # Names and literals
 
     def literal(self, node: ast.Literal) -> Step:
@@ -132,7 +122,7 @@ class Compiler(Compilation):
         return lambda frame: get(operand(frame))
 
     def attribute_of_object(self, node: ast.Select) -> Step | None:
-        """`device.attributes["d"].name`, what selectors are made of, in one step instead of four."""
+        """`device.attributes["d"].name`, which selectors mostly consist of, in one step instead of four."""
         index = node.operand
         if not (isinstance(index, ast.Call) and index.function == "_[_]" and isinstance(index.args[1], ast.Literal)):
             return None

@@ -98,48 +98,14 @@ def _extension(sizes: Sizes, overload: Overload, target: Operand | None, args: S
 
 # Kubernetes
 
-_NOMINAL: Final = frozenset(
-    [
-        "serviceAccount",
-        "path",
-        "group",
-        "resource",
-        "subresource",
-        "namespace",
-        "name",
-        "allowed",
-        "reason",
-        "error",
-        "errored",
-        "masked",
-        "prefixLength",
-        "family",
-        "isUnspecified",
-        "isLoopback",
-        "isLinkLocalMulticast",
-        "isLinkLocalUnicast",
-        "isGlobalUnicast",
-        "sign",
-        "asInteger",
-        "isInteger",
-        "asApproximateFloat",
-        "isGreaterThan",
-        "isLessThan",
-        "compareTo",
-        "add",
-        "sub",
-        "major",
-        "minor",
-        "patch",
-        "getScheme",
-        "getHostname",
-        "getHost",
-        "getPort",
-        "getEscapedPath",
-        "getQuery",
-        "format.named",
-    ]
-)  # one unit, whatever the arguments
+# One unit, whatever the arguments.
+_NOMINAL: Final = frozenset([
+    "serviceAccount", "path", "group", "resource", "subresource", "namespace", "name", "allowed", "reason", "error",
+    "errored", "masked", "prefixLength", "family", "isUnspecified", "isLoopback", "isLinkLocalMulticast",
+    "isLinkLocalUnicast", "isGlobalUnicast", "sign", "asInteger", "isInteger", "asApproximateFloat",
+    "isGreaterThan", "isLessThan", "compareTo", "add", "sub", "major", "minor", "patch", "getScheme", "getHostname",
+    "getHost", "getPort", "getEscapedPath", "getQuery", "format.named"
+])  # fmt: skip
 _CHECK: Final = fixed(350_000)
 _VALUES_MAX: Final = fixed(48)  # of all attributes of a device, list elements counted
 _O1_EQUALITY: Final = frozenset({t.QUANTITY, t.SEMVER, t.IP, t.CIDR})

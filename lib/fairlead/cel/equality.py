@@ -58,14 +58,14 @@ def equal(left: object, right: object) -> bool:
 
 
 def equal_or_unlike(left: object, right: object) -> bool:
-    """As `equal`, where two things that cannot be compared are merely not equal: for `in` and its like."""
+    """As `equal`, but values that cannot be compared are not equal: for `in`, sets and the like."""
     try:
         return equal(left, right)
     except EvaluationError:
         return False
 
 
-# Pairs that were compared, by id: `[a, a]` of `[b, b]` of … is small, but has 2**n leaves.
+# Compared pairs, by id: a list `[a, a]` whose a is `[b, b]`, and so on, is small but has 2**n leaves.
 _Seen = dict[tuple[int, int], bool]
 
 
@@ -92,7 +92,7 @@ def _equal_maps(left: Any, right: Any, seen: _Seen) -> bool:
 
 
 def _members_equal(left: object, right: object, seen: _Seen) -> bool:
-    """Two members of lists or maps: cel-go takes those that cannot be compared for equal, and so must we."""
+    """Equality of two members of lists or maps: as in cel-go, those that cannot be compared count as equal."""
     if isinstance(left, (list, tuple, dict)):
         return right is not None and _equal_containers(left, right, seen)
     try:

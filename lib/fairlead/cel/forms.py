@@ -1,7 +1,8 @@
-"""Calls that do not evaluate all they are given, and the operators that deserve code of their own.
+"""Calls with an evaluation order of their own, and operators with a faster closure than a function call.
 
-Exists beside compile.py because here lies CEL's logic: `&&` and `||` let a deciding side absorb the other's error, `?:`
-takes one branch, `orValue` an alternative only when it must. Each maker returns None to leave the call to the general way.
+`&&` and `||` absorb the error of one side when the other side decides, `?:` evaluates one branch, `orValue` its argument only
+for an empty optional. Each maker returns None where the call is compiled as any other (calls.py).
+Example: `1 / 0 > 1 || true` is true; `1 / 0 > 1 || false` is the error.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def _not_bool(value: object, name: str) -> EvaluationError:
 
 
 def _logic(decisive: bool, name: str) -> Callable[[Compilation, ast.Call], Step]:
-    """`&&` (decided by false) and `||` (by true): an error counts only if nothing decides."""
+    """`&&` (decided by false) and `||` (by true): an error counts only if no argument decides."""
 
     def make(compiler: Compilation, node: ast.Call) -> Step:
         steps = tuple(compiler.visit(arg) for arg in node.args)
@@ -71,7 +72,7 @@ def _conditional(compiler: Compilation, node: ast.Call) -> Step:
 
 
 def _optional_map(compiler: Compilation, node: ast.Call) -> Step | None:
-    """`x.optMap(v, e)` holds x twice; chained, it would be evaluated 2**n times."""
+    """`x.optMap(v, e)` holds x twice in its tree; n of them chained would evaluate the first 2**n times."""
     test, then, _ = node.args
     if not (isinstance(test, ast.Call) and test.function == "hasValue" and test.target is not None):
         return None
@@ -163,7 +164,7 @@ def _equality(negated: bool) -> Callable[[Compilation, ast.Call], Step]:
 
             return same_text
         if compiler.loops and any(compiler.checked.type_of(arg).kind in _LARGE for arg in node.args):
-            return _paid_equality(left, right, negated=negated)
+            return _charged_equality(left, right, negated=negated)
         if negated:
             return lambda frame: not equal(left(frame), right(frame))
         return lambda frame: equal(left(frame), right(frame))
@@ -174,8 +175,8 @@ def _equality(negated: bool) -> Callable[[Compilation, ast.Call], Step]:
 _LARGE: Final = frozenset({"list", "map", "dyn", "any"})
 
 
-def _paid_equality(left: Step, right: Step, *, negated: bool) -> Step:
-    """Within a loop, what may be large is paid for before it is compared."""
+def _charged_equality(left: Step, right: Step, *, negated: bool) -> Step:
+    """Within a loop, the size of lists and maps is taken from the budget before they are compared."""
 
     def evaluate(frame: Frame) -> bool:
         value, other = left(frame), right(frame)

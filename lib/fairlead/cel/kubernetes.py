@@ -1,8 +1,7 @@
-"""The environments of Kubernetes 1.36: device selectors, admission policies, CRD rules.
+"""The environments of Kubernetes 1.36 and the libraries of each: device selectors, admission policies, CRD rules.
 
-Exists as the one list of which libraries each has. Base: everything of apiserver's base environment up to 1.36;
-device selectors add `cel.bind`, `includes` and the device; the others differ only in their variables, all dyn here, for
-the objects are plain JSON.
+BASE has everything of the API server's base environment up to 1.36. Device selectors add `cel.bind`, `includes` and the
+device. The others add only variables, which are dyn here, for the objects are plain JSON.
 
 Source: k8s.io/apiserver/pkg/cel/environment/base.go, dynamic-resource-allocation/cel/compile.go.
 """
@@ -52,7 +51,7 @@ COMMON: Final = CEL.extend(
     types={type_.name: type_ for type_ in (t.IP, t.CIDR)},  # the others' names cannot be written
 )
 BASE: Final = COMMON.extend(libraries=(FORMAT,))
-# What may be written anew in 1.36, and what is understood where it is stored already: `includes` is behind a gate.
+# What 1.36 admits in new selectors; DEVICE is what it evaluates in stored ones. `includes` is behind a feature gate.
 NEW_DEVICE: Final = BASE.extend(
     macros=(macros.BINDINGS,),
     variables={"device": DEVICE_TYPE},

@@ -1,8 +1,9 @@
 """Comprehensions as plain loops, one maker per macro.
 
-Exists because the folds that macros stand for copy a list per element when taken literally. Each loop keeps the fold's
-meaning: `all` and `exists` hold an error until an element decides, the others fail at the first. Every step is paid for
-from the budget: at least what the fold's step would cost in cel-go.
+The fold that a macro expands to would copy a list for each element; the loop has the same result. `all` and `exists` hold an
+error back until an element decides, the others fail at the first error. Each turn takes from the budget at least what the
+fold's step costs in cel-go.
+Example: `[0, 2].exists(x, 1 / x > 0)` is the error of its first element, `[0, 1].exists(x, 1 / x > 0)` is true.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def _least(root: ast.Node) -> int:
 
 
 def _bind(compiler: Compilation, node: ast.Comprehension) -> Step:
-    """`cel.bind(v, init, e)`: init is evaluated when v is first read, so the failure of an unread one is none."""
+    """`cel.bind(v, init, e)`: init is evaluated when v is first read; if it is never read, an error in it has no effect."""
     init = compiler.visit(node.accu_init)
     slot = compiler.slot()
 
@@ -83,7 +84,7 @@ def _bind(compiler: Compilation, node: ast.Comprehension) -> Step:
 
 
 def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callable[[Frame], Iterable[Any]]:
-    """A generator that puts each element in the frame, having paid for the turn."""
+    """A generator over the elements: takes the cost of a turn from the budget, and puts the element into the frame."""
 
     def one(frame: Frame) -> Iterable[Any]:
         values = ranged(frame)

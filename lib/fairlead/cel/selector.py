@@ -1,10 +1,10 @@
-"""Device selectors: compiled once per text, asked once per device.
+"""Device selectors: compiled once per text, evaluated once per device.
 
-Exists so that allocator, quota and webhook share one compiled form. A selector has three verdicts, for a device whose
-evaluation fails is neither taken nor passed over in silence. Compilation accepts what is already stored in the API;
-`admit` adds what the API server refuses when it is written: a worst-case cost above the limit.
+A selector has three verdicts, for a device on which the evaluation fails is neither a match nor silently none.
+`compile_selector` accepts what may be stored in the API; `admit_selector` refuses besides what the API server refuses in new
+objects: a worst-case cost above COST_MAX, and functions behind feature gates.
 
-Keeps: same text, same Selector (within the cache); a Selector never changes.
+Invariants: the same text gives the same Selector (within the cache); a Selector never changes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NO_MATCH: Final = Verdict(Outcome.NO_MATCH)
 
 
 class Selector:
-    """Use `compile_selector`."""
+    """A compiled selector; made by `compile_selector`."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -68,7 +68,7 @@ class Selector:
         return self.evaluate(device)
 
     def evaluate(self, device: DeviceView) -> bool:
-        """As `matches`, but blind to the device's own fault. Raises EvaluationError."""
+        """As `matches`, without raising the device's own fault. Raises EvaluationError."""
         frame: list[Any] = [None] * self._slots
         frame[0] = COST_MAX
         if self._device is not None:
@@ -82,7 +82,7 @@ class Selector:
         raise EvaluationError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def verdict(self, device: DeviceView) -> Verdict:
-        """As `matches`, with the failure as a third verdict."""
+        """As `matches`, with an error as the third verdict."""
         try:
             return MATCH if self.matches(device) else NO_MATCH
         except EvaluationError as error:
@@ -90,7 +90,7 @@ class Selector:
 
     @cached_property
     def reads(self) -> frozenset[Read]:
-        """What of a device the verdict can depend on."""
+        """The parts of a device that the verdict can depend on."""
         return device_reads(self.program.checked)
 
     @cached_property
@@ -113,9 +113,9 @@ def compile_selector(text: str) -> Selector:
 
 
 def admit_selector(text: str) -> Selector:
-    """As compile_selector, and refuses what the API does not let be written anew. Raises CompileError.
+    """As compile_selector, and refuses what the API refuses in new objects. Raises CompileError.
 
-    That is: what costs too much in the worst case, and functions behind feature gates that are off by default.
+    That is a worst-case cost above COST_MAX, and functions behind feature gates that are off by default.
     """
     selector = compile_selector(text)
     compile(text, NEW_DEVICE)

@@ -1,7 +1,8 @@
-"""Assignability of types, with type parameters: is a list(int) a list(T), and what is T then?
+"""Assignability of types with type parameters: whether list(int) fits list(T), and what T is bound to then.
 
-Exists as the small algebra below the checker. A mapping binds parameter names to types; it is copied before a trial and
-kept only if the trial succeeds. Source: cel-go checker/types.go, mapping.go.
+A mapping binds parameter names to types; it is copied before a trial and kept only if the trial succeeds. Every comparison
+takes fuel, so types that grow in each other end in TooComplexError instead of running on.
+Source: cel-go checker/types.go, mapping.go.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ FUEL_PER_NODE: Final = 200
 
 
 class TooComplexError(Exception):
-    """Types that refer to one another so much that comparing them would not end in reasonable time."""
+    """Types that refer to one another so much that comparing them takes more than the fuel."""
 
 
 class Mapping(dict[str, Type]):
-    """Parameter names to types; all copies burn one supply of fuel."""
+    """Parameter names to types; all copies share one supply of fuel."""
 
     __slots__ = ("fuel",)
 
@@ -95,7 +96,7 @@ def _occurs(mapping: Mapping, parameter: Type, within: Type) -> bool:
 
 
 def most_general(left: Type, right: Type) -> Type:
-    """Of two types that fit each other, the one that says less."""
+    """The less specific of two types that fit each other."""
     return left if _less_specific(left, right) else right
 
 
@@ -116,7 +117,7 @@ def _less_specific(left: Type, right: Type) -> bool:
 
 
 def substitute(mapping: Mapping, type_: Type, *, free_to_dyn: bool) -> Type:
-    """The type with its parameters replaced by what they are bound to; free ones by dyn, if asked."""
+    """The type with its parameters replaced by what they are bound to; free ones by dyn if `free_to_dyn`."""
     mapping.burn()
     if type_.kind == "param":
         bound = mapping.get(type_.name)

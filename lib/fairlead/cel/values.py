@@ -48,7 +48,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What `type(x)` gives and `int` names."""
+    """A type as a value: the result of `type(x)`, and the name `int`."""
 
     name: str
 
@@ -98,7 +98,7 @@ def map_key(value: object) -> object:
 
 
 def lookup_key(value: object) -> object:
-    """As map_key, but a double may look up a whole number, and what can never be found is simply never found."""
+    """As map_key, but a double finds an equal integer key, and a value that is no key type is never found."""
     kind = type(value)
     if kind is str or kind is int or kind is UInt or kind is float:
         return value
@@ -198,12 +198,12 @@ def no_overload(function: str, *args: object) -> NoReturn:
 
 
 def to_python(value: object) -> object:
-    """A result as JSON-like Python: tuples become lists, wrapped keys plain, uint int; the rest stays what it is."""
+    """A result as JSON-like Python: tuples become lists, wrapped keys plain ones, uint int; the rest is unchanged."""
     return _to_python(value, {})
 
 
 def _to_python(value: object, done: dict[int, object]) -> object:
-    """What occurs twice is converted once, and shared as it was."""
+    """Converts a list or map that occurs twice once, and shares the result."""
     if isinstance(value, (list, tuple, dict)):
         known = done.get(id(value))
         if known is None:
@@ -221,7 +221,7 @@ def _to_python(value: object, done: dict[int, object]) -> object:
 
 
 def weight(value: object, limit: int) -> int:
-    """How much there is in the value, characters and members alike; `limit` if it is that or more."""
+    """The number of characters, members and values in the value, nested ones included; at most `limit`."""
     total, stack = 0, [value]
     while stack and total < limit:
         item = stack.pop()

@@ -25,7 +25,7 @@ SILENCE_MAX_S = 180.0
 
 
 class Patch(enum.Enum):
-    """The four patch types, by content type. JSON takes a list of operations, the others an object."""
+    """The four patch types, by content type. JSON's body is a list of operations, the others' an object."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -111,7 +111,7 @@ class Client(Transport):
         field_manager: str | None = None,
         force: bool = False,
     ) -> T:
-        """A `metadata.resourceVersion` in a merge patch makes it conditional."""
+        """The patched object. A `metadata.resourceVersion` in a merge patch makes it conditional: Conflict if it changed."""
         if kind is Patch.APPLY and not isinstance(body, Sequence):
             body = {"apiVersion": resource.api_version, "kind": resource.kind} | dict(body)
         params = _set(fieldManager=field_manager, force="true" if force else None)
@@ -130,7 +130,7 @@ class Client(Transport):
         grace_period_s: int | None = None,
         propagation: str | None = None,
     ) -> None:
-        """Deletes; an object that is gone already raises NotFound, another with the same name (uid) Conflict."""
+        """Deletes an object. Raises NotFound if there is none, Conflict if uid or resource_version do not match."""
         preconditions = _set(uid=uid, resourceVersion=resource_version)
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if preconditions:
@@ -144,9 +144,9 @@ class Client(Transport):
     async def evict(
         self, name: str, namespace: str, *, uid: str | None = None, grace_period_s: int | None = None
     ) -> None:
-        """Asks for a pod's eviction; a PodDisruptionBudget that forbids it now raises TooManyRequests at once.
+        """Evicts a pod. Raises TooManyRequests, without a retry, if a PodDisruptionBudget forbids it now.
 
-        With `uid`, a pod of the same name made meanwhile is left alone: Conflict.
+        With `uid`, raises Conflict for a pod that was recreated under the name.
         """
         body: dict[str, Any] = {
             "apiVersion": "policy/v1",
@@ -170,10 +170,10 @@ class Client(Transport):
         fields: str | None = None,
         timeout_s: int | None = None,
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Changes after `resource_version`, until the server ends the watch (then it just returns).
+        """Changes after `resource_version`, until the server ends the watch.
 
-        Raises Gone when that version is no longer kept, Unreachable when the connection breaks. A line that was
-        only half sent is dropped: the event comes again after resuming.
+        Raises Gone when that version is too old, Unreachable when the connection breaks. An incomplete last line is dropped: the
+        event comes again when the watch is resumed.
         """
         timeout_s = timeout_s or int(240 + 240 * self._random.random())
         params = _selectors(labels, fields) | {

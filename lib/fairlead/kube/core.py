@@ -1,7 +1,7 @@
-"""core/v1 kinds, as far as the programs read them: Pod, Node, Namespace, Event, PriorityClass.
+"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass.
 
-Exists for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims, pins).
-Holds data and the few questions that every reader asks of it. Unknown fields are dropped, see `objects`.
+These are the fields for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims,
+node pins). Other fields are dropped on decoding, see `objects`.
 """
 
 # ruff: noqa: RUF012 - msgspec copies empty defaults itself; they are not shared
@@ -93,7 +93,7 @@ class PodSchedulingGate(Struct, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Struct, frozen=True, kw_only=True):
-    """Exactly one of resource_claim_name (made by a user, may be shared) and resource_claim_template_name."""
+    """Exactly one of resource_claim_name (an existing claim, may be shared) and resource_claim_template_name."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -132,7 +132,7 @@ class PodCondition(Struct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(Struct, frozen=True, kw_only=True):
-    """Which claim stands behind an entry of spec.resourceClaims; no claim name means none was needed."""
+    """The claim of an entry of spec.resourceClaims; no claim name means that none was needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -168,7 +168,7 @@ class Pod(Object, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """True when no container of it will ever run again."""
+        """Whether all its containers have stopped for good."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     def has_gate(self, name: str) -> bool:

@@ -1,7 +1,7 @@
-"""What can go wrong in talking to the apiserver, as one tree.
+"""Errors of requests to the apiserver, as one tree.
 
 ApiError
-├── BadRequest            400  malformed, or an expired continue token's cousin
+├── BadRequest            400  malformed
 ├── Unauthorized          401
 ├── Forbidden             403
 ├── NotFound              404
@@ -14,7 +14,7 @@ ApiError
 ├── ServerError           5xx
 └── Unreachable           no answer at all: refused, reset, timed out, TLS
 
-Exists so that callers catch what they mean. Holds no policy: the client decides what is retried.
+What is retried is decided in `transport`.
 """
 
 # ruff: noqa: N818 - named after what went wrong, in the API's own words
@@ -25,7 +25,7 @@ from fairlead.kube.objects import Status, StatusDetails
 
 
 class ApiError(Exception):
-    """An answer that is not the one asked for. `status` is the HTTP status, 0 where there was none."""
+    """A request that did not succeed. `status` is the HTTP status, 0 where there was no answer."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class ApiError(Exception):
 
     @property
     def transient(self) -> bool:
-        """True when the same request may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later without a change to it or to the cluster's objects."""
         return isinstance(self, TooManyRequests | ServerError | Unreachable)
 
 

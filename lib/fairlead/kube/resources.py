@@ -1,7 +1,7 @@
-"""The resources that Fairlead touches, each with its place in the URL space and the type it decodes to.
+"""The resources that Fairlead reads and writes, each with its URL paths and the type that it is decoded to.
 
-Exists so that no group, version or plural is spelled twice. Holds constants; the client does the talking.
-`raw(resource)` gives the same resource typed as dict, for objects that go back whole.
+Each group, version and plural is spelled here and nowhere else. `raw(resource)` is the same resource decoded to dicts with
+every field, for objects that are written whole.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ class Resource(Generic[T]):
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The URL path of the collection, the object, or a subresource of it.
 
-        A namespaced resource without namespace is the collection of all namespaces. Raises ValueError when the
-        arguments name nothing: a namespace on a cluster-scoped resource, a name without its namespace.
+        A namespaced resource without a namespace is the collection of all namespaces. Raises ValueError for a namespace on
+        a cluster-scoped resource, an empty name, and a name without its namespace.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} is cluster-scoped; namespace {namespace!r} has no place in its path")

@@ -70,7 +70,7 @@ def changed() -> str:
 
 def _foreign(kind: str) -> str:
     """Another system's words that differ."""
-    keys = sorted({word.key for word in foreign.WORDS if word.kind == kind})
+    keys = sorted({each.key for each in foreign.METADATA_KEYS if each.kind == kind})
     old, new = (f"{which}.metadata.?{kind}[?k].orValue('')" for which in ("oldObject", "object"))
     return f"[{', '.join(map(repr, keys))}].exists(k, {old} != {new})"
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent, unheard, without_counterpart
+from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.facts import Facts, Key, Member, owner_job
 from fairlead.webhook.fields import Json, map_at, strings_at
@@ -47,8 +47,8 @@ def warnings_of(pod: Json) -> tuple[str, ...]:
 def _warnings(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None) -> tuple[str, ...]:
     return (
         *misspelt(annotations),
-        *unheard(annotations, labels, pod_group),
-        *without_counterpart(annotations, labels),
+        *overridden(annotations, labels, pod_group),
+        *unsupported(annotations, labels),
     )
 
 
@@ -125,9 +125,9 @@ def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
     """
     old, new = _words(before), _words(after)
     found: list[str] = []
-    added: list[foreign.Word] = []
-    for word in foreign.WORDS:
-        was, now = word.said(*old[:2]), word.said(*new[:2])
+    added: list[foreign.MetadataKey] = []
+    for word in foreign.METADATA_KEYS:
+        was, now = word.value(*old[:2]), word.value(*new[:2])
         if was is not None and was != now:
             found.append(f"{word.path}: {_cannot(now)}, {_stays(was)}")
         elif was is None and now is not None:
@@ -137,7 +137,7 @@ def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _overrules(added: list[foreign.Word], old: Words, new: Words) -> Iterator[str]:
+def _overrules(added: list[foreign.MetadataKey], old: Words, new: Words) -> Iterator[str]:
     try:
         before = read_intent(*old)
     except IntentError:
@@ -185,7 +185,7 @@ def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tu
         if other is not None:
             name, value = other
             said = f"{str(mine)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
-            faults.append(f"{intent.said[key]}: {said}; {cure}, or this gang another name")
+            faults.append(f"{intent.paths[key]}: {said}; {cure}, or this gang another name")
     return tuple(faults)
 
 
@@ -195,9 +195,9 @@ def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
         return []
     known = ", ".join(sorted(facts.queues)[:8])
     meanwhile = (
-        "until it does, the queue of the namespace counts" if intent.borrowed_queue else "its pods wait until it does"
+        "until it does, the queue of the namespace counts" if intent.foreign_queue else "its pods wait until it does"
     )
-    return [f"{intent.said[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
+    return [f"{intent.paths[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
 
 
 def _no_gang(size: int) -> str:
@@ -209,6 +209,6 @@ def _no_gang(size: int) -> str:
 
 def _no_size(intent: Intent) -> str:
     return (
-        f"{intent.said[names.GANG_SIZE]}: is missing: write how many members gang {intent.gang!r} needs to run "
+        f"{intent.paths[names.GANG_SIZE]}: is missing: write how many members gang {intent.gang!r} needs to run "
         "(a Job's pods get it from the Job)"
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import KEYS, is_size, no_size, without_counterpart
+from fairlead.api.intent import KEYS, is_size, no_size, unsupported
 from fairlead.webhook.draft import Draft
 from fairlead.webhook.fields import Json, map_at, strings_at
 from fairlead.webhook.templates import Part, descend, dotted
@@ -68,16 +68,16 @@ def theirs(draft: Draft, part: Part, warnings: list[str]) -> list[str]:
         where = dotted(holder)
         said = _said(descend(draft.object, holder), where)
         warnings += _carry_queue(draft, part, said, where)
-        warnings += without_counterpart(*said)
+        warnings += unsupported(*said)
         faults += _carry_size(draft, part, said, where)
     return faults
 
 
 def _carry_queue(draft: Draft, part: Part, said: Said, where: str) -> Iterator[str]:
-    word = next((each for each in foreign.QUEUES if each.said(*said)), None)
+    word = next((each for each in foreign.QUEUE_KEYS if each.value(*said)), None)
     if word is None:
         return
-    name = word.said(*said)
+    name = word.value(*said)
     there = _queue_of(_said(map_at(descend(draft.object, part.path), "metadata", part.where), f"{part.where}.metadata"))
     if there is None:
         draft.set((*part.path, "metadata", word.kind, word.key), name)

@@ -49,7 +49,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         problems += [missing] if missing else []
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
-    foreign_queue = all(intent.borrowed_queue for _, intent in active if intent.queue is not None)
+    foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
     return Gang(
         id=gang,
         size=size or 1,

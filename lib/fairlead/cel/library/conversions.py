@@ -1,6 +1,5 @@
-"""Conversions: `int(x)`, `string(x)`, `timestamp(x)`…, `type(x)` and `dyn(x)`.
+"""Conversions: `int(x)`, `string(x)`, `timestamp(x)`…, `type(x)` and `dyn(x)`. Each prints and parses as Go does.
 
-Exists apart from the operators because each follows what Go prints and parses, not what Python does.
 Source: cel-go common/types, ConvertToType of each; Go strconv and time.
 """
 

@@ -235,9 +235,10 @@ def _upper_hexadecimal(value: object, _: int | None) -> str | None:
 _HEX_KINDS: Final = frozenset({"int", "uint", "string", "bytes", "dyn"})
 _HEX_COMPLAINT: Final = "only ints, uints, bytes, and strings can be formatted as hex"
 _DOUBLE_KINDS: Final = frozenset({"double", "string", "dyn"})
-_STRING_KINDS: Final = frozenset(
-    ["string", "bool", "bytes", "int", "uint", "double", "map", "list", "type", "duration", "timestamp", "null", "dyn"]
-)
+_STRING_KINDS: Final = frozenset([
+    "string", "bool", "bytes", "int", "uint", "double", "map", "list", "type", "duration", "timestamp", "null",
+    "dyn"
+])  # fmt: skip
 STRING_COMPLAINT: Final = "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
 VERBS: Final[Mapping[str, Verb]] = {
     "s": Verb(_string, _STRING_KINDS, STRING_COMPLAINT),

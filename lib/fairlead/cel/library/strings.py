@@ -1,6 +1,6 @@
-"""String functions: cel-go's strings extension, version 2 (and `reverse` of version 3 apart).
+"""String functions: cel-go's strings extension, version 2. Indices count code points; case maps ASCII only.
 
-Exists because indices count code points and case maps ASCII only, as in Go. Source: cel-go ext/strings.go.
+Source: cel-go ext/strings.go.
 """
 
 from __future__ import annotations
