@@ -100,11 +100,11 @@ class Trial:
 @PATIENT
 def test_rolled_back_to_a_checkpoint_everything_is_as_it_was_there(data: st.DataObject):
     trial = Trial(data)
-    marks = []
+    marks: list[tuple[int, dict[str, Any], list[Any]]] = []
     for _ in range(data.draw(st.integers(1, 12))):
         if data.draw(st.booleans()):
             marks.append((trial.statement.checkpoint(), state(trial.session, trial.statement), list(trial.evicted)))
-        elif marks and data.draw(st.booleans()):
+        elif data.draw(st.booleans()) and marks:
             mark, before, trial.evicted = marks.pop()
             trial.statement.rollback(mark)
             assert state(trial.session, trial.statement) == before
