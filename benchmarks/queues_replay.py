@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.collecting import settled
+from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
@@ -112,7 +112,7 @@ def replay(scenario: Scenario) -> Outcome:
         for queue in range(scenario.queues)
     ]
     arrivals.sort(key=lambda entry: (entry[0], entry[1], entry[2].name), reverse=True)  # next one last
-    with settled():  # as the controller runs
+    with frozen_heap():  # as the controller runs
         while arrivals or rim.ends or rim.waiting:
             now = min([entry[0] for entry in arrivals[-1:]] + [entry[0] for entry in rim.ends[:1]])
             while arrivals and arrivals[-1][0] <= now:

@@ -14,10 +14,11 @@ import pytest_asyncio
 from fairlead.cli.demo.observe import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
-from fairlead.sandbox import files, manifests
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox import files
 from fairlead.sandbox.cluster import ClusterOptions
-from fairlead.sandbox.installed import SIMULATED, installed, labelled
+from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.install.installed import SIMULATED, installed, labelled
 
 
 class Site:

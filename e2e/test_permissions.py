@@ -18,10 +18,11 @@ from fairlead.cli.demo.history import History
 from fairlead.cli.demo.observe import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.resources import VALIDATING_WEBHOOKS
-from fairlead.sandbox import files, manifests
+from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
 from fairlead.sandbox.cluster import ClusterOptions
-from fairlead.sandbox.installed import SIMULATED, bare, labelled, registered
+from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install.installed import SIMULATED, bare, labelled, registered
 
 USERS = {names.DRIVER_USER: "driver", names.WEBHOOK_USER: "webhook", names.CONTROLLER_USER: "controller"}
 

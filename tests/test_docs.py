@@ -22,8 +22,8 @@ def served_metrics():
     """Every metric family that the three programs register, by the name under which it is scraped."""
     from prometheus_client import CollectorRegistry
 
-    from fairlead.controller.metrics import Metrics as Controller
-    from fairlead.driver.metrics import Metrics as Driver
+    from fairlead.controller.report.metrics import Metrics as Controller
+    from fairlead.driver.common.metrics import Metrics as Driver
     from fairlead.webhook.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from fairlead.cli.check_cel import check
+from fairlead.cli.checks.cel import check
 
 SLICE = """
 apiVersion: resource.k8s.io/v1

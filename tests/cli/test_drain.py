@@ -3,7 +3,7 @@
 from typing import Any
 
 from fairlead.api import names
-from fairlead.cli.drain import Drain, Held, said
+from fairlead.cli.programs.drain import Drain, Held, said
 from fairlead.kube import errors
 
 

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fairlead.api import names
-from fairlead.cli import gangs, queues, stories
 from fairlead.cli.main import app
+from fairlead.cli.views import gangs, queues, stories
 from fairlead.engine.explain.explanation import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps

@@ -1,4 +1,4 @@
-"""Each way in which Queues and Flavors can be wrong is told twice: when the object is written, and in its Ready condition.
+"""Each way in which Queues and Flavors can be wrong is reported twice: when the object is written, and in its Ready condition.
 
 One table for both, so that neither side knows of a fault that the other does not. The webhook is asked about the last object of
 a case, beside the others; the controller has all of them, and the queues that are fine go on.
@@ -15,12 +15,12 @@ import pytest
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.controller.report.settings_status import flavor_status, queue_status
+from fairlead.controller.report.queue_status import flavor_status, queue_status
 from fairlead.controller.watch import settings
 from fairlead.engine.types.plan import QueueUse
 from fairlead.kube import resource
 from fairlead.webhook import devices, handlers
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review
 
@@ -148,7 +148,7 @@ FAULTS = [
         "pods that name no queue go to a",
     ),
     Fault(
-        "quota of a flavor that nobody defined",
+        "quota of a flavor that does not exist",
         (queue("team", h100=3),),
         "UnknownFlavor",
         "Flavor 'h100' does not exist",
@@ -178,7 +178,7 @@ FAULTS = [
         refused=True,
     ),
     Fault(
-        "a field that nobody knows",
+        "an unknown field",
         (made("Queue", "team", parnt="org"),),
         "Ready",  # an older controller reads what a newer one's users wrote
         "the queue takes gangs",
@@ -222,7 +222,7 @@ def ready(fault: Fault) -> dict[str, Json]:
     known = settings.read([*queues, queue("fine")], flavors)
     world = cluster()
     world.queues, world.flavors = known.queues, known.flavors
-    job = gang("job", 1, claim_spec(ask()), queue="fine")
+    job = gang("job", 1, claim_spec(device_request()), queue="fine")
     plan = world.decide(job)
     assert [entry.name for entry in plan.admissions] == ["job"], "what is fine goes on"
     told: dict[str, Json] = {}
@@ -240,7 +240,7 @@ def ready(fault: Fault) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("fault", CASES)
-def test_it_stands_in_the_condition_of_the_object(fault: Fault):
+def test_the_fault_is_in_the_condition_of_the_object(fault: Fault):
     told = ready(fault)
     wrong = told[fault.wrong or fault.objects[-1]["metadata"]["name"]]
     assert (wrong["reason"], wrong["status"]) == (fault.reason, str(fault.reason == "Ready"))
@@ -248,7 +248,7 @@ def test_it_stands_in_the_condition_of_the_object(fault: Fault):
 
 
 @pytest.mark.parametrize("fault", CASES)
-def test_it_is_told_to_whoever_writes_the_object(fault: Fault):
+def test_the_fault_is_in_the_answer_to_the_write_of_the_object(fault: Fault):
     world = cluster()
     models = [
         found
@@ -268,7 +268,7 @@ def test_it_is_told_to_whoever_writes_the_object(fault: Fault):
     assert fault.admission in said[0]
 
 
-def test_what_is_fine_is_told_to_nobody():
+def test_objects_without_a_fault_get_no_warning():
     fine = Fault(
         "",
         (

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 from fairlead.kube.resources import RESOURCE_CLAIMS
+from tests.support.driver.claims import claim
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
-from tests.support.driver.node import Kubelet, claim
+from tests.support.driver.kubelet import Kubelet
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
@@ -67,7 +68,7 @@ class TestProtocol:
         old = claim("0b0a9e0c-0000-0000-0000-000000000000", "gpu-0", name="train", namespace="default")
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             answer = await kubelet.prepare(old)
-        assert "it was deleted and made anew" in answer[old.metadata.uid].error
+        assert "it was deleted and recreated" in answer[old.metadata.uid].error
 
     async def test_a_claim_that_is_not_allocated_is_refused(self, cluster: DriverCluster) -> None:
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev"}}]}}

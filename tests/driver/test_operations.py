@@ -8,8 +8,9 @@ import signal
 import aiohttp
 
 from fairlead.kube.resources import EVENTS
+from tests.support.driver.claims import claim, mps
 from tests.support.driver.cluster import DriverCluster, free_port
-from tests.support.driver.node import Kubelet, claim, mps
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestMetrics:
@@ -92,8 +93,8 @@ class TestEvents:
             await cluster.until(told)
             assert (await kubelet.prepare(wanted))[wanted.metadata.uid].error == ""
         [event] = (await cluster.client.list(EVENTS, "default")).items
-        about = event.involved_object
-        assert (about.kind, about.name, about.uid) == ("Node", "n1", "n1")
-        assert (event.type, event.reason) == ("Warning", "CheckpointUnreadable")
-        assert f"record of claim {wanted.metadata.uid} cannot be read (cut short" in event.message
-        assert "it was rebuilt from its CDI file" in event.message
+        about = event["involvedObject"]
+        assert (about["kind"], about["name"], about["uid"]) == ("Node", "n1", "n1")
+        assert (event["type"], event["reason"]) == ("Warning", "CheckpointUnreadable")
+        assert f"record of claim {wanted.metadata.uid} cannot be read (cut short" in event["message"]
+        assert "it was rebuilt from its CDI file" in event["message"]

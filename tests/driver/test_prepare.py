@@ -8,18 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fairlead.driver import cdi
-from fairlead.driver.backend import BackendError
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.simulated import SimulatedBackend
-from tests.support.driver.node import Node, claim, gpu_config, time_slicing
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.preparer import PrepareError
+from tests.support.driver.claims import claim, gpu_config, time_slicing
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 
 
 def spec(node: Node, uid: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(node.store.path(uid).read_bytes())
+    loaded: dict[str, object] = json.loads(node.cdi_files.path(uid).read_bytes())
     return loaded
 
 
@@ -49,17 +50,17 @@ class TestWholeGpus:
     def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
         driver = node.start()
         first = driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
+        written = node.cdi_files.path("u1").read_bytes()
         assert driver.prepare(claim("u1", "gpu-0")) == first
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
     def test_a_cdi_file_that_somebody_removed_comes_back(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
-        node.store.remove("u1")
+        written = node.cdi_files.path("u1").read_bytes()
+        node.cdi_files.remove("u1")
         driver.prepare(claim("u1", "gpu-0"))
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
     def test_a_claim_allocated_anew_gives_its_old_devices_back(self, node: Node) -> None:
         driver = node.start()
@@ -167,16 +168,16 @@ class TestTimeSlices:
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-2", config=[time_slicing("Long")]))
-        assert hgx.time_slices == {0: "Long", 2: "Long"}
+        assert hgx.state.time_slices == {0: "Long", 2: "Long"}
         driver.unprepare("u1")
-        assert hgx.time_slices == {0: "Default", 2: "Default"}
+        assert hgx.state.time_slices == {0: "Default", 2: "Default"}
         assert node.leftovers() == EMPTY
 
     def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
         config = time_slicing("Short") | {"requests": ["a"]}
         devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
         node.start().prepare(claim("u1", *devices, config=[config]))
-        assert hgx.time_slices == {0: "Short"}
+        assert hgx.state.time_slices == {0: "Short"}
 
     def test_one_that_cannot_be_set_leaves_nothing_and_holds_nothing(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail(operation: str, minor: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from fairlead.driver import faultfile
+from fairlead.driver.backend.simulated import fault_file
 from tests.support.driver.cluster import SLICES, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestSlices:
@@ -62,9 +62,9 @@ class TestSlices:
             return found == {}
 
         async with cluster.driver(hardware_interval_s=0.02):
-            faultfile.inject(faults, 1, lost=True)
+            fault_file.inject(faults, 1, lost=True)
             await cluster.until(tainted)
-            faultfile.mend(faults)
+            fault_file.clear(faults)
             await cluster.until(well)
             [stored] = await cluster.slices()
             assert stored["spec"]["pool"]["generation"] == 1
@@ -82,8 +82,8 @@ class TestSlices:
             Kubelet.connect(cluster.registration) as kubelet,
         ):
             before = await kubelet.prepare(old)
-            faultfile.inject(faults, 1, lost=True)
-            faultfile.inject(faults, 2, lost=True)
+            fault_file.inject(faults, 1, lost=True)
+            fault_file.inject(faults, 2, lost=True)
             await cluster.until(tainted)
             assert await kubelet.prepare(old) == before
             error = (await kubelet.prepare(new))[new.metadata.uid].error

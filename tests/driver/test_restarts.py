@@ -9,10 +9,10 @@ import pytest
 
 from fairlead.driver import app
 from fairlead.driver.app import run
-from fairlead.driver.sockets import SocketError
+from fairlead.driver.kubelet.sockets import SocketError
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.cluster import CLAIMS, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 async def _ask(kubelet: Kubelet, wanted: ResourceClaim, answers: list[str]) -> None:
@@ -83,7 +83,7 @@ class TestRestarts:
             await kubelet.prepare(wanted)
         await cluster.client.delete(CLAIMS, "train", "default")
         claims = cluster.path / "plugins/gpu.fairlead.dev/claims"
-        async with cluster.driver(sweep_interval_s=0.02):
+        async with cluster.driver(orphan_gc_interval_s=0.02):
 
             async def gone() -> bool:
                 return list(claims.iterdir()) == []
@@ -112,7 +112,7 @@ class TestRestarts:
 
     async def test_a_claim_that_vanished_from_the_cluster_is_given_back(self, cluster: DriverCluster) -> None:
         wanted = await cluster.allocate("gpu-0")
-        async with cluster.driver(sweep_interval_s=0.02), Kubelet.connect(cluster.registration) as kubelet:
+        async with cluster.driver(orphan_gc_interval_s=0.02), Kubelet.connect(cluster.registration) as kubelet:
             await kubelet.prepare(wanted)
             await cluster.client.delete(CLAIMS, "train", "default")
 

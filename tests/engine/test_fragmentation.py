@@ -15,15 +15,15 @@ from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import QueueSpec
 from fairlead.engine.types.workload import Workload
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of
 
 MEMORY = "80Gi"
-ONE, EIGHT = claim_spec(ask()), claim_spec(ask(8))
+ONE, EIGHT = claim_spec(device_request()), claim_spec(device_request(8))
 
 
 def share(gib: int) -> dict[str, Any]:
-    return claim_spec(ask(capacity={"requests": {"memory": f"{gib}Gi"}}))
+    return claim_spec(device_request(capacity={"requests": {"memory": f"{gib}Gi"}}))
 
 
 def mix(*entries: tuple[dict[str, Any], int, str]) -> Workload:
@@ -140,7 +140,13 @@ def test_a_spread_queue_still_spreads() -> None:
 
 
 def requests(dice: random.Random) -> list[GangRequest]:
-    kinds = [(share(8), "1"), (share(37), "6"), (share(52), "2"), (share(64), "9"), (claim_spec(ask(2)), "4")]
+    kinds = [
+        (share(8), "1"),
+        (share(37), "6"),
+        (share(52), "2"),
+        (share(64), "9"),
+        (claim_spec(device_request(2)), "4"),
+    ]
     gangs = []
     for number in range(30):
         spec, cpu = dice.choice(kinds)

@@ -17,7 +17,7 @@ from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 RELAXED = settings(
@@ -106,7 +106,7 @@ def arrivals(draw: st.DrawFn, world: World, prefix: str) -> Gangs:
         made = gang(
             f"{prefix}{number}",
             pods,
-            claim_spec(ask(draw(st.sampled_from([1, 1, 2])))),
+            claim_spec(device_request(draw(st.sampled_from([1, 1, 2])))),
             queue=draw(st.sampled_from(leaves)),
             priority=draw(st.sampled_from([0, 0, 1, 2])),
             created=world.now + number / 8,
@@ -332,14 +332,14 @@ def test_a_reserved_gang_starts_when_those_have_ended_that_it_waited_for(data: s
     gangs = run(world, [replace(entry, queue="q") for entry in data.draw(arrivals(world, "x"))])
     assume(not gangs)
     sizes = [len(entry.devices) for entry in (world.inventory.on_node(name, {}) for name in sorted(world.node_json))]
-    big = gang("big", 1, claim_spec(ask(max(sizes))), queue="q", created=world.now)
+    big = gang("big", 1, claim_spec(device_request(max(sizes))), queue="q", created=world.now)
     first = world.decide(big)
     assume(first.waiting)
     gangs = [big]
     world.now += 6.0
     left = []
     for number in range(60):
-        small = gang(f"small{number}", 1, claim_spec(ask()), queue="q", created=world.now)
+        small = gang(f"small{number}", 1, claim_spec(device_request()), queue="q", created=world.now)
         gangs.append(small)
         plan = world.decide(*gangs)
         gangs = world.carry_out(plan, gangs)

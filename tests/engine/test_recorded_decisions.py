@@ -16,7 +16,7 @@ from tests.support import decisions
 from tests.support import decisions_sources as sources
 from tests.support.decisions_recorder import record
 from tests.support.decisions_sources import Case, Data, selected
-from tests.support.engine.objects import ask, claim_spec, gang
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import h100_world
 
 NOWHERE = Data(Path("/nowhere"), Path("/nowhere"))
@@ -25,7 +25,7 @@ NOWHERE = Data(Path("/nowhere"), Path("/nowhere"))
 def _two_nodes() -> None:
     """Four decisions: two gangs land, one waits."""
     world = h100_world(2)
-    gangs = [gang(f"job{number}", 2, claim_spec(ask(4)), created=float(number)) for number in range(3)]
+    gangs = [gang(f"job{number}", 2, claim_spec(device_request(4)), created=float(number)) for number in range(3)]
     plan = world.decide(*gangs)
     left = world.carry_out(plan, gangs)
     for _ in range(3):

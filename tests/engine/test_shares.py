@@ -13,10 +13,10 @@ from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.policy import Rule, may_reclaim
 from fairlead.engine.types.reasons import Code
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 GPU = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 
 
@@ -143,7 +143,7 @@ def test_a_queue_that_used_more_in_the_past_gets_less_of_what_is_left():
 
 
 def test_a_gang_that_waits_counts_for_the_cheapest_that_it_could_get():
-    either = claim_spec({"firstAvailable": [ask(8, name="eight"), ask(2, name="two")]})
+    either = claim_spec({"firstAvailable": [device_request(8, name="eight"), device_request(2, name="two")]})
     every = claim_spec({"deviceClassName": names.GPU_CLASS, "allocationMode": "All"})
     made = world(quota("q", limit=1), quota("other"))
     made.add_node("small", [gpu(minor) for minor in range(4)])

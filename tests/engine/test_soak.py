@@ -16,7 +16,7 @@ from fairlead.engine.queues.past_usage import decayed
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 HOUR = 3600.0
@@ -26,7 +26,7 @@ HALF_LIFE_S = DAY
 NODES, GPUS = 5, 8
 QUEUES = 20
 MODEST = {"q03": 1, "q17": 1}  # queues that never have more than so many jobs, less than their weight would give
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 
 
 class Soak:

@@ -15,10 +15,10 @@ from fairlead.engine.reclaim.eviction_policy import VictimPolicy
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 
-SLICE = claim_spec(ask(1, device_class=MIG))
+SLICE = claim_spec(device_request(1, device_class=MIG))
 PATIENT = settings(max_examples=examples(60), deadline=None)
 
 
@@ -31,13 +31,13 @@ def full_world() -> tuple[World, list[GangRequest]]:
     world.flavors = (FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"', measure="Share"),)
     world.queues = tuple(QueueSpec(name=name, quotas=(FlavorQuota(flavor="gpu", deserved=2),)) for name in "ab")
     running = [
-        gang("elastic", 2, claim_spec(ask()), queue="a"),
-        gang("pair", 1, claim_spec(ask(2)), queue="a"),
+        gang("elastic", 2, claim_spec(device_request()), queue="a"),
+        gang("pair", 1, claim_spec(device_request(2)), queue="a"),
         gang("slices", 2, SLICE, queue="b"),
         gang("shared", 2, SLICE, shared=True, queue="b"),
     ]
     assert not world.carry_out(world.decide(*running), running)
-    return world, [gang("one", 1, claim_spec(ask()), queue="b"), gang("cut", 2, SLICE, queue="a")]
+    return world, [gang("one", 1, claim_spec(device_request()), queue="b"), gang("cut", 2, SLICE, queue="a")]
 
 
 def state(session: Session, statement: Statement) -> dict[str, Any]:

@@ -11,10 +11,10 @@ import pytest
 from fairlead.api import names
 from fairlead.engine.types.settings import FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 SHARE = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"', measure="Share")
 
 
@@ -27,7 +27,7 @@ def world(*devices: dict[str, Any], counters: list[dict[str, Any]] | None = None
 
 def shares(made: World) -> tuple[object, object]:
     """Of two queues that both want all."""
-    plan = made.decide(*(gang(f"{name}-all", 1, claim_spec(ask(4)), queue=name) for name in "ab"))
+    plan = made.decide(*(gang(f"{name}-all", 1, claim_spec(device_request(4)), queue=name) for name in "ab"))
     found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
     return found.get("a", 0), found.get("b", 0)
 
@@ -99,7 +99,9 @@ def shares_of_six(made: World) -> tuple[object, object]:
 def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     devices, counters = mig_gpu(0)
     made = world(*devices, gpu(1), counters=[counters])
-    small = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+    small = claim_spec(
+        device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"')
+    )
     wants = [gang("small", 1, small, queue="a")]
     made.carry_out(made.decide(*wants), wants)
     for entry in devices:

@@ -242,6 +242,6 @@ async def test_events_are_accepted_and_counted(client: Client):
         recorder.record(Regarding.of(PODS, pod), "Waiting", "no devices", type="Warning")
     await recorder.drain()
     (event,) = (await client.list(resources.EVENTS, "ml", fields="involvedObject.name=p")).items
-    assert (event.reason, event.count, event.type) == ("Waiting", 3, "Warning")
+    assert (event["reason"], event["count"], event["type"]) == ("Waiting", 3, "Warning")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -15,8 +15,8 @@ import typer
 import yaml
 
 from fairlead.cli.main import app
-from fairlead.sandbox import manifests
-from fairlead.sandbox.pod_commands import port_number
+from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install.pod_commands import port_number
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "manifests" / "chart"

@@ -20,7 +20,7 @@ import yaml
 
 from fairlead.api import names
 from fairlead.cli.demo.run import NODES
-from fairlead.cli.drain import Drain, said
+from fairlead.cli.programs.drain import Drain, said
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -36,10 +36,11 @@ from fairlead.kube.resources import (
     VALIDATING_WEBHOOKS,
     raw,
 )
-from fairlead.sandbox import files, manifests
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox import files
 from fairlead.sandbox.cluster import ClusterOptions
-from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
+from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.install.installed import SIMULATED, Installation, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
 from fairlead.webhook import certificates
 from tests.support.sandbox import FAST, FAST_MANAGER, until

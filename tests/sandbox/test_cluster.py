@@ -22,11 +22,11 @@ from fairlead.kube.resources import (
     SERVICE_ACCOUNTS,
     VALIDATING_POLICY_BINDINGS,
 )
-from fairlead.sandbox import programs
 from fairlead.sandbox.cluster import Cluster, NodeSpec
-from fairlead.sandbox.controller_manager import ManagerOptions
+from fairlead.sandbox.controllers.manager import ManagerOptions
+from fairlead.sandbox.install import programs
+from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
-from fairlead.sandbox.programs import ProgramError
 from tests.support.sandbox import View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]

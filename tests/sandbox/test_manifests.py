@@ -2,7 +2,8 @@
 
 import pytest
 
-from fairlead.sandbox import files, manifests
+from fairlead.sandbox import files
+from fairlead.sandbox.install import manifests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
 

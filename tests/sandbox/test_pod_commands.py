@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.pod_commands import PodError, command_of, port_number
+from fairlead.sandbox.install.pod_commands import PodError, command_of, port_number
 
 POD: dict[str, Any] = {
     "metadata": {"name": "driver-1", "namespace": "fairlead-system", "uid": "u-1"},

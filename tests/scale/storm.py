@@ -26,7 +26,7 @@ from fairlead.kube.client import Client, Patch
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import PODS, Raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
-from fairlead.sandbox.controller_manager import ManagerOptions
+from fairlead.sandbox.controllers.manager import ManagerOptions
 from tests.support.engine.objects import gpu
 
 GPUS = 8

@@ -16,7 +16,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, Raw, raw
 from fairlead.sandbox.cluster import NodeSpec, NodeTimes
-from fairlead.sandbox.controller_manager import ManagerOptions
+from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.objects import phase_of, results_of
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template
 

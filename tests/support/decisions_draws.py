@@ -19,7 +19,7 @@ from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.objects import LabelSelector
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 
 Json = dict[str, Any]
@@ -310,15 +310,19 @@ class Draws:
         if features.shared and self.one_in(2):
             more["capacity"] = {"requests": {"memory": random.choice(("10Gi", "15Gi", "30Gi", "60Gi"))}}
         if features.mig and self.one_in(2):
-            return ask(
+            return device_request(
                 random.choice((1, 1, 2)), device_class=MIG, cel=f'{PROFILE} == "{random.choice(PROFILES)}"', **more
             )
         if self.one_in(40):
             return random.choice(
-                (ask(device_class="gpu.unknown"), ask(cel="device.nix =="), ask(cel=f"{MODEL}.nix == 1"))
+                (
+                    device_request(device_class="gpu.unknown"),
+                    device_request(cel="device.nix =="),
+                    device_request(cel=f"{MODEL}.nix == 1"),
+                )
             )
         cel = random.choice(("", "", "", f'{MODEL} == "x"', f'{MODEL} != "x"'))
-        wanted = ask(random.choice((1, 1, 1, 1, 2, 2, 4, 8)), cel=cel, **more)
+        wanted = device_request(random.choice((1, 1, 1, 1, 2, 2, 4, 8)), cel=cel, **more)
         if features.claims and self.one_in(12):
             del wanted["count"]
             wanted["allocationMode"] = "All"

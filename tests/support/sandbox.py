@@ -21,8 +21,8 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import GANGS, PODS, RESOURCE_CLAIMS, Raw, Resource, raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec, NodeTimes
-from fairlead.sandbox.controller_manager import ManagerOptions
-from fairlead.sandbox.loop import RECONNECT
+from fairlead.sandbox.controllers.manager import ManagerOptions
+from fairlead.sandbox.informers import RECONNECT
 from fairlead.sandbox.objects import Obj, phase_of, results_of
 
 POLL_S = 0.02

@@ -12,8 +12,8 @@ import pytest
 from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apply import Applier
-from fairlead.sandbox.manifests import load
+from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.install.manifests import load
 from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.api import names
-from fairlead.cli.check_manifests import check
+from fairlead.cli.checks.manifests import check
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import (
@@ -29,7 +29,7 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import app, certificates, registration
 from fairlead.webhook.app import WebhookOptions
 from fairlead.webhook.registration import Target

@@ -14,7 +14,7 @@ import yaml
 
 from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.install.apply import Applier
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]

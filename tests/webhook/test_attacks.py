@@ -24,7 +24,7 @@ from fairlead.kube.resources import (
     TENANCY_POLICIES,
     raw,
 )
-from fairlead.sandbox.apply import Applier
+from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook import certificates, handlers
 from fairlead.webhook.certificates import Material
 from fairlead.webhook.facts import Facts

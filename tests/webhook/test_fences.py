@@ -12,8 +12,8 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apply import Applier
-from fairlead.sandbox.manifests import load
+from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.install.manifests import load
 
 Json = dict[str, Any]
 BASE = Path(__file__).parents[2] / "manifests" / "base"

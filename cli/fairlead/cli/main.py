@@ -13,8 +13,11 @@ from typing import Annotated
 import typer
 
 from fairlead.api.version import VERSION
-from fairlead.cli import cluster_commands, local_commands, node_commands, program_commands
-from fairlead.cli.check_commands import check_app
+from fairlead.cli import local_commands
+from fairlead.cli.checks.commands import check_app
+from fairlead.cli.node import commands as node_commands
+from fairlead.cli.programs import commands as program_commands
+from fairlead.cli.views import commands as cluster_commands
 
 app = typer.Typer(
     name="fairlead",

@@ -31,7 +31,6 @@ QUANTITY = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9
 CEL_LENGTH_MAX = 10 * 1024
 """resource.k8s.io/v1: CELSelectorExpressionMaxLength."""
 
-_DNS_LABEL = re.compile(DNS_LABEL)
 _DNS_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 _QUANTITY = re.compile(QUANTITY)
 _LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -44,10 +43,6 @@ class ManifestError(ValueError):
         self.subject = subject
         self.faults = faults
         super().__init__("\n".join(f"{subject}: {fault}" for fault in faults))
-
-
-def is_dns_label(text: str) -> bool:
-    return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
@@ -186,10 +181,6 @@ class Resource(Part):
     def stored(cls, raw: Mapping[str, Any]) -> Self:
         """What the cluster holds: fields that a newer version wrote are passed over. Raises ManifestError."""
         return checked(cls, raw, subject=_subject(cls, raw), strict=False)
-
-    def manifest(self) -> dict[str, Any]:
-        """The object as JSON, as one would write it."""
-        return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 M = TypeVar("M", bound=BaseModel)

@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.cel import access, ast
-from fairlead.cel.calls import Frame, Step, direct, dispatched, failing, guarded
-from fairlead.cel.checker import Checked
+from fairlead.cel.calls import direct, dispatched, guarded
+from fairlead.cel.checked import Checked
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.forms import SPECIAL
+from fairlead.cel.frame import Compilation, Frame, Step, failing
+from fairlead.cel.library.regex import compiled
+from fairlead.cel.loops import make_loop
 from fairlead.cel.types import Type
 from fairlead.cel.values import Optional, TypeValue, map_key, no_overload
 
@@ -66,80 +69,38 @@ def compile_tree(checked: Checked, environment: Environment, text: str) -> Compi
     return Compiled(step, compiler.slots, compiler.variables)
 
 
-class Compiler:
-    def __init__(self, checked: Checked, environment: Environment, text: str) -> None:
-        self.checked = checked
-        self.environment = environment
-        self.text = text
-        self.slots = 1
-        self.variables: dict[str, int] = {}
-        self.locals: list[tuple[str, int]] = []
-        self.lazy: dict[int, Step] = {}  # how to read the slot of a cel.bind
-        self.loops = 0
-        self.made: dict[int, Step] = {}
-        self.constants: dict[int, object] = {}
+class Compiler(Compilation):
+    # Names and literals
 
-    # Slots
+    def literal(self, node: ast.Literal) -> Step:
+        return self.constant(node, node.value)
 
-    def slot(self) -> int:
-        self.slots += 1
-        return self.slots - 1
-
-    def variable(self, name: str) -> int:
-        if name not in self.variables:
-            self.variables[name] = self.slot()
-        return self.variables[name]
-
-    # Nodes
-
-    def visit(self, node: ast.Node) -> Step:
-        done = self.made.get(node.id)
-        if done is None:
-            done = self.made[node.id] = self._make(node)
-        return done
-
-    def constant(self, node: ast.Node, value: object) -> Step:
-        self.constants[node.id] = value
-        return lambda _: value
-
-    def is_constant(self, node: ast.Node) -> bool:
-        return node.id in self.constants
-
-    def _make(self, node: ast.Node) -> Step:
-        if isinstance(node, ast.Literal):
-            return self.constant(node, node.value)
+    def reference(self, node: ast.Node) -> Step | None:
+        """The step of a node that the checker found to name a variable of the environment, or a type."""
         reference = self.checked.references.get(node.id)
         if isinstance(reference, Type):
             return self.constant(node, TypeValue(reference.name))
-        if reference is not None:
-            return operator.itemgetter(self.variable(reference))
-        if isinstance(node, ast.Ident):
-            slot = self.local(node.name)
-            if slot is None:
-                return failing(f"no such attribute(s): {node.name}")
-            return self.lazy.get(slot) or operator.itemgetter(slot)
-        if isinstance(node, ast.Select):
-            return self.select(node)
-        if isinstance(node, ast.Call):
-            return self.call(node)
-        if isinstance(node, ast.ListNode):
-            return self.list_literal(node)
-        if isinstance(node, ast.MapNode):
-            return self.map_literal(node)
-        from fairlead.cel.loops import make_loop
+        return None if reference is None else operator.itemgetter(self.variable(reference))
 
-        if isinstance(node, ast.Struct):
-            return failing(f"unknown message type: {node.name}")
-        assert isinstance(node, ast.Comprehension)
+    def ident(self, node: ast.Ident) -> Step:
+        reference = self.reference(node)
+        if reference is not None:
+            return reference
+        slot = self.local(node.name)
+        if slot is None:
+            return failing(f"no such attribute(s): {node.name}")
+        return self.lazy.get(slot) or operator.itemgetter(slot)
+
+    def struct(self, node: ast.Struct) -> Step:
+        return failing(f"unknown message type: {node.name}")
+
+    def comprehension(self, node: ast.Comprehension) -> Step:
         return make_loop(self, node)
 
-    def local(self, name: str) -> int | None:
-        for known, slot in reversed(self.locals):
-            if known == name:
-                return slot
-        return None
-
     def select(self, node: ast.Select) -> Step:
+        reference = self.reference(node)
+        if reference is not None:
+            return reference
         operand, name = self.visit(node.operand), node.field
         type_ = self.checked.type_of(node.operand)
         if node.test_only:
@@ -221,8 +182,6 @@ class Compiler:
         return dispatched(node.function, overloads, steps, charges)
 
     def check_pattern(self, node: ast.Literal) -> None:
-        from fairlead.cel.library.regex import compiled
-
         try:
             compiled(str(node.value))
         except EvaluationError as error:

@@ -25,14 +25,14 @@ from fairlead.cel.library.net import NET
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
-from fairlead.cel.library.strings import FORMAT_V1, STRINGS
+from fairlead.cel.library.strings import FORMAT, STRINGS
 from fairlead.cel.library.urls import URLS
 
 CEL: Final = Environment.of(
     (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),
     (macros.STANDARD, macros.OPTIONAL),
 )
-# Everything but format(), of which there are two versions.
+# Everything but format(), whose clauses differ from the specification's.
 COMMON: Final = CEL.extend(
     libraries=(
         STRINGS,
@@ -51,7 +51,7 @@ COMMON: Final = CEL.extend(
     macros=(macros.TWO_VARIABLES, macros.SORT_BY),
     types={type_.name: type_ for type_ in (t.IP, t.CIDR)},  # the others' names cannot be written
 )
-BASE: Final = COMMON.extend(libraries=(FORMAT_V1,))
+BASE: Final = COMMON.extend(libraries=(FORMAT,))
 # What may be written anew in 1.36, and what is understood where it is stored already: `includes` is behind a gate.
 NEW_DEVICE: Final = BASE.extend(
     macros=(macros.BINDINGS,),

@@ -8,20 +8,17 @@ from the budget: at least what the fold's step would cost in cel-go.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairlead.cel import ast
 from fairlead.cel.errors import BudgetError, EvaluationError
+from fairlead.cel.frame import Compilation, Frame, Step, spend
 from fairlead.cel.values import items_of, keys_of, map_key, no_overload, type_name
-
-if TYPE_CHECKING:
-    from fairlead.cel.calls import Frame, Step
-    from fairlead.cel.compile import Compiler
 
 _UNREAD: Final = object()
 
 
-def make_loop(compiler: Compiler, node: ast.Comprehension) -> Step:
+def make_loop(compiler: Compilation, node: ast.Comprehension) -> Step:
     if node.macro == "bind":
         return _bind(compiler, node)
     ranged = compiler.visit(node.iter_range)
@@ -62,7 +59,7 @@ def _least(root: ast.Node) -> int:
     return total
 
 
-def _bind(compiler: Compiler, node: ast.Comprehension) -> Step:
+def _bind(compiler: Compilation, node: ast.Comprehension) -> Step:
     """`cel.bind(v, init, e)`: init is evaluated when v is first read, so the failure of an unread one is none."""
     init = compiler.visit(node.accu_init)
     slot = compiler.slot()
@@ -88,11 +85,6 @@ def _bind(compiler: Compiler, node: ast.Comprehension) -> Step:
 def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callable[[Frame], Iterable[Any]]:
     """A generator that puts each element in the frame, having paid for the turn."""
 
-    def pay(frame: Frame) -> None:
-        frame[0] -= cost
-        if frame[0] < 0:
-            raise BudgetError
-
     def one(frame: Frame) -> Iterable[Any]:
         values = ranged(frame)
         if isinstance(values, dict):
@@ -100,7 +92,7 @@ def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callabl
         elif not isinstance(values, (list, tuple)):
             raise _not_iterable(values)
         for value in values:
-            pay(frame)
+            spend(frame, cost)
             frame[first] = value
             yield value
 
@@ -114,7 +106,7 @@ def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callabl
             raise _not_iterable(values)
         assert second is not None
         for key, value in pairs:
-            pay(frame)
+            spend(frame, cost)
             frame[first] = key
             frame[second] = value
             yield key
@@ -132,7 +124,7 @@ def _truth(value: object, name: str) -> bool:
     return bool(value)
 
 
-Turns = Callable[["Frame"], Iterable[Any]]
+Turns = Callable[[Frame], Iterable[Any]]
 
 
 def _quantifier(decisive: bool, name: str) -> Callable[[Turns, Any, Any], Step]:

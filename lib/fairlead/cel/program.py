@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked, check
+from fairlead.cel.checked import Checked
+from fairlead.cel.checker import check
 from fairlead.cel.compile import Compiled, compile_tree
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked
+from fairlead.cel.checked import Checked
 
 
 @dataclass(frozen=True, slots=True, order=True)

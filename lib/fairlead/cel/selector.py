@@ -12,18 +12,16 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairlead.cel import types as t
 from fairlead.cel.device import DeviceView
+from fairlead.cel.device_cost import estimate_selector
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
-
-if TYPE_CHECKING:
-    from fairlead.cel.columns import DeviceTable, Mask
 
 LENGTH_MAX: Final = 10 * 1024
 COST_MAX: Final = 1_000_000
@@ -90,10 +88,6 @@ class Selector:
         except EvaluationError as error:
             return Verdict(Outcome.ERROR, error.message)
 
-    def mask(self, table: DeviceTable) -> Mask:
-        """The verdict on every row of a table."""
-        return table.mask(self)
-
     @cached_property
     def reads(self) -> frozenset[Read]:
         """What of a device the verdict can depend on."""
@@ -102,8 +96,6 @@ class Selector:
     @cached_property
     def estimated_cost(self) -> int:
         """The worst case, as the API server estimates it."""
-        from fairlead.cel.cost import estimate_selector
-
         return estimate_selector(self.program.checked)
 
     @property

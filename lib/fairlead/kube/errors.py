@@ -9,7 +9,7 @@ ApiError
 ├── Conflict              409  resourceVersion or uid did not match
 │   └── AlreadyExists     409, reason AlreadyExists
 ├── Gone                  410  the resourceVersion or continue token is too old: list again
-├── Invalid               422  validation refused the object; `.causes` name the fields
+├── Invalid               422  validation refused the object; `.details.causes` name the fields
 ├── TooManyRequests       429  `.retry_after_s`
 ├── ServerError           5xx
 └── Unreachable           no answer at all: refused, reset, timed out, TLS
@@ -21,7 +21,7 @@ Exists so that callers catch what they mean. Holds no policy: the client decides
 
 import msgspec
 
-from fairlead.kube.objects import Status, StatusCause, StatusDetails
+from fairlead.kube.objects import Status, StatusDetails
 
 
 class ApiError(Exception):
@@ -42,10 +42,6 @@ class ApiError(Exception):
         self.reason = reason
         self.details = details
         self.retry_after_s = retry_after_s
-
-    @property
-    def causes(self) -> tuple[StatusCause, ...]:
-        return self.details.causes if self.details else ()
 
     @property
     def transient(self) -> bool:

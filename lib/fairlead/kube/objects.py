@@ -6,11 +6,9 @@ whole (patch it, or work on the raw dict); only objects that we create ourselves
 Keeps: frozen; lists are tuples; timestamps and quantities stay the strings they were.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -27,7 +25,6 @@ class OwnerReference(Struct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
-    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -39,7 +36,6 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -112,15 +108,9 @@ class Status(Struct, frozen=True, kw_only=True):
 class ListMeta(Struct, frozen=True, kw_only=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 def to_dict(value: msgspec.Struct) -> dict[str, Any]:
     """The JSON form of a struct as plain dicts and lists, defaults left out."""
     plain: dict[str, Any] = msgspec.to_builtins(value)
     return plain
-
-
-def from_dict(kind: type[T], raw: Any) -> T:
-    """A struct from plain dicts and lists."""
-    return msgspec.convert(raw, kind)

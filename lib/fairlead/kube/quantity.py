@@ -128,11 +128,6 @@ class Quantity:
         return (left > right) - (left < right)
 
     @property
-    def identity(self) -> str:
-        """Equal only for quantities that no operation can tell apart, unlike `==`, which compares values."""
-        return f"{self.digits}e{self.scale}{self.format}{self._small}"
-
-    @property
     def sign(self) -> int:
         return (self.digits > 0) - (self.digits < 0)
 
@@ -201,13 +196,6 @@ class Quantity:
         left, right, scale = _aligned(self, Quantity(other_digits, other.scale, small=False))
         fits = _fits_int64(left) and _fits_int64(right) and _fits_int64(left + right)
         return Quantity(left + right, scale, format_, small=small and fits)
-
-    def __neg__(self) -> Quantity:
-        return Quantity(-self.digits, self.scale, self.format, small=self._small)
-
-    def __mul__(self, factor: int) -> Quantity:
-        product = self.digits * factor
-        return Quantity(product, self.scale, self.format, small=self._small and _fits_int64(product))
 
     # Text
 

@@ -77,15 +77,17 @@ def _typed(group: str, version: str, plural: str, kind: type[T], *, namespaced: 
 PODS = _typed("", "v1", "pods", core.Pod, namespaced=True)
 NODES = _typed("", "v1", "nodes", core.Node, namespaced=False)
 NAMESPACES = _typed("", "v1", "namespaces", core.Namespace, namespaced=False)
-EVENTS = _typed("", "v1", "events", core.Event, namespaced=True)
+EVENTS = _raw("", "v1", "events", "Event", namespaced=True)
 CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
-JOBS = _typed("batch", "v1", "jobs", batch.Job, namespaced=True)
-JOB_DEADLINES = _typed("batch", "v1", "jobs", batch.JobDeadline, namespaced=True)
+JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)
+JOB_DEADLINES = Resource(
+    group="batch", version="v1", plural="jobs", kind="Job", namespaced=True, type=batch.JobDeadline
+)
 DEPLOYMENTS = _raw("apps", "v1", "deployments", "Deployment", namespaced=True)
 DAEMON_SETS = _raw("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 POD_DISRUPTION_BUDGETS = _raw("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
@@ -116,15 +118,11 @@ MUTATING_WEBHOOKS = _raw(
 VALIDATING_WEBHOOKS = _raw(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
 )
-VALIDATING_POLICIES = _raw(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
-)
 VALIDATING_POLICY_BINDINGS = _raw(
     _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
 CRDS = _raw("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 _RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = _raw(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = _raw(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 ROLES = _raw(_RBAC, "v1", "roles", "Role", namespaced=True)
 ROLE_BINDINGS = _raw(_RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)

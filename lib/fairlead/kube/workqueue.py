@@ -79,9 +79,6 @@ class WorkQueue(Generic[K]):
         """After a success: the next failure is a first one."""
         self._failures.pop(key, None)
 
-    def failures(self, key: K) -> int:
-        return self._failures.get(key, 0)
-
     async def get(self) -> K:
         """The next key, once there is one. Call `done` with it afterwards."""
         while True:

@@ -25,12 +25,14 @@ from fairlead.api import names
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resources import Raw
-from fairlead.sandbox import controller_manager, files, manifests, programs
+from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.server import ApiServer
-from fairlead.sandbox.apply import Applier
-from fairlead.sandbox.controller_manager import ManagerOptions
+from fairlead.sandbox.controllers import manager as controller_manager
+from fairlead.sandbox.controllers.manager import ManagerOptions
+from fairlead.sandbox.install import manifests, programs
+from fairlead.sandbox.install.apply import Applier
+from fairlead.sandbox.install.programs import Mode, Program, Programs
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
-from fairlead.sandbox.programs import Mode, Program, Programs
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
 

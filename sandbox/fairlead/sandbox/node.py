@@ -21,11 +21,11 @@ from fairlead.driver.app import DriverOptions
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import NODES
+from fairlead.sandbox.install.programs import Program, Programs
 from fairlead.sandbox.kubelet.kubelet import Kubelet, KubeletOptions
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginError
 from fairlead.sandbox.kubelet.runtime import Runtime
-from fairlead.sandbox.programs import Program, Programs
 
 log = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 Obj = dict[str, Any]
 
 TERMINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+RESERVED_FOR_MAX: Final = 256  # consumers of one claim (resource.k8s.io/v1)
 
 
 def meta(obj: Mapping[str, Any]) -> Mapping[str, Any]:

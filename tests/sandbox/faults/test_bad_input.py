@@ -6,8 +6,8 @@ import pytest
 
 from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS, GANGS, JOBS, PODS, RESOURCE_CLAIMS
-from fairlead.sandbox import apply
 from fairlead.sandbox.cluster import Cluster
+from fairlead.sandbox.install import apply
 from fairlead.sandbox.objects import allocation_of, spec_of
 from tests.support.sandbox import FOREVER, View, gang_of, job, pod, template, until
 

@@ -18,7 +18,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
-from tests.support.driver.node import claim
+from tests.support.driver.claims import claim
 
 CLAIMS = raw(RESOURCE_CLAIMS)
 SLICES = raw(RESOURCE_SLICES)
@@ -52,7 +52,7 @@ class DriverCluster:
             plugins_dir=self.path / "plugins",
             registry_dir=self.path / "registry",
             cdi_dir=self.path / "cdi",
-            settle_s=0.01,
+            sync_delay_s=0.01,
         )
 
     @property

@@ -99,7 +99,7 @@ def slice_of(
     ]
 
 
-def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
+def device_request(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
     """One ExactDeviceRequest (or, with `name`, a sub-request)."""
     texts = [text for text in ([cel] if isinstance(cel, str) else cel) if text]
     return {
@@ -110,13 +110,13 @@ def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (
     }
 
 
-def claim_spec(*asks: Json, constraints: Sequence[Json] = (), config: Sequence[Json] = ()) -> Json:
-    """A claim's spec with requests r0, r1, …; an ask with `firstAvailable` is a request of its own."""
-    requests = [
+def claim_spec(*requests: Json, constraints: Sequence[Json] = (), config: Sequence[Json] = ()) -> Json:
+    """A claim's spec with requests r0, r1, …; one with `firstAvailable` is a request of its own."""
+    named = [
         {"name": f"r{number}", **(entry if "firstAvailable" in entry else {"exactly": entry})}
-        for number, entry in enumerate(asks)
+        for number, entry in enumerate(requests)
     ]
-    return {"devices": {"requests": requests, "constraints": list(constraints), "config": list(config)}}
+    return {"devices": {"requests": named, "constraints": list(constraints), "config": list(config)}}
 
 
 def gang(

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import contains, equal_or_unlike
 from fairlead.cel.errors import EvaluationError
-from fairlead.cel.values import contains, equal_or_unlike
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.quantity import parse as parse_quantity
 from fairlead.kube.semver import Version, VersionError

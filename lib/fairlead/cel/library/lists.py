@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare, contains, equal_or_unlike
 from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.library.standard import check_int, check_uint
-from fairlead.cel.values import Duration, UInt, compare, contains, equal_or_unlike, no_overload
+from fairlead.cel.values import Duration, UInt, no_overload
 
 LISTS: Final = Library("lists")
 SETS: Final = Library("sets")

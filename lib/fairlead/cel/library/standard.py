@@ -13,19 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare, contains, equal
 from fairlead.cel.errors import EvaluationError
 from fairlead.cel.library.regex import matches
-from fairlead.cel.values import (
-    INT64_MAX,
-    INT64_MIN,
-    UINT64_MAX,
-    UInt,
-    compare,
-    contains,
-    equal,
-    lookup_key,
-    no_overload,
-)
+from fairlead.cel.values import INT64_MAX, INT64_MIN, UINT64_MAX, UInt, lookup_key, no_overload
 
 STANDARD: Final = Library("standard")
 

@@ -23,13 +23,13 @@ from fairlead.kube.events import EventRecorder, Regarding
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
+from fairlead.sandbox.informers import RECONNECT
 from fairlead.sandbox.kubelet import cdi, node_object
 from fairlead.sandbox.kubelet.dra import DraManager
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginManager
 from fairlead.sandbox.kubelet.pod_worker import Host, PodWorker
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
-from fairlead.sandbox.loop import RECONNECT
 from fairlead.sandbox.objects import Obj, name_of, namespace_of, uid_of
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,9 @@ writes before it binds. Pure; the rim in loop.py writes. Source: plugins/dynamic
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from fairlead.sandbox.claims import RESERVED_FOR_MAX
+from fairlead.sandbox.node_matching import matches_selector
 from fairlead.sandbox.objects import (
+    RESERVED_FOR_MAX,
     Obj,
     allocation_of,
     is_claim_for,
@@ -21,7 +22,6 @@ from fairlead.sandbox.objects import (
     status_of,
     uid_of,
 )
-from fairlead.sandbox.scheduler.fit import matches_selector
 
 NOT_HERE = "resourceclaim not available on the node"
 CANNOT_ALLOCATE = "cannot allocate all claims"

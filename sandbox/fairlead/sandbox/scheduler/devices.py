@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.node_matching import untolerated
 from fairlead.sandbox.objects import Obj, name_of, spec_of
 from fairlead.sandbox.scheduler import pools
-from fairlead.sandbox.scheduler.fit import untolerated
 from fairlead.sandbox.scheduler.pools import Candidate, DeviceKey, Pool
 
 STEPS_MAX: Final = 200_000

@@ -30,8 +30,7 @@ from fairlead.kube.resources import (
     Raw,
     raw,
 )
-from fairlead.sandbox.claim_controller import by_claim
-from fairlead.sandbox.loop import Informers
+from fairlead.sandbox.informers import Informers, by_claim
 from fairlead.sandbox.objects import (
     Obj,
     allocation_of,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fairlead.kube.quantity import Quantity
+from fairlead.sandbox.node_matching import matches_selector
 from fairlead.sandbox.objects import Obj, name_of, spec_of
-from fairlead.sandbox.scheduler.fit import matches_selector
 
 DeviceKey = tuple[str, str, str]  # driver, pool, device
 CounterKey = tuple[str, str, str, str]  # driver, pool, counter set, counter

@@ -1,0 +1,137 @@
+"""`fairlead devices`, `fairlead record`, `fairlead fault`: what this node would publish, as a profile, and with faults.
+
+Exists so that a node can be looked at without a cluster. Prints; knows no NVML and no Kubernetes beyond the builder.
+Each function returns the exit code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from fairlead.api import names
+from fairlead.driver.backend import factory, xids
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.profiles import recording
+from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.backend.simulated import fault_file
+from fairlead.driver.backend.types import Inventory
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.slices import PoolSlices
+from fairlead.kube.resource import Device
+
+
+def devices(backend: str, *, node_name: str | None = None, dynamic_mig: bool = False, output: str = "table") -> int:
+    """Print the devices that a driver with this backend would publish; output is table, yaml or json."""
+    found = _inventory(backend, node_name)
+    if found is None:
+        return 1
+    partitionable = frozenset(gpu.uuid for gpu in found.gpus if gpu.mig_profiles and not gpu.mig_devices)
+    built = slices.build(found, partitionable=partitionable if dynamic_mig else frozenset())
+    if output == "table":
+        _table(built)
+    else:
+        documents = [msgspec.to_builtins(device) for device in built.devices]
+        text = (
+            json.dumps(documents, indent=2) if output == "json" else yaml.safe_dump(_plain(documents), sort_keys=False)
+        )
+        print(text.rstrip("\n"))
+    for warning in (*found.warnings, *built.warnings):
+        print(f"warning: {warning}", file=sys.stderr)
+    return 0
+
+
+def record(backend: str = "nvml", *, output: Path | None = None, uuids: bool = False) -> int:
+    """Write this node as a profile for `--backend simulated:FILE`; to standard output when there is no file."""
+    found = _inventory(backend, None)
+    if found is None:
+        return 1
+    text = recording.to_yaml(recording.record(found, description="recorded from a live node", uuids=uuids))
+    if output is None:
+        print(text, end="")
+    else:
+        output.write_text(text, encoding="utf-8")
+        print(f"{output}: {len(found.gpus)} GPUs; simulate it with --backend simulated:{output}")
+    return 0
+
+
+def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool = False, mend: bool = False) -> int:
+    """Break a simulated GPU, or make it well again. `device` is gpu-<minor>, or `all` with mend."""
+    match = re.fullmatch(r"gpu-(\d+)", device)
+    if match is None and not (mend and device == "all"):
+        print(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)
+        return 2
+    if [xid is not None, lost, mend].count(True) != 1:
+        print("say what shall happen: one of --xid CODE, --lost, --mend", file=sys.stderr)
+        return 2
+    data = plugins_dir / names.DRIVER
+    if not data.is_dir():
+        print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
+        return 1
+    path = data / fault_file.NAME
+    minor = int(match[1]) if match else None
+    if mend:
+        fault_file.clear(path, minor)
+        print(f"{device} is well again")
+    elif minor is not None:
+        fault_file.inject(path, minor, xid=xid, lost=lost)
+        what = f"reports {xids.describe(xid)}: {xids.classify(xid)}" if xid is not None else "has fallen off the bus"
+        print(f"{device} {what}")
+    return 0
+
+
+def _inventory(backend: str, node_name: str | None) -> Inventory | None:
+    made: Backend | None = None
+    try:
+        made = factory.open_backend(backend, node=node_name or socket.gethostname(), data=None)
+        return made.inventory()
+    except (BackendError, ProfileError, factory.BackendSpecError) as error:
+        print(error, file=sys.stderr)
+        return None
+    finally:
+        if made is not None:
+            made.close()
+
+
+def _table(built: PoolSlices) -> None:
+    table = Table("DEVICE", "PRODUCT", "PROFILE", "MEMORY", "NUMA", "PCIE ROOT", "PCI", "NVLINK", "UUID", box=None)
+    for device in built.devices:
+        table.add_row(
+            device.name,
+            _value(device, "productName"),
+            _value(device, "profile"),
+            str(device.capacity["memory"].value) if "memory" in device.capacity else "-",
+            _value(device, names.NUMA_NODE),
+            _value(device, names.PCIE_ROOT),
+            _value(device, names.PCI_BUS_ID),
+            _nvlink(device),
+            _value(device, "uuid"),
+        )
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)
+
+
+def _nvlink(device: Device) -> str:
+    domain = _value(device, "nvlinkDomain")
+    return "-" if domain == "-" else f"island {domain}, {_value(device, 'nvlinkLinks')} links"
+
+
+def _value(device: Device, name: str) -> str:
+    attribute = device.attributes.get(name)
+    return "-" if attribute is None or attribute.value is None else str(attribute.value)
+
+
+def _plain(value: object) -> object:
+    """Lists for tuples, which YAML would tag."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

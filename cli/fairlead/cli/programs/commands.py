@@ -1,0 +1,197 @@
+"""The three programs as subcommands, and what goes before their end: `driver`, `webhook`, `controller`, `drain`.
+
+Each program's module is imported when it is called, so that the small commands do not pay for grpc, the client or NVML.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.api import names
+from fairlead.cli.programs.options import DynamicMig, Kubeconfig, LogFormat, LogLevel, ManagedDrivers, MetricsBind
+
+PANEL = "Run a part of Fairlead"
+
+
+def register(app: typer.Typer) -> None:
+    for command in (driver, webhook, controller, drain):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def driver(
+    node_name: Annotated[str, typer.Option(help="Name of the Node this runs on.", envvar="NODE_NAME")],
+    kubeconfig: Kubeconfig = None,
+    backend: Annotated[
+        str, typer.Option(help="nvml, or simulated:PROFILE (a profile's name or a YAML file).")
+    ] = "nvml",
+    plugins_dir: Annotated[Path, typer.Option(help="kubelet's directory of plugins.")] = Path(
+        "/var/lib/kubelet/plugins"
+    ),
+    registry_dir: Annotated[Path, typer.Option(help="The directory kubelet watches for registrations.")] = Path(
+        "/var/lib/kubelet/plugins_registry"
+    ),
+    cdi_dir: Annotated[Path, typer.Option(help="Where the container runtime reads CDI specs.")] = Path("/var/run/cdi"),
+    driver_root: Annotated[
+        Path, typer.Option(help="Root of the NVIDIA driver's files, as this process sees it.")
+    ] = Path("/"),
+    driver_root_host: Annotated[
+        Path | None, typer.Option(help="The same root as the host sees it. Default: --driver-root.")
+    ] = None,
+    mps_dir: Annotated[
+        Path | None,
+        typer.Option(help="Pipes and shared memory of MPS, the same path on the host. Default: in --plugins-dir."),
+    ] = None,
+    device_metadata: Annotated[
+        bool,
+        typer.Option(
+            "--device-metadata/--no-device-metadata", help="Give containers a file with their devices' attributes."
+        ),
+    ] = True,
+    pod_uid: Annotated[
+        str | None,
+        typer.Option(help="This pod's UID: sockets get names of their own for rolling updates.", envvar="POD_UID"),
+    ] = None,
+    dynamic_mig: DynamicMig = False,
+    shared_gpus: Annotated[
+        bool,
+        typer.Option("--shared-gpus", help="Let a whole GPU be in several claims, each with a part of its memory."),
+    ] = False,
+    dcgm_metrics: Annotated[
+        bool, typer.Option("--dcgm-metrics", help="Serve GPU metrics under DCGM's names, too.")
+    ] = False,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the kubelet plugin of one node: publish its GPUs, prepare claims."""
+    from fairlead.cli.programs import serve as programs
+    from fairlead.driver.app import DriverOptions, run
+
+    options = DriverOptions(
+        node_name=node_name,
+        kubeconfig=kubeconfig,
+        backend=backend,
+        plugins_dir=plugins_dir,
+        registry_dir=registry_dir,
+        cdi_dir=cdi_dir,
+        driver_root=driver_root,
+        driver_root_host=driver_root_host,
+        mps_dir=mps_dir,
+        device_metadata=device_metadata,
+        pod_uid=pod_uid,
+        dynamic_mig=dynamic_mig,
+        shared_gpus=shared_gpus,
+        dcgm_metrics=dcgm_metrics,
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+def webhook(
+    kubeconfig: Kubeconfig = None,
+    bind: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen (TLS).")] = "0.0.0.0:9443",
+    url: Annotated[
+        str | None, typer.Option(help="Register under this URL, as https://127.0.0.1:9443. Default: by Service.")
+    ] = None,
+    service: Annotated[
+        str, typer.Option(metavar="NAMESPACE/NAME", help="Register as this Service.")
+    ] = f"{names.NAMESPACE}/fairlead-webhook",
+    managed_driver: ManagedDrivers = None,
+    certificate_from: Annotated[
+        Path | None,
+        typer.Option(
+            help="Serve tls.crt and tls.key from this directory, read again when they change (a Secret of cert-manager). "
+            "Default: a certificate of its own.",
+            exists=True,
+            file_okay=False,
+        ),
+    ] = None,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
+    import uvloop
+
+    from fairlead.cli.programs import serve as programs
+    from fairlead.webhook.app import WebhookOptions, run
+
+    options = WebhookOptions(
+        kubeconfig=kubeconfig,
+        bind=bind,
+        url=url,
+        service=service,
+        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        certificate_from=certificate_from,
+        own_process=True,
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
+
+
+def controller(
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[str, typer.Option(help="Namespace of the leader lease.")] = names.NAMESPACE,
+    identity: Annotated[
+        str | None, typer.Option(help="Name in the lease. Default: host name and a random part.")
+    ] = None,
+    gang_timeout_s: Annotated[
+        float,
+        typer.Option("--gang-timeout", min=1, help="Seconds a released gang has to be bound, before it goes back."),
+    ] = 120.0,
+    lease_s: Annotated[
+        float,
+        typer.Option("--lease-duration", min=3, help="Seconds until another replica takes a silent leader's place."),
+    ] = 15.0,
+    usage_half_life: Annotated[
+        str,
+        typer.Option("--usage-half-life", help="After this long, what a queue used counts half, such as 7d or 12h."),
+    ] = "7d",
+    usage_weight: Annotated[
+        float,
+        typer.Option("--usage-weight", min=0, help="How strongly past use corrects queues' weights; 0: not at all."),
+    ] = 1.0,
+    managed_driver: ManagedDrivers = None,
+    metrics_bind: MetricsBind = None,
+    log_format: LogFormat = "json",
+    log_level: LogLevel = "INFO",
+) -> None:
+    """Run the controller: decide which gangs get which GPUs, and give them."""
+    from fairlead.api.gang import duration_s
+    from fairlead.cli.programs import serve as programs
+    from fairlead.controller.app import ControllerOptions, run
+
+    try:
+        half_life_s = duration_s(usage_half_life)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--usage-half-life") from None
+    options = ControllerOptions(
+        kubeconfig=kubeconfig,
+        namespace=namespace,
+        identity=identity,
+        gang_timeout_s=gang_timeout_s,
+        lease_s=lease_s,
+        usage_half_life_s=half_life_s,
+        usage_weight=usage_weight,
+        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
+        metrics_bind=metrics_bind,
+    )
+    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+
+
+def drain(
+    kubeconfig: Kubeconfig = None,
+    evict: Annotated[
+        bool, typer.Option("--evict", help="Stop the controller, then evict the pods that hold devices.")
+    ] = False,
+    timeout_s: Annotated[float, typer.Option("--timeout", min=0, help="Seconds to wait for evicted pods.")] = 300.0,
+    managed_driver: ManagedDrivers = None,
+) -> None:
+    """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
+    from fairlead.cli.programs.drain import drain as run
+
+    drivers = tuple(managed_driver or (names.DRIVER,))
+    raise typer.Exit(run(kubeconfig, drivers=drivers, evict=evict, timeout_s=timeout_s))

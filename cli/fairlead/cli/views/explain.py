@@ -1,0 +1,128 @@
+"""`fairlead explain POD|GANG|QUEUE`: finds what is meant and prints its story; says what else could have been meant.
+
+Exists so that nobody has to read a controller's log. What is told is made in `stories`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import time
+from typing import Any
+
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.stories import Story, gang_of, gang_story, pod_story, queue_story
+from fairlead.kube import resources
+from fairlead.kube.resources import Resource
+
+KINDS = ("gang", "pod", "queue")
+NEAR_MAX = 4
+READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS, "queue": resources.QUEUES}
+
+
+def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str | None, output: str) -> int:
+    """Prints the story of `target`: kind/name, or a name that is looked for as gang, pod and queue in turn."""
+    kind, slash, name = target.rpartition("/")
+    if slash and kind.rstrip("s") not in KINDS:
+        print(f"{target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
+        return 2
+    kinds = (kind.rstrip("s"),) if slash else KINDS
+
+    async def look(cluster: reading.Cluster) -> Story:
+        refused: list[reading.NotReadError] = []
+        for each in kinds:
+            try:
+                found = await _find(cluster, each, name, namespace)
+            except reading.NotReadError as error:  # what is meant may be of another kind
+                refused.append(error)
+                continue
+            if found is not None:
+                return found
+        if refused:
+            raise refused[0]
+        raise reading.NotReadError(await _missing(cluster, kinds, name, namespace))
+
+    code, story = reading.run(look, kubeconfig=kubeconfig, context=context)
+    if story is None:
+        return code
+    if output == "table":
+        _print(story)
+    else:
+        printing.structured(asdict(story), output)
+    return 0
+
+
+async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) -> Story | None:
+    now = time()
+    if kind == "gang":
+        raw = await cluster.get(resources.GANGS, name, namespace)
+        return gang_story(raw, now=now) if raw is not None else None
+    if kind == "pod":
+        pod = await cluster.get(resources.PODS, name, namespace)
+        if pod is None:
+            return None
+        return pod_story(pod, await cluster.get(resources.GANGS, gang_of(pod), namespace), now=now)
+    raw = await cluster.get(resources.QUEUES, name)
+    if raw is None:
+        return None
+    try:
+        return queue_story(raw, await cluster.list(resources.GANGS), now=now)
+    except reading.NotReadError:  # a user of one namespace sees the gangs of that one
+        pass
+    try:
+        unseen = f"gangs of other namespaces than {namespace}: you may not list them"
+        return queue_story(raw, await cluster.list(resources.GANGS, namespace), now=now, unseen=unseen)
+    except reading.NotReadError:
+        unseen = f"its gangs: you may not list those of namespace {namespace}; name one of yours with -n"
+        return queue_story(raw, [], now=now, unseen=unseen)
+
+
+async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
+    """What to say of a name that nothing has: what is called nearly so, here or elsewhere, else where to look."""
+    within = f" in namespace {namespace}" if set(kinds) != {"queue"} else ""
+    what = "gang, pod or queue" if len(kinds) > 1 else kinds[0]
+    text = f"no {what} is called {name}{within}"
+    near: list[str] = []
+    for kind in kinds:
+        with contextlib.suppress(reading.NotReadError):
+            names = await _names(cluster, kind, namespace)
+            near += [f"{kind}/{each}" for each in close(name, names)]
+    elsewhere: list[str] = []
+    with contextlib.suppress(reading.NotReadError):
+        for kind in set(kinds) & {"gang", "pod"}:
+            found = await cluster.list(READ[kind])
+            elsewhere += [raw["metadata"]["namespace"] for raw in found if raw["metadata"]["name"] == name]
+    if elsewhere:
+        places = sorted(set(elsewhere))
+        return f"{text}, but in {', '.join(places[:NEAR_MAX])}: {reading.program()} explain {name} -n {places[0]}"
+    if near:
+        return f"{text}; did you mean {', '.join(near[:NEAR_MAX])}?"
+    lists = {"queue": "queues"}.get(kinds[0], "gangs -A")
+    return f"{text}, nor anything like it; what there is: {reading.program()} {lists}"
+
+
+async def _names(cluster: reading.Cluster, kind: str, namespace: str) -> list[str]:
+    found = await cluster.list(READ[kind], None if kind == "queue" else namespace)
+    return [str(raw["metadata"]["name"]) for raw in found]
+
+
+def close(name: str, known: Iterable[str]) -> list[str]:
+    """Those that a slip away or a forgotten end make of it, the likeliest first."""
+    names = sorted(known)
+    begun = [each for each in names if len(name) >= 3 and each.startswith(name)]
+    return list(dict.fromkeys([*difflib.get_close_matches(name, names, NEAR_MAX), *begun]))[:NEAR_MAX]
+
+
+def _print(story: Story) -> None:
+    printing.paragraph(story.headline, bold=True)
+    for part in story.parts:
+        printing.paragraph(f"{part.title}:", indent=2)
+        for text in part.lines:
+            printing.paragraph(text, indent=4)
+    for each in story.more:
+        print()
+        _print(each)

@@ -1,0 +1,61 @@
+"""How `queues`, `gangs` and `explain` print: as wide as the terminal, in full into a pipe, as JSON or YAML for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+import yaml
+
+from fairlead.cli.views.table import GAP, Cell, Column, fit
+
+
+def width() -> int | None:
+    """The terminal's; None where nobody looks."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+    fitted = fit(columns, rows, width())
+    for line in fitted.lines:
+        typer.echo((" " * GAP).join(_coloured(cell) for cell in line).rstrip())
+    if fitted.missing:
+        print(f"({', '.join(fitted.missing)}: no room; a wider terminal or -o json shows more)", file=sys.stderr)
+
+
+def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
+    """Wrapped at the terminal's width, between words; what goes on is indented a little further."""
+    size, lead = width(), " " * indent
+    lines = [lead + text]
+    if size is not None and size > indent + 20:
+        lines = textwrap.wrap(
+            text,
+            size,
+            initial_indent=lead,
+            subsequent_indent=lead + ("  " if indent else ""),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    for line in lines:
+        typer.echo(_coloured(Cell(line, "bold" if bold else "")))
+
+
+def structured(value: Any, output: str) -> None:
+    """For programs: what `json.dumps` takes, as JSON or YAML."""
+    if output == "yaml":
+        print(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True, width=4096), end="")
+    else:
+        print(json.dumps(value, indent=2))
+
+
+def _coloured(cell: Cell) -> str:
+    """Where nobody sees colours, `typer.echo` takes them out again."""
+    if not cell.colour or os.environ.get("NO_COLOR"):
+        return cell.text
+    return typer.style(cell.text, bold=True) if cell.colour == "bold" else typer.style(cell.text, fg=cell.colour)

@@ -1,0 +1,168 @@
+"""`fairlead queues`: the tree of queues, what each is owed, may hold now, holds, and waits for.
+
+All figures are those of Queue status, which the controller writes; nothing is worked out anew. The tree and its lines are
+pure functions of the objects read.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from fairlead.cli.views import printing, reading
+from fairlead.cli.views.table import Cell, Column
+from fairlead.kube import resources
+from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.kube.resources import Raw
+
+DEPTH_MAX = 32
+
+
+@dataclass(frozen=True, kw_only=True)
+class Share:
+    """A queue in one flavor, in the flavor's measure, as the API writes amounts."""
+
+    flavor: str
+    deserved: str = "0"
+    fair_share: str = "0"
+    used: str = "0"
+    demand: str = "0"  # used, and what waiting gangs ask for
+    limit: str | None = None
+    past_usage: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One queue in its place in the tree."""
+
+    name: str
+    depth: int
+    parent: str | None = None
+    running: int = 0
+    waiting: int = 0
+    shares: tuple[Share, ...] = ()
+    problem: str = ""
+    evictions: tuple[str, ...] = field(default=(), repr=False)
+
+
+def tree(queues: Iterable[Raw]) -> list[Line]:
+    """Parents before their children, siblings by name. A queue whose parent does not exist stands at the root, and says so."""
+    by_name = {raw["metadata"]["name"]: raw for raw in queues}
+    children: dict[str | None, list[str]] = {}
+    for name, raw in sorted(by_name.items()):
+        parent = (raw.get("spec") or {}).get("parent")
+        children.setdefault(parent if parent in by_name else None, []).append(name)
+    lines: list[Line] = []
+    seen: set[str] = set()
+
+    def walk(parent: str | None, depth: int) -> None:
+        for name in children.get(parent, ()):
+            if name not in seen and depth <= DEPTH_MAX:
+                seen.add(name)
+                lines.append(line(by_name[name], depth=depth))
+                walk(name, depth + 1)
+
+    walk(None, 0)
+    lines += [line(by_name[name], depth=0) for name in sorted(by_name.keys() - seen)]  # in a cycle
+    return lines
+
+
+def line(raw: Raw, *, depth: int = 0) -> Line:
+    spec, status = raw.get("spec") or {}, raw.get("status") or {}
+    return Line(
+        name=raw["metadata"]["name"],
+        depth=depth,
+        parent=spec.get("parent"),
+        running=int(status.get("running") or 0),
+        waiting=int(status.get("waiting") or 0),
+        shares=tuple(_shares(spec, status)),
+        problem=_problem(status),
+        evictions=tuple(status.get("evictions") or ()),
+    )
+
+
+def _shares(spec: Raw, status: Raw) -> Iterable[Share]:
+    quotas = {quota["flavor"]: quota for quota in spec.get("flavors") or ()}
+    usage = {use["flavor"]: use for use in status.get("usage") or ()}
+    for flavor in sorted(quotas.keys() | usage.keys()):
+        quota, use = quotas.get(flavor, {}), usage.get(flavor, {})
+        yield Share(
+            flavor=flavor,
+            deserved=str(quota.get("deserved", 0)),
+            fair_share=str(use.get("fairShare", 0)),
+            used=str(use.get("allocated", 0)),
+            demand=str(use.get("demand", 0)),
+            limit=None if quota.get("limit") is None else str(quota["limit"]),
+            past_usage=use.get("pastUsage"),
+        )
+
+
+def _problem(status: Raw) -> str:
+    """What the controller found wrong with the queue itself."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "Ready" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "not ready")
+    return ""
+
+
+COLUMNS = (
+    Column(title="QUEUE", least=16, most=48),
+    Column(title="FLAVOR", least=8, most=32),
+    Column(title="USED", right=True),
+    Column(title="FAIR SHARE", right=True),
+    Column(title="DESERVED", right=True),
+    Column(title="LIMIT", right=True, dispensable=2),
+    Column(title="ASKED", right=True, dispensable=3),
+    Column(title="PAST", right=True, dispensable=1),
+    Column(title="RUNNING", right=True),
+    Column(title="WAITING", right=True),
+)
+
+
+def rows(lines: Sequence[Line]) -> list[list[Cell]]:
+    """A row for each flavor of a queue; its name and counts stand in the first."""
+    made = []
+    for each in lines:
+        for number, share in enumerate(each.shares or (None,)):
+            first = number == 0
+            name, counts = (
+                ("  " * each.depth + each.name, (str(each.running), str(each.waiting))) if first else ("", ("", ""))
+            )
+            figures = (Cell("-"), *[Cell("")] * 6) if share is None else _figures(share)
+            made.append([Cell(name), *figures, *map(Cell, counts)])
+    return made
+
+
+def _figures(share: Share) -> tuple[Cell, ...]:
+    over = _number(share.used) > _number(share.fair_share)
+    past = "-" if share.past_usage is None else f"{share.past_usage:.3g}"
+    others = (share.fair_share, share.deserved, share.limit or "-", share.demand, past)
+    return (Cell(share.flavor), Cell(share.used, "yellow" if over else ""), *map(Cell, others))
+
+
+def _number(amount: str) -> float:
+    try:
+        return float(Quantity.parse(amount))
+    except QuantityError:
+        return 0.0
+
+
+def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
+    """Prints the tree; the exit code."""
+    code, found = reading.run(lambda cluster: cluster.list(resources.QUEUES), kubeconfig=kubeconfig, context=context)
+    if found is None:
+        return code
+    lines = tree(found)
+    if output != "table":
+        printing.structured([asdict(each) for each in lines], output)
+        return 0
+    if not lines:
+        print("no queues: every gang waits in one line, without quota; see docs/queues.md", file=sys.stderr)
+        return 0
+    printing.table(COLUMNS, rows(lines))
+    for each in lines:
+        if each.problem:
+            printing.paragraph(f"queue {each.name}: {each.problem}")
+    return 0

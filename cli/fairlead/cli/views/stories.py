@@ -1,0 +1,194 @@
+"""What `fairlead explain` tells of a gang, a queue or a pod: where it stands, what is in its way, what would change it.
+
+Exists apart from the command so that the words can be tested without a cluster. Says what the controller wrote into Gang and
+Queue status, and for a pod that is no gang's what the cluster says of it; draws no conclusions of its own. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from fairlead.api import foreign, names
+from fairlead.cli.views.gangs import Line, age, line, order
+from fairlead.cli.views.queues import line as queue_line
+from fairlead.kube import timestamps
+from fairlead.kube.resources import Raw
+
+LISTED_MAX = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    title: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """What is told of one thing: a headline, then parts."""
+
+    kind: str
+    name: str
+    headline: str
+    parts: tuple[Part, ...] = ()
+    more: tuple[Story, ...] = field(default=())
+
+
+def gang_story(raw: Raw, *, now: float) -> Story:
+    """Of a Gang object."""
+    status, seen = raw.get("status") or {}, line(raw, now=now)
+    why = status.get("why") or {}
+    place = f", {_ordinal(seen.position)} in line" if seen.position else ""
+    queue = f" in queue {seen.queue}" if seen.queue else ""
+    headline = f"gang {seen.namespace}/{seen.name}: {seen.phase}{queue}{place} ({seen.reason or 'not looked at yet'})"
+    parts = [
+        Part(title="Pods", lines=(_pods(status, seen.ready, seen.size, seen.members, seen.nodes),)),
+        Part(title="Waited", lines=(_waited(status, seen, now=now),)),
+    ]
+    if why:
+        holders = [
+            f"gang {holder['gang']} (queue {holder.get('queue') or '-'}) holds {holder['devices']}"
+            if holder.get("gang")
+            else f"claims outside any gang hold {holder['devices']}"
+            for holder in why.get("holders") or ()
+        ]
+        parts += [
+            Part(title="What is in its way", lines=(why.get("message", ""),)),
+            Part(title="In detail", lines=tuple(why.get("details") or ())),
+            Part(title="Who holds devices it could use", lines=tuple(holders)),
+            Part(title="Why nothing is evicted for it", lines=tuple(why.get("barriers") or ())),
+            Part(title="What would change it", lines=_cure(why)),
+        ]
+    message = "" if why else status.get("message") or ""
+    parts.append(Part(title="Why", lines=(message,)))
+    standing = [
+        _sentence(condition.get("message") or condition["type"])
+        for condition in status.get("conditions") or ()
+        if condition.get("type") not in {"Admitted", "Running"}
+        and condition.get("status") == "True"
+        and not (message and condition.get("message", "") in message)
+    ]
+    parts.append(Part(title="Also", lines=tuple(standing)))
+    return Story(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_told(parts))
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _cure(why: Raw) -> tuple[str, ...]:
+    said = [why["advice"]] if why.get("advice") else []
+    if why.get("couldEverFit") is False:
+        said.append("waiting will not help: it would not run even with nothing else on this cluster")
+    return tuple(said)
+
+
+def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
+    shown = ", ".join(nodes[:LISTED_MAX]) + (f" and {len(nodes) - LISTED_MAX} more" if len(nodes) > LISTED_MAX else "")
+    return f"{ready} of {size} run, {members} exist" + (f"; on {shown}" if shown else "")
+
+
+def _waited(status: Raw, seen: Line, *, now: float) -> str:
+    if seen.phase in {"Waiting", "Gathering"}:
+        found = (each for each in status.get("conditions") or () if each.get("type") == "Evicted")
+        evicted: Raw = next(found, {})
+        if evicted.get("status") == "True":
+            return f"{age(max(0.0, now - timestamps.parse(evicted['lastTransitionTime'])))} since it was evicted"
+        return age(seen.age_s)
+    if status.get("waitSeconds") is None:
+        return ""
+    return f"{age(float(status['waitSeconds']))} until devices were given, at {status.get('admittedTime', '?')}"
+
+
+def queue_story(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Story:
+    """Of a Queue, and the gangs that say they are in it; `unseen` says which of them the user may not see."""
+    seen = queue_line(raw)
+    mine = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
+    waiting = [each for each in mine if each.phase == "Waiting"]
+    running = [each for each in mine if each.phase in {"Admitted", "Running"}]
+    shares = []
+    for share in seen.shares:
+        text = f"{share.flavor}: uses {share.used} of a fair share of {share.fair_share}; deserves {share.deserved}"
+        text += f", at most {share.limit}" if share.limit is not None else ""
+        shares.append(text + f"; with what waits it asks for {share.demand}")
+    budget = (raw.get("spec") or {}).get("disruptionBudget")
+    evictions: tuple[str, ...] = ()
+    if budget:
+        evictions = (f"{len(seen.evictions)} of at most {budget.get('evictions')} within {budget.get('window', '1h')}",)
+    parts = [
+        Part(title="Wrong with it", lines=(seen.problem,)),
+        Part(title="Shares", lines=tuple(shares) or ("no quota of any flavor, and no use",)),
+        Part(title="Evictions", lines=evictions),
+        Part(
+            title="Waiting, in order",
+            lines=_some(
+                [
+                    f"{each.position or '-'}. {each.namespace}/{each.name} ({each.reason}): {each.why}"
+                    for each in waiting
+                ]
+            ),
+        ),
+        Part(
+            title="Running",
+            lines=_some(
+                [
+                    f"{each.namespace}/{each.name}: {each.ready} of {each.size} pods, {age(each.age_s)}"
+                    for each in running
+                ]
+            ),
+        ),
+    ]
+    parts.append(Part(title="Not shown", lines=(unseen,)))
+    above = f", below {seen.parent}" if seen.parent else ""
+    headline = f"queue {seen.name}{above}: {seen.running} running, {seen.waiting} waiting"
+    return Story(kind="queue", name=seen.name, headline=headline, parts=_told(parts))
+
+
+def pod_story(pod: Raw, gang: Raw | None, *, now: float) -> Story:
+    """Of a pod, and of its gang where it has one."""
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
+    on = f" on {spec['nodeName']}" if spec.get("nodeName") else ""
+    told = []
+    for condition in status.get("conditions") or ():
+        kind, holds = condition.get("type"), condition.get("status")
+        if (kind, holds) in {
+            (names.EVICTING_CONDITION, "True"),
+            (names.ADMITTED_CONDITION, "False"),
+            ("PodScheduled", "False"),
+        }:
+            told.append(f"{kind}: {condition.get('reason', '')}: {condition.get('message', '')}")
+    parts = [Part(title="Gates", lines=tuple(gates)), Part(title="Conditions", lines=tuple(told))]
+    headline = f"pod {meta['namespace']}/{meta['name']}: {status.get('phase', 'Pending')}{on}"
+    name = f"{meta['namespace']}/{meta['name']}"
+    if gang is not None:
+        return Story(kind="pod", name=name, headline=headline, parts=_told(parts), more=(gang_story(gang, now=now),))
+    if names.ADMISSION_GATE in gates:
+        no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
+    else:
+        no = "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
+    return Story(kind="pod", name=name, headline=headline, parts=_told([*parts, Part(title="Fairlead", lines=(no,))]))
+
+
+def gang_of(pod: Raw) -> str:
+    """The name of the pod's gang: as the controller reads it."""
+    meta = pod["metadata"]
+    group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
+    return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
+
+
+def _told(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Without the parts that have nothing to say."""
+    kept = (Part(title=part.title, lines=tuple(text for text in part.lines if text)) for part in parts)
+    return tuple(part for part in kept if part.lines)
+
+
+def _some(texts: Sequence[str]) -> tuple[str, ...]:
+    more = len(texts) - LISTED_MAX
+    return (*texts[:LISTED_MAX], *((f"and {more} more: see them with gangs -A",) if more > 0 else ()))
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

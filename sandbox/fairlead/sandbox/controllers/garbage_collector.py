@@ -1,0 +1,189 @@
+"""Carries out `garbage.judge`: watches every kind that owns or is owned here, deletes what its owners left behind.
+
+A kind it does not watch is never collected and never deleted for; an owner of such a kind is asked for by name. Before
+an object is deleted its missing owners are asked for, so a cache that is behind deletes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client, Patch
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.resources import (
+    CLUSTER_ROLES,
+    CONFIG_MAPS,
+    GANGS,
+    JOBS,
+    LEASES,
+    MUTATING_WEBHOOKS,
+    NODES,
+    PODS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    Raw,
+    Resource,
+    raw,
+)
+from fairlead.kube.workqueue import WorkQueue
+from fairlead.sandbox.controllers import garbage
+from fairlead.sandbox.objects import Obj, finalizers_of, key_of, owners_of, split_key, uid_of
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = (
+    PODS,
+    JOBS,
+    RESOURCE_CLAIMS,
+    RESOURCE_CLAIM_TEMPLATES,
+    RESOURCE_SLICES,
+    NODES,
+    LEASES,
+    CONFIG_MAPS,
+    SECRETS,
+    CLUSTER_ROLES,
+    MUTATING_WEBHOOKS,
+    VALIDATING_WEBHOOKS,
+    GANGS,
+)
+
+# Which kind, and its key in that kind's informer.
+Item = tuple[int, str]
+
+
+class GarbageCollector:
+    """`run()` never returns; cancel it."""
+
+    def __init__(self, client: Client, kinds: Iterable[Resource[Any]] = KINDS) -> None:
+        self._client = client
+        self._kinds = [raw(kind) for kind in kinds]
+        self._informers = [Informer(client, kind) for kind in self._kinds]
+        self._queue: WorkQueue[Item] = WorkQueue()
+        self._items: dict[str, Item] = {}  # by UID, what exists
+        self._dependents: dict[str, set[Item]] = {}  # by owner's UID
+        self._absent: set[str] = set()  # UIDs that were asked for and not found; UIDs never come back
+        for index, informer in enumerate(self._informers):
+            informer.subscribe(lambda change, index=index: self._note(index, change))  # type: ignore[misc]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())
+            for informer in self._informers:
+                if informer.resource.group != GANGS.group:  # a cluster without Fairlead has no such kind
+                    await informer.synced.wait()
+            while True:
+                item = await self._queue.get()
+                try:
+                    await self._work(item)
+                    self._queue.forget(item)
+                except errors.ApiError as error:
+                    log.debug("%s %s: %s", self._kinds[item[0]], item[1], error)
+                    self._queue.retry(item)
+                finally:
+                    self._queue.done(item)
+
+    def _note(self, index: int, change: Change[Raw]) -> None:
+        item = (index, change.key)
+        if change.old is not None:
+            for owner in owners_of(change.old):
+                self._dependents.get(str(owner["uid"]), set()).discard(item)
+                self._wake(str(owner["uid"]))
+        if change.new is None:
+            uid = uid_of(change.object)
+            self._items.pop(uid, None)
+            self._absent.add(uid)
+            for dependent in self._dependents.pop(uid, ()):
+                self._queue.add(dependent)
+            return
+        self._items[uid_of(change.new)] = item
+        for owner in owners_of(change.new):
+            self._dependents.setdefault(str(owner["uid"]), set()).add(item)
+        self._queue.add(item)
+        if change.new["metadata"].get("deletionTimestamp"):
+            for dependent in self._dependents.get(uid_of(change.new), ()):
+                self._queue.add(dependent)
+
+    def _wake(self, uid: str) -> None:
+        if uid in self._items:
+            self._queue.add(self._items[uid])
+
+    def _find(self, item: Item) -> Obj | None:
+        return self._informers[item[0]].get(item[1])
+
+    async def _work(self, item: Item) -> None:
+        obj = self._find(item)
+        if obj is None:
+            return
+        known = {str(owner["uid"]): await self._owner(obj, owner) for owner in owners_of(obj)}
+        items = sorted(self._dependents.get(uid_of(obj), ()))
+        dependents = [found for found in map(self._find, items) if found is not None]
+        action = garbage.judge(obj, owner=known.__getitem__, dependents=dependents)
+        try:
+            await self._carry_out(item, obj, action)
+        except errors.NotFound:
+            return
+
+    async def _owner(self, obj: Obj, reference: Obj | object) -> Obj | None:
+        """The owner as cached, else as the apiserver has it, else None."""
+        assert isinstance(reference, dict)
+        uid = str(reference["uid"])
+        if uid in self._items:
+            return self._find(self._items[uid])
+        if uid in self._absent:
+            return None
+        kind = next(
+            (k for k in self._kinds if (k.api_version, k.kind) == (reference["apiVersion"], reference["kind"])), None
+        )
+        if kind is None:
+            return reference  # a kind that is not watched: never a reason to delete
+        namespace = obj["metadata"].get("namespace") if kind.namespaced else None
+        if kind.namespaced and not namespace:
+            return reference  # a cluster-scoped object can't be owned by a namespaced one; left alone, as upstream does
+        try:
+            found = await self._client.get(kind, str(reference["name"]), namespace)
+        except errors.NotFound:
+            found = None
+        if found is None or uid_of(found) != uid:
+            self._absent.add(uid)
+            return None
+        return found
+
+    async def _carry_out(self, item: Item, obj: Obj, action: garbage.Action) -> None:
+        kind, (namespace, name) = self._kinds[item[0]], split_key(item[1])
+        match action:
+            case garbage.Delete(uid, propagation):
+                log.debug("deleting %s %s: its owners are gone", kind, item[1])
+                await self._client.delete(kind, name, namespace, uid=uid, propagation=propagation)
+            case garbage.DropOwners(uids):
+                await self._drop_owners(kind, obj, uids)
+            case garbage.DropFinalizer(finalizer):
+                await self._drop_finalizer(kind, obj, finalizer)
+            case garbage.Orphan(dependents):
+                for dependent in dependents:
+                    index, _ = self._items[uid_of(dependent)]
+                    await self._drop_owners(self._kinds[index], dependent, frozenset({uid_of(obj)}))
+                await self._drop_finalizer(kind, obj, garbage.ORPHAN)
+            case garbage.Keep():
+                pass
+
+    async def _drop_owners(self, kind: Resource[Raw], obj: Obj, uids: frozenset[str]) -> None:
+        kept = [dict(owner) for owner in owners_of(obj) if owner["uid"] not in uids]
+        await self._patch(kind, obj, {"ownerReferences": kept or None})
+
+    async def _drop_finalizer(self, kind: Resource[Raw], obj: Obj, finalizer: str) -> None:
+        kept = [name for name in finalizers_of(obj) if name != finalizer]
+        await self._patch(kind, obj, {"finalizers": kept or None})
+
+    async def _patch(self, kind: Resource[Raw], obj: Obj, metadata: Obj) -> None:
+        """Conditional on the version that was judged."""
+        namespace, name = split_key(key_of(obj))
+        body = {"metadata": {**metadata, "uid": uid_of(obj), "resourceVersion": obj["metadata"]["resourceVersion"]}}
+        await self._client.patch(kind, name, body, namespace=namespace, kind=Patch.MERGE)

@@ -1,0 +1,97 @@
+"""kube-controller-manager as far as it is needed: its loops, each under its own account, on shared informers.
+
+Exists so that the cluster starts one thing. Holds no decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.kube.client import Client
+from fairlead.kube.events import EventRecorder
+from fairlead.kube.resources import JOBS, NODES, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
+from fairlead.sandbox.controllers.claim_controller import ClaimController
+from fairlead.sandbox.controllers.disruption_controller import DisruptionController
+from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
+from fairlead.sandbox.controllers.job_controller import JobController
+from fairlead.sandbox.controllers.namespace_controller import NamespaceController
+from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
+from fairlead.sandbox.controllers.taint_eviction import TaintEviction
+from fairlead.sandbox.informers import Informers, by_claim, by_owner
+from fairlead.sandbox.objects import node_name_of
+
+Kubeconfig = Callable[[str], Path]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManagerOptions:
+    """`qps` and `burst` limit each controller's client; the real default is 20 and 30, None is no limit."""
+
+    qps: float | None = None
+    burst: int = 30
+    job_backoff_s: float = 1.0
+    node_grace_s: float = 15.0
+    node_eviction_s: float = 3.0
+
+
+def account(name: str) -> str:
+    return f"system:serviceaccount:kube-system:{name}"
+
+
+async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, ready: asyncio.Event) -> None:
+    """All loops, until cancelled."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def client(user: str, *, limited: bool = True) -> Client:
+            qps = options.qps if limited else None
+            config = kubeconfig(user)
+            return await stack.enter_async_context(
+                Client.connect(config, user_agent=user, qps=qps, burst=options.burst)
+            )
+
+        shared = Informers(await client("system:kube-controller-manager", limited=False))
+        shared.of(
+            PODS,
+            indexes={
+                "owner": by_owner,
+                "claim": by_claim,
+                "node": lambda pod: [node_name_of(pod)],
+            },
+        )
+        shared.of(RESOURCE_CLAIMS, indexes={"owner": by_owner})
+        for resource in (RESOURCE_CLAIM_TEMPLATES, JOBS, NODES):
+            shared.of(resource)
+        claims_client = await client(account("resource-claim-controller"))
+        jobs_client = await client(account("job-controller"))
+        nodes_client = await client(account("node-controller"))
+        claim_events = EventRecorder(claims_client, "resource-claim-controller")
+        job_events = EventRecorder(jobs_client, "job-controller")
+        node_events = EventRecorder(nodes_client, "node-controller")
+        loops = (
+            ClaimController(claims_client, shared, claim_events).run,
+            JobController(jobs_client, shared, job_events, backoff_s=options.job_backoff_s).run,
+            NodeLifecycle(
+                nodes_client,
+                shared,
+                node_events,
+                grace_s=options.node_grace_s,
+                eviction_s=options.node_eviction_s,
+            ).run,
+            DisruptionController(await client(account("disruption-controller")), shared).run,
+            GarbageCollector(await client(account("generic-garbage-collector"))).run,
+            NamespaceController(await client(account("namespace-controller")), ca_pem=ca_pem).run,
+            TaintEviction(await client(account("device-taint-eviction-controller"))).run,
+            claim_events.run,
+            job_events.run,
+            node_events.run,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(shared.run(), name="controller-manager informers")
+            await shared.synced()
+            for loop in loops:
+                group.create_task(loop(), name=getattr(loop, "__qualname__", "loop"))
+            ready.set()

@@ -1,0 +1,62 @@
+"""Informers that the parts of one process share: one copy of each resource, as in kube-controller-manager.
+
+Control loops and scheduler take their caches from here. Holds no decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Informer
+from fairlead.kube.limits import Backoff
+from fairlead.kube.resources import Raw, Resource, raw
+from fairlead.sandbox.objects import controller_of, namespace_of, pod_claims
+
+# Shorter than a real cluster's: the only apiserver is in this process, and faults should be over soon.
+RECONNECT: Final = Backoff(base_s=0.05, max_s=2.0)
+
+Index = Callable[[Raw], Iterable[str]]
+
+
+def by_claim(pod: Raw) -> Iterator[str]:
+    """Index of pods: the claims that a pod uses."""
+    for _, name in pod_claims(pod):
+        if name is not None:
+            yield f"{namespace_of(pod)}/{name}"
+
+
+def by_owner(obj: Raw) -> Iterator[str]:
+    """Index: the UID of the controlling owner."""
+    owner = controller_of(obj)
+    if owner is not None:
+        yield str(owner["uid"])
+
+
+class Informers:
+    """One informer per resource, made on first use, run together."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._made: dict[str, Informer[Raw]] = {}
+
+    def of(
+        self, resource: Resource[Any], *, indexes: Mapping[str, Index] | None = None, fields: str | None = None
+    ) -> Informer[Raw]:
+        """The informer of a resource. Indexes must be asked for by whoever makes it first."""
+        known = self._made.get(str(resource))
+        if known is None:
+            known = Informer(self._client, raw(resource), indexes=indexes, fields=fields, backoff=RECONNECT)
+            self._made[str(resource)] = known
+        return known
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for informer in self._made.values():
+                group.create_task(informer.run(), name=f"informer {informer.resource}")
+
+    async def synced(self) -> None:
+        for informer in list(self._made.values()):
+            await informer.synced.wait()

@@ -1,0 +1,211 @@
+"""The Job controller's decisions: a small world applies them until nothing is left to do."""
+
+import itertools
+from typing import Any
+
+import pytest
+
+from fairlead.sandbox.controllers import job_pods, jobs
+from fairlead.sandbox.objects import condition, is_deleting, is_true, phase_of, status_of
+
+Obj = dict[str, Any]
+NOW_S = 1_800_000_000.0
+GPU = {"name": "main", "image": "busybox"}
+
+
+def job(**spec: Any) -> Obj:
+    template: Obj = {"metadata": {"annotations": {"a": "b"}}, "spec": {"restartPolicy": "Never", "containers": [GPU]}}
+    return {
+        "metadata": {"name": "train", "namespace": "ml", "uid": "job-1"},
+        "spec": {"parallelism": 1, "completions": 1, "backoffLimit": 6, "template": template, **spec},
+        "status": {},
+    }
+
+
+class World:
+    """Applies JobWork as the rim and the apiserver would; pods end when a test says so."""
+
+    def __init__(self, subject: Obj) -> None:
+        self.job = subject
+        self.pods: dict[str, Obj] = {}
+        self.now_s = NOW_S
+        self.serial = itertools.count()
+
+    def settle(self) -> jobs.JobWork:
+        for _ in range(20):
+            work = jobs.job_work(self.job, self.pods.values(), now_s=self.now_s, backoff_s=1.0)
+            if work.status is None and not (work.releases or work.deletes or work.creates):
+                return work
+            if work.status is not None:
+                self.job["status"] = work.status
+            for name in work.releases:
+                self.pods[name]["metadata"]["finalizers"] = []
+                self._reap(name)
+            for name in work.deletes:
+                self.delete(name)
+            for pod in work.creates:
+                self.create(pod)
+        raise AssertionError("the Job controller does not settle")
+
+    def create(self, pod: Obj) -> None:
+        serial = next(self.serial)
+        name = f"{pod['metadata']['generateName']}{serial:05}"
+        pod["metadata"] |= {"name": name, "uid": f"pod-{serial}"}
+        pod["status"] = {"phase": "Running"}
+        self.pods[name] = pod
+
+    def delete(self, name: str) -> None:
+        self.pods[name]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+        self._reap(name)
+
+    def _reap(self, name: str) -> None:
+        if is_deleting(self.pods[name]) and not self.pods[name]["metadata"].get("finalizers"):
+            del self.pods[name]
+
+    def end(self, phase: str, *names: str, **status: Any) -> None:
+        for name in names or [each for each in self.pods if phase_of(self.pods[each]) == "Running"]:
+            self.pods[name]["status"] = {"phase": phase, **status}
+        self.settle()
+
+    @property
+    def running(self) -> list[str]:
+        return [name for name, pod in self.pods.items() if phase_of(pod) == "Running" and not is_deleting(pod)]
+
+
+def world(**spec: Any) -> World:
+    made = World(job(**spec))
+    made.settle()
+    return made
+
+
+def test_an_indexed_job_gives_each_pod_its_index_by_annotation_label_env_and_hostname() -> None:
+    made = world(completionMode="Indexed", parallelism=3, completions=3)
+    assert sorted(job_pods.index_of(pod) or 0 for pod in made.pods.values()) == [0, 1, 2]
+    pod = next(pod for pod in made.pods.values() if job_pods.index_of(pod) == 2)
+    assert pod["metadata"]["generateName"] == "train-2-"
+    assert pod["metadata"]["labels"][job_pods.INDEX] == "2"
+    assert pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] == "train"
+    assert pod["metadata"]["annotations"]["a"] == "b"
+    assert pod["spec"]["hostname"] == "train-2"
+    assert pod["spec"]["containers"][0]["env"][0]["name"] == "JOB_COMPLETION_INDEX"
+    assert pod["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    assert GPU == {"name": "main", "image": "busybox"}
+
+
+def test_a_job_completes_when_all_its_indexes_succeeded() -> None:
+    made = world(completionMode="Indexed", parallelism=2, completions=3)
+    assert len(made.running) == 2
+    made.end("Succeeded")
+    assert len(made.running) == 1
+    made.end("Succeeded")
+    assert status_of(made.job)["completedIndexes"] == "0-2"
+    assert status_of(made.job)["succeeded"] == 3
+    assert is_true(made.job, "Complete") and is_true(made.job, "SuccessCriteriaMet")
+    assert status_of(made.job)["completionTime"]
+    assert status_of(made.job)["uncountedTerminatedPods"] == {}
+
+
+def test_a_nonindexed_job_runs_up_to_parallelism_until_completions() -> None:
+    made = world(parallelism=2, completions=5)
+    created = len(made.pods)
+    while made.running:
+        made.end("Succeeded")
+        created = len(made.pods)
+    assert created == 5
+    assert status_of(made.job)["succeeded"] == 5
+    assert is_true(made.job, "Complete")
+
+
+def test_a_job_without_completions_ends_with_its_last_pod_after_one_success() -> None:
+    made = world(parallelism=3, completions=None)
+    made.end("Succeeded", made.running[0])
+    assert len(made.running) == 2
+    assert not jobs.is_finished(made.job)
+    made.end("Succeeded")
+    assert is_true(made.job, "Complete")
+
+
+def test_a_failed_pod_is_replaced_after_a_back_off_and_its_index_kept() -> None:
+    made = world(completionMode="Indexed", parallelism=2, completions=2)
+    victim = next(name for name, pod in made.pods.items() if job_pods.index_of(pod) == 1)
+    ended = {"terminated": {"exitCode": 1, "finishedAt": "2027-01-15T08:00:00Z"}}
+    made.end("Failed", victim, containerStatuses=[{"name": "main", "state": ended}])
+    assert len(made.running) == 1
+    assert made.settle().again_after_s == pytest.approx(1.0)
+    made.now_s += 1.5
+    made.settle()
+    assert sorted(job_pods.index_of(made.pods[name]) or 0 for name in made.running) == [0, 1]
+    assert status_of(made.job)["failed"] == 1
+
+
+def test_an_evicted_pod_is_recreated() -> None:
+    made = world()
+    made.delete(made.running[0])
+    made.settle()
+    made.now_s += 2
+    made.settle()
+    assert len(made.running) == 1
+    assert status_of(made.job)["failed"] == 1
+
+
+def test_more_failures_than_the_back_off_limit_fail_the_job_and_stop_its_pods() -> None:
+    made = world(parallelism=3, completions=3, backoffLimit=0)
+    made.end("Failed", made.running[0])
+    assert made.running == []
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "BackoffLimitExceeded"
+    assert status_of(made.job).get("active", 0) == 0
+    assert status_of(made.job)["failed"] == 3
+
+
+def test_a_disruption_that_the_failure_policy_ignores_is_not_counted() -> None:
+    rule = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    made = world(backoffLimit=0, podFailurePolicy={"rules": [rule]})
+    made.end("Failed", conditions=[{"type": "DisruptionTarget", "status": "True"}])
+    assert not any(job_pods.is_tracked(pod) for pod in made.pods.values() if phase_of(pod) == "Failed")
+    made.now_s += 5
+    made.settle()
+    assert len(made.running) == 1
+    assert status_of(made.job).get("failed", 0) == 0
+
+
+def test_an_exit_code_can_fail_the_job_at_once() -> None:
+    rule = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}
+    made = world(podFailurePolicy={"rules": [rule]})
+    made.end("Failed", containerStatuses=[{"name": "main", "state": {"terminated": {"exitCode": 42}}}])
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "PodFailurePolicy"
+
+
+def test_a_suspended_job_has_no_pods_and_resumes() -> None:
+    made = world(parallelism=2, completions=2)
+    made.job["spec"]["suspend"] = True
+    made.settle()
+    assert made.pods == {}
+    assert is_true(made.job, "Suspended")
+    assert status_of(made.job).get("failed", 0) == 0
+    made.job["spec"]["suspend"] = False
+    made.settle()
+    assert len(made.running) == 2
+    assert not is_true(made.job, "Suspended")
+
+
+def test_a_deadline_fails_the_job() -> None:
+    made = world(activeDeadlineSeconds=10)
+    assert made.settle().again_after_s == pytest.approx(10)
+    made.now_s += 11
+    made.settle()
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "DeadlineExceeded"
+
+
+def test_lower_parallelism_stops_the_surplus() -> None:
+    made = world(parallelism=4, completions=8)
+    made.job["spec"]["parallelism"] = 2
+    made.settle()
+    assert len(made.running) == 2
+
+
+@pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7"])
+def test_completed_indexes_are_written_as_kubernetes_writes_them(text: str) -> None:
+    assert job_pods.format_indexes(job_pods.parse_indexes(text)) == text
