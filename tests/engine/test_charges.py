@@ -132,7 +132,7 @@ def test_a_claim_that_two_queues_use_is_charged_to_one_of_them_at_a_time():
     assert (use(plan, "a"), use(plan, "b")) == ((0, 0), (1, 1))
 
 
-def test_what_is_published_no_more_costs_nothing_and_stops_nobody():
+def test_what_is_published_no_more_costs_nothing_and_stops_no_gang():
     world = World()
     world.add_node("n0", [gpu(minor) for minor in range(2)])
     world.add_node("n1", [gpu(minor) for minor in range(2)])

@@ -1,4 +1,4 @@
-"""Fair shares: never more than asked, nothing idle that somebody asks for, more weight never less."""
+"""Fair shares: never more than asked, nothing idle that a queue asks for, more weight never less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gives back, for whom, and who is left alone."""
+"""Which gangs are evicted, for which others, and which are left alone."""
 
 from __future__ import annotations
 

@@ -124,8 +124,8 @@ def unchanged(world: World, gangs: list[GangRequest]) -> Plan:
     return plan
 
 
-def told(plan: Plan, gangs: list[GangRequest]) -> None:
-    """Everybody is in one place, with a reason that says something."""
+def explained(plan: Plan, gangs: list[GangRequest]) -> None:
+    """Every gang is in one list of the plan, with a reason that says something."""
     assert sorted([e.id for e in plan.admissions] + [e.id for e in plan.waiting]) == sorted(e.id for e in gangs)
     for reason in [e.reason for e in plan.waiting] + [e.reason for e in plan.evictions]:
         assert reason.message
@@ -133,10 +133,10 @@ def told(plan: Plan, gangs: list[GangRequest]) -> None:
 
 
 def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
-    """Decide and carry out until nothing changes, and decide on each outcome, too; returns who waits at the end."""
+    """Decide and carry out until nothing changes, and decide on each outcome, too; returns the gangs that wait at the end."""
     for _ in range(ROUNDS_MAX):
         plan = unchanged(world, gangs)
-        told(plan, gangs)
+        explained(plan, gangs)
         nobody_below_deserved(world, plan, gangs)
         gangs = world.carry_out(plan, gangs)
         at_rest(world, plan, unchanged(world, gangs), gangs)
@@ -150,7 +150,7 @@ def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
 
 
 def at_rest(world: World, plan: Plan, again: Plan, waiting: list[GangRequest]) -> None:
-    """Deciding on the outcome evicts nobody, where nothing is leaving.
+    """Deciding on the outcome evicts nothing, where nothing is leaving.
 
     While pods are leaving, gangs that are promised what they give back may be given other places, which may, about once in
     ten thousand of these worlds, be just what another needs beside its victims. The same holds of an elastic gang of which

@@ -68,7 +68,7 @@ def test_of_two_tolerations_the_shorter_counts():
     assert made.decide().due == ADDED + 30
 
 
-def test_who_only_looks_at_a_broken_device_stays():
+def test_a_pod_with_admin_access_to_a_broken_device_stays():
     watcher = gang("watcher", 1, claim_spec(device_request(4, adminAccess=True)), queue="q")
     made = world(watcher, gang("user", 1, ONE, queue="q", created=1.0))
     taint(made, 0, 1, 2, 3)

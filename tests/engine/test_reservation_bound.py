@@ -47,7 +47,7 @@ def test_a_gang_of_many_nodes_starts_when_as_many_have_ended_as_ran_there(data: 
     )
     small = [gang(f"s{number}", 1, ONE, queue="small") for number in range(sum(sizes))]
     assert world.carry_out(world.decide(*small), small) == []
-    dice = Random(data.draw(st.integers(0, 10_000)))  # whose end comes next: of anybody
+    dice = Random(data.draw(st.integers(0, 10_000)))  # which gang ends next: any of them
     gangs: list[GangRequest] = [gang("large", pods, claim_spec(device_request(each)), queue="big", created=world.now)]
     blocking: list[int] = []
     for number in range(10 * sum(sizes)):

@@ -82,7 +82,7 @@ def test_shares_cover_what_is_deserved_stay_within_bounds_and_are_parts_of_the_p
 
 
 @given(trees(), st.data())
-def test_who_took_by_fairness_cannot_lose_it_to_the_same_victim(tree: Tree, data: st.DataObject):
+def test_a_share_taken_by_fairness_cannot_be_lost_to_the_same_victim(tree: Tree, data: st.DataObject):
     divide_tree(tree, tree.totals)
     leaves = [queue for queue in tree.queues.values() if not queue.children]
     for queue in leaves:
@@ -131,7 +131,7 @@ def test_a_borrowing_limit_bounds_share_and_use():
     assert {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}["small"] == 3
 
 
-def test_who_used_more_in_the_past_gets_less_of_what_is_left():
+def test_a_queue_that_used_more_in_the_past_gets_less_of_what_is_left():
     past = [QueueSpec(name=name, past_usage={"gpu": used}) for name, used in (("a", 0.75), ("b", 0.25))]
     made = world(*past)
     jobs = [gang(f"{name}{n}", 1, ONE, queue=name, created=float(n)) for name in "ab" for n in range(8)]

@@ -146,11 +146,11 @@ def test_decayed_shares_converge_to_the_weights_where_demand_allows():
     shares = {name: value / whole for name, value in sums.items()}
     left = 1.0 - sum(shares[name] for name in MODEST)
     weights = sum(spec.quotas[0].weight for spec in soak.specs if spec.name not in MODEST)
-    told = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.with_past_usage(soak.specs, soak.now)}
+    shown = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.with_past_usage(soak.specs, soak.now)}
     for spec in soak.specs:
         if spec.name in MODEST:
             assert shares[spec.name] < left * spec.quotas[0].weight / weights
         else:
             wanted = left * spec.quotas[0].weight / weights
             assert abs(shares[spec.name] - wanted) <= 0.02, (spec.name, shares[spec.name], wanted)
-        assert abs(told[spec.name] - soak.true[spec.name]) <= 0.01, (spec.name, told[spec.name], soak.true[spec.name])
+        assert abs(shown[spec.name] - soak.true[spec.name]) <= 0.01, (spec.name, shown[spec.name], soak.true[spec.name])

@@ -50,12 +50,12 @@ def four(**broken: str) -> World:
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_free_device_with_a_taint_is_nobodys_share(effect: str):
+def test_a_free_device_with_a_taint_is_in_no_share(effect: str):
     assert total(four()) == 4
     assert total(four(g1=effect, g3=effect)) == 2
 
 
-def test_a_device_under_a_taint_rule_is_nobodys_share_until_the_rule_goes():
+def test_a_device_under_a_taint_rule_is_in_no_share_until_the_rule_goes():
     made = four()
     rule = {
         "metadata": {"name": "r"},
@@ -71,7 +71,7 @@ def test_a_device_under_a_taint_rule_is_nobodys_share_until_the_rule_goes():
 
 
 @pytest.mark.parametrize("status", [{"conditions": [{"type": "Ready", "status": "False"}]}, None])
-def test_free_devices_of_a_node_that_is_not_ready_or_gone_are_nobodys_share(status: dict[str, Any] | None):
+def test_free_devices_of_a_node_that_is_not_ready_or_gone_are_in_no_share(status: dict[str, Any] | None):
     made = four()
     made.queues = (QueueSpec(name="a"),)
     plan = made.decide(held := gang("held", 1, ONE, queue="a"))
@@ -118,7 +118,7 @@ def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     assert sum(found.values(), Fraction(0)) == 1 + Fraction(1, 7)
 
 
-def test_who_must_leave_a_broken_device_does_not_make_it_count():
+def test_a_claim_that_must_leave_a_broken_device_does_not_make_it_count():
     made = four()
     wants = [gang(f"b{number}", 1, ONE, queue="b") for number in range(4)]
     made.carry_out(made.decide(*wants), wants)

@@ -104,8 +104,8 @@ def test_a_status_is_written_at_most_once_a_minute_and_only_for_what_changed():
 def test_decisions_see_the_same_queues_until_there_is_something_new():
     memory = begun()
     memory.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
-    told = memory.with_past_usage(SPECS, 1000.0)
-    assert memory.with_past_usage(SPECS, 1030.0) is told
+    shown = memory.with_past_usage(SPECS, 1000.0)
+    assert memory.with_past_usage(SPECS, 1030.0) is shown
 
 
 def test_a_queue_that_is_made_anew_begins_anew():

@@ -106,7 +106,7 @@ class Preemption:
             return choice
         self._tried_soft.add(attempt)
         for place in soft:
-            place.yield_later()
+            place.later.lend()
         self._session.pipelined.version += 1
         self.search.forget()
         choice = self.search.choose(preemptor)
@@ -115,7 +115,7 @@ class Preemption:
             if taken and (place.preemptor.id == preemptor.id or taken & _devices_of(place.placed)):
                 self._reservations.cancel(place)
             else:
-                place.hold_later()
+                place.later.take()
         return choice
 
     def confirm(self, preemptor: Preemptor, choice: VictimChoice) -> list[Eviction] | None:

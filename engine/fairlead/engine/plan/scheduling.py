@@ -138,10 +138,10 @@ class Scheduling:
             return found
         known, places.failed = places.failed, {}
         for place in usable:
-            place.lend()
+            place.now.lend()
         again = places.within_limits(pending)
         for place in usable:
             if not (isinstance(again, tuple) and reservations.fulfilled(pending, place)):
-                place.hold()
+                place.now.take()
         places.failed = known
         return again if isinstance(again, tuple) else found

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
-SHAPES_MAX = 20_000  # shapes and claims remembered before the cache is begun anew
+SHAPES_MAX = 20_000  # shapes and claims remembered before a new cache is begun
 
 
 class ClusterTotals(NamedTuple):

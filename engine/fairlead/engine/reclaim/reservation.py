@@ -39,35 +39,33 @@ if TYPE_CHECKING:
 RESERVATIONS_MAX = 8
 
 
-@dataclass(slots=True, eq=False)
+class Hold:
+    """Devices and room that are held on one ledger, and may be lent meanwhile."""
+
+    def __init__(self, statement: Statement, placed: Sequence[UnitPlacement]) -> None:
+        self._statement = statement
+        self._placed = placed
+        self._held = statement.hold(placed)
+
+    def take(self) -> None:
+        """Hold them again; what another gang has taken meanwhile is not held."""
+        self._held = self._statement.hold(self._placed)
+
+    def lend(self) -> None:
+        """Let a gang use them, until `take`."""
+        self._statement.unhold(self._held)
+        self._held = []
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ReservedPlace:
-    """What a reservation holds of the ledger of now, and of the pipelined one. `ready_by`: unix seconds, where that is known."""
+    """`now` keeps it from gangs that start now, `later` from nominated gangs and preemptors. `ready_by`: unix seconds, or not known."""
 
     preemptor: Preemptor
     placed: list[UnitPlacement]
     ready_by: float | None
-    now: Statement
-    pipelined: Statement
-    _held: list[UnitPlacement] | None = None
-    _held_later: list[UnitPlacement] | None = None
-
-    def hold(self) -> None:
-        """Keep it from gangs that start now; what one of them has taken meanwhile is not held."""
-        self._held = self.now.hold(self.placed)
-
-    def lend(self) -> None:
-        """Let a gang that ends in time look at it, until `hold`."""
-        self.now.unhold(self._held or ())
-        self._held = None
-
-    def hold_later(self) -> None:
-        """Keep it from nominated gangs and preemptors, too."""
-        self._held_later = self.pipelined.hold(self.placed)
-
-    def yield_later(self) -> None:
-        """Let a preemptor look at it, until `hold_later`."""
-        self.pipelined.unhold(self._held_later or ())
-        self._held_later = None
+    now: Hold
+    later: Hold
 
 
 class WaitPolicy(EvictionPolicy):
@@ -136,16 +134,15 @@ class Reserver:
         best = min((wait for wait in waits if wait is not None), key=lambda wait: wait.cost, default=None)
         if best is None:
             return None
-        place = ReservedPlace(preemptor, best.placed, best.ready_by, now, self.cluster.statement)
-        place.hold()
-        place.hold_later()
+        holds = Hold(now, best.placed), Hold(self.cluster.statement, best.placed)
+        place = ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
         self.places.append(place)
         self._queues.add(preemptor.queue)
         return place
 
     def cancel(self, place: ReservedPlace) -> None:
         """One that is not held later any more: not now either, and its queue may have another."""
-        place.lend()
+        place.now.lend()
         self.places.remove(place)
         self._queues.discard(place.preemptor.queue)
 
