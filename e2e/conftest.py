@@ -18,7 +18,7 @@ from fairlead.sandbox import files
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
-from fairlead.sandbox.install.installed import SIMULATED, installed, labelled
+from fairlead.sandbox.installation import SIMULATED, installed, labelled
 
 
 class Site:
@@ -47,9 +47,9 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             return
     options = ClusterOptions(workdir=tmp_path_factory.mktemp("e2e"), nodes=labelled(NODES))
     async with (
-        installed(options, manifests.load(files.find(SIMULATED))) as installation,
-        Observer(installation.admin).running() as observer,
+        installed(options, manifests.load(files.find(SIMULATED))) as cluster,
+        Observer(cluster.admin).running() as observer,
     ):
-        found = Site(installation.admin, observer)
+        found = Site(cluster.admin, observer)
         await found.apply("00-queues")
         yield found

@@ -22,7 +22,7 @@ from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.install import manifests
-from fairlead.sandbox.install.installed import SIMULATED, bare, labelled, registered
+from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered
 
 USERS = {names.DRIVER_USER: "driver", names.WEBHOOK_USER: "webhook", names.CONTROLLER_USER: "controller"}
 
@@ -101,17 +101,17 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
 
     objects = manifests.load(files.find(SIMULATED))
     async with bare(ClusterOptions(workdir=tmp_path, nodes=labelled(NODES))) as site:
-        site.cluster.server.state.audit = audit
-        await site.cluster.apply(objects)
+        site.server.state.audit = audit
+        await site.apply(objects)
         await site.workloads.start()
         await registered(site)
         assert await site.admin.list(VALIDATING_WEBHOOKS)
         async with Observer(site.admin).running() as observer:
             history = observer.history
-            await site.cluster.apply(files.find("examples/00-queues"))
+            await site.apply(files.find("examples/00-queues"))
             for wave in cases.WAVES:
                 for case in wave:
-                    await site.cluster.apply(files.find(f"examples/{case.folder}"))
+                    await site.apply(files.find(f"examples/{case.folder}"))
                 assert await observer.until(functools.partial(_over, wave, history), timeout_s=90)
 
     denied = sorted(f"{who}: {_shown(access)}" for who, access, verdict in asked if not verdict)

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import dataclasses
+import inspect
 import signal
 import socket
 import sys
@@ -12,8 +14,14 @@ import pytest
 
 from fairlead.cli.demo import cases
 from fairlead.cli.demo.observe import Observer
+from fairlead.cli.main import app
+from fairlead.cli.programs import serve
+from fairlead.controller.app import ControllerOptions
+from fairlead.driver.app import DriverOptions
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from fairlead.webhook.app import WebhookOptions
+from tests.support.tasks import parsed
 
 READY_TIMEOUT_S = 30.0
 NODE = "worker"
@@ -112,3 +120,54 @@ async def test_a_wrong_flag_is_one_clear_line_and_exit_code_above_zero(arguments
     assert process.returncode not in {0, None}
     assert complaint in " ".join(text.split())
     assert "Traceback" not in text
+
+
+PROGRAMS = {"driver": DriverOptions, "webhook": WebhookOptions, "controller": ControllerOptions}
+OF_THE_PROCESS = {"log_format", "log_level"}
+SAID_OTHERWISE = {"managed_driver", "usage_half_life"}  # managed_drivers, usage_half_life_s
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
+    (command,) = (each.callback for each in app.registered_commands if each.callback.__name__ == program)
+    parameters = set(inspect.signature(command).parameters) - OF_THE_PROCESS - SAID_OTHERWISE
+    assert parameters <= {field.name for field in dataclasses.fields(PROGRAMS[program])}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "value"),
+    [
+        (["driver", "--node-name=n", "--no-device-metadata"], "device_metadata", False),
+        (["driver", "--node-name=n"], "plugins_dir", Path("/var/lib/kubelet/plugins")),
+        (["webhook"], "managed_drivers", ("gpu.fairlead.dev",)),
+        (["webhook"], "own_process", True),
+        (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),
+        (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
+        (["controller", "--gang-timeout=5"], "gang_timeout_s", 5.0),
+    ],
+)
+def test_a_flag_sets_the_option_of_its_name(arguments, field, value):
+    _, options = parsed(arguments)
+    assert getattr(options, field) == value
+
+
+@pytest.mark.parametrize("program", ["webhook", "controller"])
+def test_without_flags_a_program_has_the_defaults_of_its_options(program):
+    _, options = parsed([program])
+    assert (
+        dataclasses.replace(options, **({"own_process": False} if program == "webhook" else {})) == PROGRAMS[program]()
+    )
+
+
+async def test_a_program_announces_that_it_is_ready_to_the_supervisor_that_asks_for_it(tmp_path, monkeypatch):
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor:
+        supervisor.bind(str(tmp_path / "notify"))
+        supervisor.settimeout(5)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+
+        async def program(options, *, ready):
+            ready.set()
+            while not await asyncio.to_thread(supervisor.recv, 64):
+                pass
+
+        await serve._until_signalled(program, None)

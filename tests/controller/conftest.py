@@ -21,6 +21,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import Raw
 from fairlead.sandbox.cluster import Cluster, ClusterOptions, NodeSpec
+from tests.support.tasks import drivers
 
 NAMESPACE = "ml"
 
@@ -288,7 +289,7 @@ class Bench:
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """Two nodes of eight H100s."""
     nodes = (NodeSpec("h1", "hgx-h100"), NodeSpec("h2", "hgx-h100"))
-    options = ClusterOptions(workdir=tmp_path, nodes=nodes, programs="task", run_programs=False)
+    options = ClusterOptions(workdir=tmp_path, nodes=nodes, drivers=drivers(), run_programs=False)
     async with Cluster(options) as cluster, cluster.client() as client:
         await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
         made = Bench(cluster, client, tmp_path)

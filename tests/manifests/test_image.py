@@ -15,7 +15,7 @@ import yaml
 
 from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
-from fairlead.sandbox.install.installed import PROFILE
+from fairlead.sandbox.installation import PROFILE
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()

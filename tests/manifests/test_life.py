@@ -37,10 +37,10 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox import files
-from fairlead.sandbox.cluster import ClusterOptions
+from fairlead.sandbox.cluster import Cluster, ClusterOptions
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
-from fairlead.sandbox.install.installed import SIMULATED, Installation, bare, labelled, registered
+from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
 from fairlead.webhook import certificates
 from tests.support.sandbox import FAST, FAST_MANAGER, until
@@ -86,48 +86,48 @@ def options(tmp_path: Path) -> ClusterOptions:
     )
 
 
-async def run_helm(helm: str, site: Installation, *arguments: str) -> str:
+async def run_helm(helm: str, site: Cluster, *arguments: str) -> str:
     """Helm as the cluster's admin. Raises AssertionError with its words."""
-    command = (helm, *arguments, "--namespace", names.NAMESPACE, "--kubeconfig", str(site.cluster.kubeconfig()))
+    command = (helm, *arguments, "--namespace", names.NAMESPACE, "--kubeconfig", str(site.kubeconfig()))
     done = await asyncio.create_subprocess_exec(
         *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "HOME": str(site.cluster.options.workdir)},
+        env={**os.environ, "HOME": str(site.options.workdir)},
     )
     out, err = await done.communicate()
     assert done.returncode == 0, err.decode()
     return out.decode()
 
 
-async def train(site: Installation) -> None:
+async def train(site: Cluster) -> None:
     """A gang that runs until it is ended."""
-    await site.cluster.apply([QUEUE, yaml.safe_load(JOB)])
+    await site.apply([QUEUE, yaml.safe_load(JOB)])
     await until(lambda: _running(site, 2), what="the gang runs")
 
 
-async def _running(site: Installation, wanted: int) -> bool:
+async def _running(site: Cluster, wanted: int) -> bool:
     pods = (await site.admin.list(raw(PODS), "default")).items
     return len([pod for pod in pods if status_of(pod).get("phase") == "Running"]) == wanted
 
 
-async def controllers_follow_their_deployment(site: Installation) -> None:
+async def controllers_follow_their_deployment(site: Cluster) -> None:
     """What the Deployment controller does when somebody scales the controller to zero."""
     await until(lambda: _replicas(site, 0), what="the controller is scaled to 0")
     for name in [name for name, each in site.workloads.running.items() if each.workload == names.CONTROLLER_ACCOUNT]:
         await site.workloads.stop_pod(name)
 
 
-async def _replicas(site: Installation, wanted: int) -> bool:
+async def _replicas(site: Cluster, wanted: int) -> bool:
     deployment = await site.admin.get(DEPLOYMENTS, names.CONTROLLER_ACCOUNT, names.NAMESPACE)
     return bool(spec_of(deployment)["replicas"] == wanted)
 
 
-async def left(site: Installation) -> set[str]:
+async def left(site: Cluster) -> set[str]:
     """Objects of Fairlead that are in the cluster, as kind/name."""
     found = set()
     for each in manifests.load(files.find(SIMULATED)):
-        resource = await Applier(site.admin).place_of(each)
+        resource = await Applier(site.admin).resource_of(each)
         namespace = names.NAMESPACE if resource.namespaced else None
         try:
             await site.admin.get(resource, name_of(each), namespace)
@@ -137,16 +137,16 @@ async def left(site: Installation) -> set[str]:
     return found
 
 
-async def configurations(site: Installation) -> list[str]:
+async def configurations(site: Cluster) -> list[str]:
     found = [await site.admin.list(resource) for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)]
     return [name_of(each) for listing in found for each in listing.items]
 
 
-def ran_as_a_hook(site: Installation, template: Callable[..., Objects]) -> Path:
+def ran_as_a_hook(site: Cluster, template: Callable[..., Objects]) -> Path:
     """The kubeconfig of the account with which the chart asks before an uninstall."""
     (job,) = (each for each in template(hooks=True) if each["kind"] == "Job")
     account = spec_of(job)["template"]["spec"]["serviceAccountName"]
-    return site.cluster.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:{account}")
+    return site.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:{account}")
 
 
 def newer_chart(tmp_path: Path) -> Path:
@@ -168,7 +168,7 @@ def newer_chart(tmp_path: Path) -> Path:
 @pytest.mark.timeout(300)
 async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
     async with bare(options(tmp_path)) as site:
-        await site.cluster.apply([NAMESPACE])
+        await site.apply([NAMESPACE])
         told = await run_helm(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
         assert "kubectl get gangs -A" in told
         await site.workloads.start()
@@ -196,7 +196,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
             with pytest.raises(errors.Forbidden):
                 await Drain(hook, [names.DRIVER]).look()
             hooks = [e for e in template(hooks=True) if "helm.sh/hook" in (e["metadata"].get("annotations") or {})]
-            await site.cluster.apply([each for each in hooks if each["kind"] != "Job"])
+            await site.apply([each for each in hooks if each["kind"] != "Job"])
             held = await Drain(hook, [names.DRIVER]).look()
         assert held.claims.keys() == {f"default/{name}" for name in claims}
         following = asyncio.create_task(controllers_follow_their_deployment(site))
@@ -214,7 +214,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         assert await site.admin.get(QUEUES, "everyone"), "queues outlive the programs"
         await until(lambda: _none(configurations(site)), what="the webhook configurations are gone")
         await until(lambda: _none(_slices(site)), what="kubelet has wiped the slices of a driver that went")
-        for node in site.cluster.nodes.values():
+        for node in site.nodes.values():
             assert list(node.leftovers()) == []
 
 
@@ -222,7 +222,7 @@ async def _none(found: Awaitable[list[str]]) -> bool:
     return not await found
 
 
-async def _slices(site: Installation) -> list[str]:
+async def _slices(site: Cluster) -> list[str]:
     return [each.metadata.name for each in (await site.admin.list(RESOURCE_SLICES)).items]
 
 
@@ -247,7 +247,7 @@ async def test_the_webhook_serves_what_cert_manager_issued_and_asks_for_no_other
     assert {each["kind"] for each in overlay if each not in ours} == {"Issuer", "Certificate"}
     secret = issued()
     async with bare(options(tmp_path)) as site:
-        await site.cluster.apply([*ours, secret])
+        await site.apply([*ours, secret])
         await site.workloads.start()
         found = await site.admin.get(VALIDATING_WEBHOOKS, "fairlead")
         bundle = base64.b64decode(found["webhooks"][0]["clientConfig"]["caBundle"]).decode()
@@ -264,7 +264,7 @@ async def test_the_webhook_serves_what_cert_manager_issued_and_asks_for_no_other
 @pytest.mark.timeout(300)
 async def test_kubectl_applies_and_deletes_the_same_overlay(kubectl, tmp_path):
     async with bare(options(tmp_path)) as site:
-        environment = {"HOME": str(tmp_path), "KUBECONFIG": str(site.cluster.kubeconfig()), "PATH": os.defpath}
+        environment = {"HOME": str(tmp_path), "KUBECONFIG": str(site.kubeconfig()), "PATH": os.defpath}
         for verb, extra in (
             ("apply", ("--server-side",)),
             ("apply", ("--server-side",)),
@@ -279,7 +279,7 @@ async def test_kubectl_applies_and_deletes_the_same_overlay(kubectl, tmp_path):
         await until(lambda: _gone(site), what="everything is gone")
 
 
-async def _gone(site: Installation) -> bool:
+async def _gone(site: Cluster) -> bool:
     try:
         return await left(site) == set()
     except LookupError:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import os
 import time
@@ -24,9 +23,9 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.controllers.manager import ManagerOptions
-from fairlead.sandbox.install import programs
 from fairlead.sandbox.install.programs import ProgramError
 from fairlead.sandbox.objects import condition, is_true, node_name_of, phase_of, results_of
+from tests.support import tasks
 from tests.support.sandbox import View, cluster, job, pod, template, until
 
 Stock = tuple[Cluster, View]
@@ -188,7 +187,7 @@ async def test_a_namespace_is_furnished_and_emptied(stock: Stock) -> None:
 
 async def test_programs_can_run_as_tasks_for_clusters_of_many_nodes() -> None:
     nodes = tuple(NodeSpec(f"n{i}", "l40s") for i in range(3))
-    async with cluster(*nodes, run_programs=False, programs="task") as made:
+    async with cluster(*nodes, run_programs=False, drivers=tasks.drivers()) as made:
         with pytest.raises(RuntimeError, match="cannot be killed"):
             await made.nodes["n0"].kill_driver()
         await made.nodes["n0"].stop_driver()
@@ -240,13 +239,12 @@ async def test_a_program_that_cannot_start_says_why_and_where_its_log_is() -> No
 
 
 async def test_a_task_that_cannot_start_says_why_and_takes_no_other_with_it() -> None:
-    async with cluster(NodeSpec("n", "l40s"), run_programs=False, programs="task") as made:
-        bad = dataclasses.replace(made.nodes["n"].driver_options, backend="simulated:no-such-profile", node_name="m")
-        async with programs.running("task", log_dir=made.options.workdir) as others:
+    async with cluster(NodeSpec("n", "l40s"), run_programs=False, drivers=tasks.drivers()) as made:
+        bad = [each.replace(":l40s", ":no-such-profile") for each in made.nodes["n"].driver_arguments]
+        bad.append(f"--plugins-dir={made.options.workdir}")
+        async with tasks.drivers()() as others:
             with pytest.raises(ProgramError, match=r"driver m ended: .*no-such-profile"):
-                await others.start(
-                    "driver m", "driver", dataclasses.replace(bad, plugins_dir=made.options.workdir)
-                ).ready(10)
+                await others.start("driver m", bad).ready(10)
         await made.nodes["n"].driver_ready()
 
 

@@ -18,13 +18,15 @@ from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, Raw, raw
 from fairlead.sandbox.cluster import NodeSpec, NodeTimes
 from fairlead.sandbox.controllers.manager import ManagerOptions
 from fairlead.sandbox.objects import phase_of, results_of
+from tests.support import tasks
 from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template
 
 NODES, GPUS = 200, 8
 AT_ONCE = 32
 # One process plays two hundred machines, each that much slower than a real one; nobody may be given up for that. That the
 # drivers' sockets answer is seen from the pods: their own checks would only say how slow this process is.
-PATIENT = NodeTimes(lease_s=20.0, self_check_s=1800.0, self_check_timeout_s=60.0)
+PATIENT = NodeTimes(lease_s=20.0)
+DRIVERS = tasks.drivers(self_check_s=1800.0, self_check_timeout_s=60.0)
 MANAGER = ManagerOptions(node_grace_s=120.0)
 
 
@@ -72,7 +74,7 @@ async def test_two_hundred_nodes_fill_with_sixteen_hundred_pods(
     began = time.monotonic()
     caplog.set_level(logging.WARNING)
     async with (
-        cluster(*nodes, programs="task", times=PATIENT, manager=MANAGER) as made,
+        cluster(*nodes, drivers=DRIVERS, times=PATIENT, manager=MANAGER) as made,
         made.client() as client,
         ledger(client) as devices,
     ):

@@ -9,6 +9,10 @@ from typing import Annotated, Literal
 import typer
 
 PANEL = "Without a cluster"
+NO_SANDBOX = (
+    "fairlead demo: fairlead.sandbox is not installed here (the image leaves it out); "
+    "run `make demo` in a checkout, or install the wheel with pip"
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -24,8 +28,13 @@ def demo(
     ] = None,
 ) -> None:
     """Start a cluster in this process, run the main job on it, and check what happened."""
-    from fairlead.cli.demo.run import run_demo
-
+    try:
+        from fairlead.cli.demo.run import run_demo
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("fairlead.sandbox"):
+            raise
+        print(NO_SANDBOX, file=sys.stderr)
+        raise typer.Exit(1) from None
     raise typer.Exit(run_demo(keep=keep, plain=plain or not sys.stdout.isatty(), workdir=workdir))
 
 

@@ -1,9 +1,9 @@
 """A whole cluster in one process: apiserver, control loops, nodes with the real driver, and Fairlead's programs.
 
-Exists so that `make demo`, e2e and every fault test run what users run, on nothing but Python. Everything talks to the
-apiserver over HTTPS, each as its own user under RBAC; Fairlead is installed from manifests/base as an operator would.
-Start-up order: apiserver, manifests, loops and kubelets, programs; the other way round at the end. Leaves nothing
-behind but what is in `workdir`.
+`make demo` and the fault tests run on it what users run, on nothing but Python. Every part talks to the apiserver over
+HTTPS, as its own user under RBAC; Fairlead is installed from manifests/base as an operator would.
+Start-up order: apiserver, manifests, loops and kubelets, programs; shutdown in the opposite order. Leaves no file behind
+but those in `workdir`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import contextlib
 import gc
 import hashlib
 import logging
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -29,9 +29,11 @@ from fairlead.sandbox import files
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.controllers import manager as controller_manager
 from fairlead.sandbox.controllers.manager import ManagerOptions
-from fairlead.sandbox.install import manifests, programs
+from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
-from fairlead.sandbox.install.programs import Mode, Program, Programs
+from fairlead.sandbox.install.pod_files import PodFiles
+from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
+from fairlead.sandbox.install.workloads import Workloads
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
@@ -40,7 +42,6 @@ log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S: Final = 30.0
 NODES_AT_ONCE: Final = 16
-SWITCH_S: Final = 0.0005
 # A unix socket's path has at most 107 bytes; this is what a node adds to its directory.
 _SOCKET: Final = f"plugins/{names.DRIVER}/dra.sock"
 _SOCKET_MAX: Final = 100
@@ -55,22 +56,19 @@ class ClusterOptions:
     """What the cluster is made of.
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
-    `install` False leaves manifests/base out too. `programs` says how drivers run (see programs.py): `task` is for many
-    nodes. Webhook and controller are always processes: what they compute may not hold up the cluster. `webhook` and `controller` are fields of their options to set, for tests.
+    `install` False leaves manifests/base out, too. `drivers` is another place for the nodes' drivers to run than processes.
     """
 
     workdir: Path
     nodes: tuple[NodeSpec, ...] = ()
     run_programs: bool = True
     install: bool = True
-    programs: Mode = "process"
     seed: int = 0
     log_level: str = "INFO"
     times: NodeTimes = field(default_factory=NodeTimes)
     manager: ManagerOptions = field(default_factory=ManagerOptions)
     scheduler_backoff_s: tuple[float, float] = (1.0, 10.0)
-    webhook: Mapping[str, Any] = field(default_factory=dict)
-    controller: Mapping[str, Any] = field(default_factory=dict)
+    drivers: Callable[[], AbstractAsyncContextManager[Programs]] | None = None
 
 
 class Cluster:
@@ -80,13 +78,13 @@ class Cluster:
         self.options = options
         self.nodes: Nodes = {}
         self.server = ApiServer(workdir=options.workdir / "pki", random=Random(options.seed))  # noqa: S311
+        self.admin: Client
         self.webhook: Program | None = None
         self.controller: Program | None = None
-        self._programs: Programs | None = None
-        self._drivers: Programs | None = None
+        self._host: ProgramHost | None = None
         self._stack = contextlib.AsyncExitStack()
         self._configs: dict[str, Path] = {}
-        self._admin: Client | None = None
+        self._workloads: Workloads | None = None
 
     # -- what users of the cluster need ----------------------------------------------------------------------------
 
@@ -94,8 +92,20 @@ class Cluster:
     def url(self) -> str:
         return self.server.url
 
+    @property
+    def workloads(self) -> Workloads:
+        """The pods of what was installed; nothing runs of them until it is started."""
+        if self._workloads is None:
+            assert self._host is not None
+            workdir = self.options.workdir / "pods"
+            files = PodFiles(admin=self.admin, url=self.url, ca_pem=self.server.ca_pem, workdir=workdir)
+            self._workloads = Workloads(
+                self.admin, host=self._host, files=files, host_paths=lambda node: self.nodes[node].host_paths
+            )
+        return self._workloads
+
     def kubeconfig(self, user: str = "admin", *, extra: Mapping[str, tuple[str, ...]] | None = None) -> Path:
-        """A kubeconfig file with which any client is `user`; made once per user."""
+        """A kubeconfig file with which any client is `user`; written once per user."""
         identity = user if not extra else f"{user}|{sorted(extra.items())}"
         if identity not in self._configs:
             name = user.replace(":", "-").replace("/", "-")
@@ -103,7 +113,7 @@ class Cluster:
                 name += "-" + hashlib.sha256(identity.encode()).hexdigest()[:8]
             path = self.options.workdir / "kubeconfigs" / f"{name}.yaml"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # The loops that furnish and empty namespaces are several accounts in Kubernetes, one here.
+            # The loops that populate and empty namespaces are several accounts in Kubernetes, one here.
             groups = ("system:masters",) if user == controller_manager.account("namespace-controller") else ()
             path.touch(mode=0o600)
             path.write_text(self.server.kubeconfig(user, groups=groups, extra=dict(extra or {})))
@@ -117,9 +127,8 @@ class Cluster:
 
     async def apply(self, what: Path | str | Iterable[Mapping[str, Any]]) -> list[Raw]:
         """Apply a file, a directory, a kustomization, or objects, as `kubectl apply --server-side` would."""
-        assert self._admin is not None
         loaded = manifests.load(Path(what)) if isinstance(what, Path | str) else [dict(each) for each in what]
-        return await Applier(self._admin).apply(loaded)
+        return await Applier(self.admin).apply(loaded)
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -138,34 +147,29 @@ class Cluster:
         stack, options = self._stack, self.options
         options.workdir.mkdir(parents=True, exist_ok=True)
         stack.enter_context(_long_lived())
-        self._programs = await self._run_programs("process" if options.run_programs else options.programs)
-        self._drivers = self._programs
-        if options.programs == "task":
-            stack.enter_context(_fair_threads())
-        if options.programs == "task" and options.run_programs:
-            self._drivers = await self._run_programs("task")
+        if options.drivers is None or options.run_programs:
+            self._host = await stack.enter_async_context(ProgramHost.running(log_dir=options.workdir / "logs"))
+        drivers: Programs | None = self._host
+        if options.drivers is not None:
+            drivers = await stack.enter_async_context(options.drivers())
+        assert drivers is not None
         await self.server.start()
         stack.push_async_callback(self.server.stop)
-        self._admin = await stack.enter_async_context(self.client())
+        self.admin = await stack.enter_async_context(self.client())
         if options.install:
             await self.apply(files.find("manifests/base"))
         await self._start_loops()
-        await self._start_nodes()
+        await self._start_nodes(drivers)
         if options.run_programs:
             await self.start_webhook(wait=False)
             await self.start_controller(wait=False)
-        for node in self.nodes.values():  # one after the other: the patience is with each, however many there are
+        for node in self.nodes.values():  # one after the other: the timeout holds for each, however many there are
             await node.driver_ready()
         for program in (self.webhook, self.controller):
             if program is not None:
                 await program.ready(READY_TIMEOUT_S)
         gc.freeze()
         stack.callback(gc.unfreeze)
-
-    async def _run_programs(self, mode: Mode) -> Programs:
-        log_dir = self.options.workdir / "logs"
-        running = programs.running(mode, log_dir=log_dir, log_level=self.options.log_level)
-        return await self._stack.enter_async_context(running)
 
     async def _start_loops(self) -> None:
         options, stack = self.options, self._stack
@@ -194,8 +198,7 @@ class Cluster:
         async with asyncio.timeout(READY_TIMEOUT_S):
             await ready.wait()
 
-    async def _start_nodes(self) -> None:
-        assert self._drivers is not None
+    async def _start_nodes(self, drivers: Programs) -> None:
         root = self._node_root()
         for number, spec in enumerate(self.options.nodes):
             node = Node(
@@ -203,7 +206,8 @@ class Cluster:
                 root=root / spec.name,
                 number=number,
                 kubeconfig=lambda user, extra: self.kubeconfig(user, extra=extra),
-                programs=self._drivers,
+                programs=drivers,
+                log_arguments=self._log_arguments,
                 times=self.options.times,
                 random=Random(f"{self.options.seed}/{spec.name}"),  # noqa: S311
             )
@@ -218,7 +222,7 @@ class Cluster:
         await asyncio.gather(*(start(node) for node in self.nodes.values()))
 
     def _node_root(self) -> Path:
-        """Where nodes keep their files: under workdir, or, where socket paths would get too long, in a short place."""
+        """The directory of all nodes' files: below workdir, or a short temporary one where socket paths would get too long."""
         wanted = (self.options.workdir / "nodes").absolute()
         longest = max((len(spec.name) for spec in self.options.nodes), default=0)
         if len(str(wanted)) + longest + len(_SOCKET) + 2 <= _SOCKET_MAX:
@@ -229,37 +233,36 @@ class Cluster:
     # -- Fairlead's programs ---------------------------------------------------------------------------------------
 
     async def start_webhook(self, *, wait: bool = True) -> None:
-        from fairlead.webhook.app import WebhookOptions
-
-        config = self.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:fairlead-webhook")
-        base: dict[str, Any] = {"kubeconfig": config, "bind": "127.0.0.1:0", "url": "https://127.0.0.1:0"}
-        options = WebhookOptions(**(base | dict(self.options.webhook)))
-        self.webhook = self._start_program("webhook", options)
+        self.webhook = self._start_program("webhook", "webhook", "--bind=127.0.0.1:0", "--url=https://127.0.0.1:0")
         if wait:
             await self.webhook.ready(READY_TIMEOUT_S)
 
     async def start_controller(self, *, wait: bool = True, name: str = "controller") -> Program:
         """Start a controller; a second one under another name waits for the lease. Returns it."""
-        from fairlead.controller.app import ControllerOptions
-
-        config = self.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:fairlead-controller")
-        base: dict[str, Any] = {"kubeconfig": config, "identity": name}
-        options = ControllerOptions(**(base | dict(self.options.controller)))
-        started = self._start_program("controller", options, name=name)
-        self.controller = started
+        started = self.controller = self._start_program(name, "controller", f"--identity={name}")
         if wait:
             await started.ready(READY_TIMEOUT_S)
         return started
 
-    def _start_program(self, program: str, options: Any, *, name: str = "") -> Program:
-        assert self._programs is not None
-        return self._programs.start(name or program, program, options)
+    def _start_program(self, name: str, program: str, *arguments: str) -> Program:
+        assert self._host is not None
+        config = self.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:fairlead-{program}")
+        return self._host.start(name, [program, f"--kubeconfig={config}", *arguments, *self._log_arguments])
+
+    async def stop_programs(self) -> None:
+        """Every process that runs Fairlead, by SIGTERM, while the cluster still answers."""
+        if self._host is not None:
+            await self._host.stop()
+
+    @property
+    def _log_arguments(self) -> tuple[str, ...]:
+        return ("--log-format=text", f"--log-level={self.options.log_level}")
 
 
 @contextlib.contextmanager
 def _long_lived() -> Iterator[None]:
-    """What a cluster holds stays: looking through it for what is unreachable would stop everything for a second again and
-    again (200 nodes), and find nothing.
+    """Collect garbage seldom: a cluster's objects stay. With 200 nodes a full collection stops everything for a second and
+    finds nothing.
     """
     before = gc.get_threshold()
     gc.set_threshold(50_000, 50, 100)
@@ -267,19 +270,6 @@ def _long_lived() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*before)
-
-
-@contextlib.contextmanager
-def _fair_threads() -> Iterator[None]:
-    """Drivers in this process do their file work in threads, and after each file a thread waits for its turn with the
-    interpreter: 5 ms by default while the event loop is busy, which lets through two hundred files a second and no more.
-    """
-    before_s = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_S)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before_s)
 
 
 class _Background:

@@ -1,4 +1,4 @@
-"""What a group version serves, as resources that the client can address: for callers that take any kind."""
+"""The resources that a group version serves, in the form that the client addresses: for callers that take any kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds the manifests and examples that belong to this Fairlead: in a checkout, or inside an installed wheel."""
+"""Finds the manifests and examples of this Fairlead: inside an installed wheel, else in the checkout."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def by_owner(obj: Raw) -> Iterator[str]:
 
 
 class Informers:
-    """One informer per resource, made on first use, run together."""
+    """One informer per resource, created on first use, run together."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -45,7 +45,7 @@ class Informers:
     def of(
         self, resource: Resource[Any], *, indexes: Mapping[str, Index] | None = None, fields: str | None = None
     ) -> Informer[Raw]:
-        """The informer of a resource. Indexes must be asked for by whoever makes it first."""
+        """The informer of a resource. `indexes` and `fields` count on first use only."""
         known = self._made.get(str(resource))
         if known is None:
             known = Informer(self._client, raw(resource), indexes=indexes, fields=fields, backoff=RECONNECT)

@@ -1,8 +1,8 @@
 """A simulated node: a kubelet, a container runtime, GPUs, and the real driver on them.
 
-Exists so that tests and the demo can do to a node what happens to nodes: its driver is killed and started again, its
-kubelet restarts, it loses power and comes back. The driver is the real program (fairlead.driver.app) with a simulated
-backend; killed, it dies by SIGKILL and runs no cleanup. The hardware's state is in a file of the node, so it outlives it.
+Tests and the demo do to it what happens to nodes: its driver is killed and started again, its kubelet restarts, it loses
+power and comes back. The driver is the real program (`fairlead driver`) with a simulated backend; a kill is a SIGKILL, so
+no cleanup runs. The state of the hardware is in a file of the node and survives the driver.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import asyncio
 import contextlib
 import logging
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
 from fairlead.api import names
-from fairlead.driver.app import DriverOptions
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import NODES
@@ -34,7 +33,7 @@ READY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its driver's profile (a name or a file; empty: no driver), and what it has besides."""
+    """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources."""
 
     name: str
     profile: str = ""
@@ -46,13 +45,11 @@ class NodeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTimes:
-    """How fast a node's parts notice things. The kubelet's real ones: 40, 30 and 60 s; the driver's are its own."""
+    """How fast a kubelet notices things. A real one's: 40, 30 and 60 s."""
 
     lease_s: float = 8.0
     wiping_delay_s: float = 30.0
     reconcile_s: float = 60.0
-    self_check_s: float = DriverOptions.self_check_s
-    self_check_timeout_s: float = DriverOptions.self_check_timeout_s
 
 
 class Node:
@@ -64,6 +61,7 @@ class Node:
         number: int,
         kubeconfig: Callable[[str, Mapping[str, tuple[str, ...]] | None], Path],
         programs: Programs,
+        log_arguments: Sequence[str],
         times: NodeTimes,
         random: Random,
     ) -> None:
@@ -73,6 +71,7 @@ class Node:
         self.runtime = Runtime()
         self._kubeconfig = kubeconfig
         self._programs = programs
+        self._log_arguments = log_arguments
         self._times = times
         self._random = random
         self._address = f"10.0.{number >> 8}.{(number & 255) + 1}"
@@ -95,24 +94,34 @@ class Node:
         return self.root / "cdi"
 
     @property
+    def host_paths(self) -> dict[str, Path]:
+        """Where the directories of a real node that Fairlead's pods mount are on this machine."""
+        return {
+            "/var/lib/kubelet/plugins": self.plugins_dir,
+            "/var/lib/kubelet/plugins_registry": self.registry_dir,
+            "/var/run/cdi": self.cdi_dir,
+        }
+
+    @property
     def kubelet(self) -> Kubelet:
         if self._kubelet is None:
             raise RuntimeError(f"node {self.name}: its kubelet was never started")
         return self._kubelet
 
     @property
-    def driver_options(self) -> DriverOptions:
-        """What the driver is started with: a service account's token that is bound to this node, as in a DaemonSet."""
+    def driver_arguments(self) -> tuple[str, ...]:
+        """The driver's command line: as in a DaemonSet, with a service account's token that is bound to this node."""
         user = f"system:serviceaccount:{names.NAMESPACE}:fairlead-driver"
-        return DriverOptions(
-            node_name=self.name,
-            kubeconfig=self._kubeconfig(user, {"authentication.kubernetes.io/node-name": (self.name,)}),
-            backend=f"simulated:{self.spec.profile}",
-            plugins_dir=self.plugins_dir,
-            registry_dir=self.registry_dir,
-            cdi_dir=self.cdi_dir,
-            self_check_s=self._times.self_check_s,
-            self_check_timeout_s=self._times.self_check_timeout_s,
+        config = self._kubeconfig(user, {"authentication.kubernetes.io/node-name": (self.name,)})
+        return (
+            "driver",
+            f"--node-name={self.name}",
+            f"--kubeconfig={config}",
+            f"--backend=simulated:{self.spec.profile}",
+            f"--plugins-dir={self.plugins_dir}",
+            f"--registry-dir={self.registry_dir}",
+            f"--cdi-dir={self.cdi_dir}",
+            *self._log_arguments,
         )
 
     # -- the kubelet -----------------------------------------------------------------------------------------------
@@ -176,12 +185,12 @@ class Node:
         """Start the driver; wait until its slices are published and kubelet may call it."""
         if not self.spec.profile:
             return
-        self._driver = self._programs.start(f"driver {self.name}", "driver", self.driver_options)
+        self._driver = self._programs.start(f"driver {self.name}", self.driver_arguments)
         if wait:
             await self.driver_ready()
 
     async def driver_ready(self) -> None:
-        """Until the driver says that it is ready, and the kubelet (if it runs) has registered it."""
+        """Until the driver announces that it is ready, and the kubelet (if it runs) has registered it."""
         if self._driver is None:
             return
         await self._driver.ready(READY_TIMEOUT_S)
@@ -190,7 +199,7 @@ class Node:
                 await self.kubelet.plugins.registered(names.DRIVER)
 
     async def stop_driver(self) -> None:
-        """SIGTERM: the driver removes its sockets and goes."""
+        """SIGTERM: the driver removes its sockets and ends."""
         if self._driver is not None:
             await self._driver.stop()
             self._driver = None
@@ -202,9 +211,9 @@ class Node:
             self._driver = None
 
     def kill_driver_before_reply(self, method: str) -> asyncio.Event:
-        """The driver dies when its next answer to `method` is on its way: its work is done, and nobody hears of it.
+        """Kill the driver when its next answer to `method` is on its way: the work is done, and the answer is lost.
 
-        Returns an event that is set once it is dead.
+        Returns an event that is set once the driver is dead.
         """
         plugins, dead = self.kubelet.plugins, asyncio.Event()
 
@@ -232,8 +241,8 @@ class Node:
         self._power_off()
 
     async def vanish(self, *, admin: Client | None = None) -> None:
-        """Power loss: driver, kubelet and containers end at once. With `admin` also the Node object goes, as a
-        cloud provider removes it for a machine that is never coming back.
+        """Power loss: driver, kubelet and containers end at once. With `admin` the Node object is deleted, too, as a
+        cloud provider does for a machine that was removed.
         """
         if self._driver is not None:
             await self.kill_driver()
@@ -244,7 +253,7 @@ class Node:
                 await admin.delete(NODES, self.name)
 
     def _power_off(self) -> None:
-        """Containers end, and the processes that outlive a driver: an MPS daemon goes with its directory."""
+        """Containers end, and so do the processes that survive a driver: an MPS daemon, with its directory."""
         self.runtime.power_off()
         shutil.rmtree(self._mps_dir, ignore_errors=True)
 
@@ -258,7 +267,7 @@ class Node:
         await self.start_driver()
 
     def leftovers(self) -> Iterator[str]:
-        """What is still held here: containers, claims that kubelet holds, CDI files, claims that the driver holds."""
+        """What is still held on this node, a sentence each: containers, kubelet's claims, CDI files, the driver's records."""
         for namespace, pod, name in sorted(self.runtime.running):
             yield f"container {namespace}/{pod}/{name} is still running"
         if self._kubelet is not None:

@@ -1,7 +1,7 @@
-"""What every control loop asks of a Kubernetes object, on plain dicts.
+"""Accessors of Kubernetes objects as plain dicts, for the parts that stand for stock Kubernetes.
 
-Exists because the loops play stock Kubernetes: they see every field of every kind, also those that our own
-programs' structs leave out. Nothing here knows a client, a clock or a cache.
+Plain dicts, because those parts see every field of every kind, also the ones that our own programs' structs leave out.
+Pure: no client, no clock, no cache.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -74,7 +74,7 @@ def controller_of(obj: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def owner_reference(owner: Obj, *, api_version: str, kind: str) -> Obj:
-    """The reference that a controller puts on what it makes: it controls it and blocks its owner's deletion."""
+    """The reference that a controller puts on an object it creates: controlling, and blocking the owner's deletion."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -94,7 +94,7 @@ def node_name_of(pod: Mapping[str, Any]) -> str:
 
 
 def is_done(pod: Mapping[str, Any]) -> bool:
-    """The claim controller's `isPodDone`: finished, or deleted before it was ever given a node."""
+    """The claim controller's `isPodDone`: finished, or deleted before it was bound to a node."""
     return phase_of(pod) in TERMINAL_PHASES or (is_deleting(pod) and not node_name_of(pod))
 
 
@@ -148,7 +148,7 @@ def pod_claims(pod: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str 
 
 
 def is_claim_for(claim: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
-    """Was this claim made for this pod from a template (controlled by it, by UID)?"""
+    """Whether this claim was generated for this pod from a template (controlled by it, by UID)."""
     owner = controller_of(claim)
     return owner is not None and owner.get("uid") == uid_of(pod) and namespace_of(claim) == namespace_of(pod)
 
@@ -167,6 +167,6 @@ def allocation_of(claim: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def results_of(claim: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The devices that a claim has been given."""
+    """The devices that are allocated to a claim."""
     allocation = allocation_of(claim)
     return tuple(((allocation or {}).get("devices") or {}).get("results") or ())

@@ -19,45 +19,47 @@ def obj(uid, *, owners=(), deleting=False, finalizers=(), blocks=True):
     return {"metadata": metadata}
 
 
-def judge(subject, *others, dependents=()):
+def decide(subject, *others, dependents=()):
     known = {other["metadata"]["uid"]: other for other in others}
-    return garbage.judge(subject, owner=known.get, dependents=dependents)
+    return garbage.decide(subject, owner=known.get, dependents=dependents)
 
 
 def test_an_object_without_owners_is_left_alone():
-    assert judge(obj("a")) == Keep()
+    assert decide(obj("a")) == Keep()
 
 
 def test_an_object_whose_owner_lives_is_kept():
-    assert judge(obj("claim", owners=["pod"]), obj("pod")) == Keep()
+    assert decide(obj("claim", owners=["pod"]), obj("pod")) == Keep()
 
 
 def test_an_object_whose_only_owner_is_gone_is_deleted_in_the_background():
-    assert judge(obj("claim", owners=["pod"])) == Delete("claim", "Background")
+    assert decide(obj("claim", owners=["pod"])) == Delete("claim", "Background")
 
 
 def test_one_living_owner_is_enough_and_the_dead_reference_goes():
-    assert judge(obj("claim", owners=["pod", "gone"]), obj("pod")) == DropOwners(frozenset({"gone"}))
+    assert decide(obj("claim", owners=["pod", "gone"]), obj("pod")) == DropOwners(frozenset({"gone"}))
 
 
 def test_an_owner_that_waits_in_the_foreground_takes_its_dependents_first():
     owner = obj("job", deleting=True, finalizers=[garbage.FOREGROUND])
     pod = obj("pod", owners=["job"])
-    assert judge(pod, owner) == Delete("pod", "Background")
-    assert judge(pod, owner, dependents=[obj("claim", owners=["pod"])]) == Delete("pod", "Foreground")
-    assert judge(owner, dependents=[pod]) == Keep()
-    assert judge(owner) == DropFinalizer(garbage.FOREGROUND)
+    assert decide(pod, owner) == Delete("pod", "Background")
+    assert decide(pod, owner, dependents=[obj("claim", owners=["pod"])]) == Delete("pod", "Foreground")
+    assert decide(owner, dependents=[pod]) == Keep()
+    assert decide(owner) == DropFinalizer(garbage.FOREGROUND)
 
 
 def test_a_dependent_that_does_not_block_does_not_hold_up_its_owner():
     owner = obj("job", deleting=True, finalizers=[garbage.FOREGROUND])
-    assert judge(owner, dependents=[obj("pod", owners=["job"], blocks=False)]) == DropFinalizer(garbage.FOREGROUND)
+    assert decide(owner, dependents=[obj("pod", owners=["job"], blocks=False)]) == DropFinalizer(garbage.FOREGROUND)
 
 
 def test_an_owner_that_is_deleted_with_orphan_lets_its_dependents_go_free():
     dependent = obj("pod", owners=["job"])
-    assert judge(obj("job", deleting=True, finalizers=[garbage.ORPHAN]), dependents=[dependent]) == Orphan((dependent,))
+    assert decide(obj("job", deleting=True, finalizers=[garbage.ORPHAN]), dependents=[dependent]) == Orphan(
+        (dependent,)
+    )
 
 
 def test_an_object_that_is_deleting_already_is_not_deleted_again():
-    assert judge(obj("claim", owners=["gone"], deleting=True, finalizers=["other"])) == Keep()
+    assert decide(obj("claim", owners=["gone"], deleting=True, finalizers=["other"])) == Keep()

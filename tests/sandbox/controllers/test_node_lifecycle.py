@@ -24,8 +24,8 @@ def node(ready: str | None = "True", *taints: Obj) -> Obj:
 @pytest.mark.parametrize(
     ("found", "want"), [(None, False), (lease(NOW_S - 1), False), (lease(NOW_S - 9), True), ({"spec": {}}, False)]
 )
-def test_a_node_is_silent_when_its_lease_is_older_than_the_grace(found: Obj | None, want: bool) -> None:
-    assert node_lifecycle.is_silent(found, now_s=NOW_S, grace_s=8.0) is want
+def test_a_node_is_unreachable_when_its_lease_is_older_than_the_grace(found: Obj | None, want: bool) -> None:
+    assert node_lifecycle.is_unreachable(found, now_s=NOW_S, grace_s=8.0) is want
 
 
 def keys(taints: list[Obj]) -> set[tuple[str, str]]:
@@ -38,27 +38,27 @@ NOT_READY = {("node.kubernetes.io/not-ready", "NoSchedule"), ("node.kubernetes.i
 
 
 def test_a_silent_node_is_tainted_and_an_operators_taint_stays() -> None:
-    taints = node_lifecycle.wanted_taints(node("True", USERS), silent=True, now=NOW)
+    taints = node_lifecycle.wanted_taints(node("True", USERS), unreachable=True, now=NOW)
     assert keys(taints) == UNREACHABLE | {("gpu", "NoSchedule")}
     assert {each.get("timeAdded") for each in taints if each["key"] != "gpu"} == {NOW}
 
 
 def test_a_taint_keeps_its_time_and_goes_when_the_node_is_back() -> None:
-    taints = node_lifecycle.wanted_taints(node(), silent=True, now="then")
-    again = node_lifecycle.wanted_taints(node("Unknown", *taints), silent=True, now=NOW)
+    taints = node_lifecycle.wanted_taints(node(), unreachable=True, now="then")
+    again = node_lifecycle.wanted_taints(node("Unknown", *taints), unreachable=True, now=NOW)
     assert again == taints
-    assert node_lifecycle.wanted_taints(node("True", *taints), silent=False, now=NOW) == []
+    assert node_lifecycle.wanted_taints(node("True", *taints), unreachable=False, now=NOW) == []
 
 
 def test_a_node_that_says_so_itself_is_not_ready_and_one_that_just_began_is_left_alone() -> None:
-    assert keys(node_lifecycle.wanted_taints(node("False"), silent=False, now=NOW)) == NOT_READY
-    assert node_lifecycle.wanted_taints(node(None), silent=False, now=NOW) == []
+    assert keys(node_lifecycle.wanted_taints(node("False"), unreachable=False, now=NOW)) == NOT_READY
+    assert node_lifecycle.wanted_taints(node(None), unreachable=False, now=NOW) == []
 
 
 def test_all_conditions_of_a_silent_node_are_unknown() -> None:
-    (ready,) = node_lifecycle.silent_conditions(node(), now=NOW)
+    (ready,) = node_lifecycle.unknown_conditions(node(), now=NOW)
     assert (ready["status"], ready["reason"], ready["lastTransitionTime"]) == ("Unknown", "NodeStatusUnknown", NOW)
-    (still,) = node_lifecycle.silent_conditions(node("Unknown"), now=NOW)
+    (still,) = node_lifecycle.unknown_conditions(node("Unknown"), now=NOW)
     assert still["lastTransitionTime"] == "t0"
 
 

@@ -133,15 +133,15 @@ def test_pods_seen_before_their_node_count_once_it_is_there() -> None:
     assert cpu(cache) == 2000
 
 
-def test_a_device_is_taken_once_whether_in_flight_or_written() -> None:
+def test_a_device_is_allocated_once_whether_in_flight_or_written() -> None:
     cache = Cache()
     key = ("d", "n", "gpu-0")
     cache.assume_allocation(claim(), claim("gpu-0")["status"]["allocation"])
-    assert cache.taken[key] == 1
+    assert cache.allocated[key] == 1
     cache.set_claim(claim("gpu-0"))
-    assert cache.taken[key] == 1
+    assert cache.allocated[key] == 1
     cache.set_claim(claim())
-    assert key not in cache.taken
+    assert key not in cache.allocated
     cache.set_claim(claim("gpu-0"))
     cache.drop_claim("c")
-    assert not cache.taken
+    assert not cache.allocated

@@ -68,7 +68,7 @@ def schedule(
     *nodes: Obj,
     claims: tuple[Obj, ...] = (),
     slices: tuple[Obj, ...] = (),
-    taken: frozenset[pools.DeviceKey] = frozenset(),
+    allocated: frozenset[pools.DeviceKey] = frozenset(),
     used: dict[str, dict[str, int]] | None = None,
 ) -> Outcome:
     infos = {each["metadata"]["name"]: NodeInfo(node=each) for each in nodes}
@@ -80,7 +80,7 @@ def schedule(
         slices=lambda: slices,
         claim=lambda namespace, name: by_key.get((namespace, name)),
         device_class={"any": {"metadata": {"name": "any"}, "spec": {}}}.get,
-        taken=taken,
+        allocated=allocated,
         selects=selects,
     )
     before = copy.deepcopy((subject, nodes, claims, slices))
@@ -172,14 +172,14 @@ def test_without_nodes_the_reason_says_so() -> None:
 # -- devices -------------------------------------------------------------------------------------------------------
 
 
-def test_devices_are_taken_first_fit_in_the_order_of_the_slice() -> None:
+def test_devices_are_allocated_first_fit_in_the_order_of_the_slice() -> None:
     gpus = slices_of("n1", device("gpu-0"), device("gpu-1"), device("gpu-2"))
     outcome = schedule(
         pod(claims=("c",)),
         node("n1"),
         claims=(claim(count=2),),
         slices=(gpus,),
-        taken=frozenset({("d", "n1", "gpu-0")}),
+        allocated=frozenset({("d", "n1", "gpu-0")}),
     )
     assert devices_of(outcome) == ["gpu-1", "gpu-2"]
     assert isinstance(outcome, Placed)
@@ -228,7 +228,7 @@ def test_all_takes_every_match_or_none() -> None:
     gpus = slices_of("n1", device("gpu-0"), device("gpu-1"))
     args: Any = {"claims": (wanted,), "slices": (gpus,)}
     assert devices_of(schedule(pod(claims=("c",)), node("n1"), **args)) == ["gpu-0", "gpu-1"]
-    outcome = schedule(pod(claims=("c",)), node("n1"), **args, taken=frozenset({("d", "n1", "gpu-0")}))
+    outcome = schedule(pod(claims=("c",)), node("n1"), **args, allocated=frozenset({("d", "n1", "gpu-0")}))
     assert "cannot allocate" in reason(outcome)
 
 
@@ -249,7 +249,7 @@ def test_counters_are_never_overdrawn() -> None:
     cut = slices_of("n1", *(device(f"mig-{i}", **uses) for i in range(3)), resourceSliceCount=2)
     args: Any = {"slices": (shared, cut), "claims": (claim(count=2),)}
     assert devices_of(schedule(pod(claims=("c",)), node("n1"), **args)) == ["mig-0", "mig-1"]
-    outcome = schedule(pod(claims=("c",)), node("n1"), **args, taken=frozenset({("d", "n1", "mig-2")}))
+    outcome = schedule(pod(claims=("c",)), node("n1"), **args, allocated=frozenset({("d", "n1", "mig-2")}))
     assert "cannot allocate" in reason(outcome)
 
 

@@ -1,5 +1,6 @@
-"""The three programs as subcommands, and what goes before their end: `driver`, `webhook`, `controller`, `drain`.
+"""`driver`, `webhook`, `controller`: the three programs; and `drain`, which empties a cluster before they are uninstalled.
 
+A parameter that bears the name of a field of the program's options sets it: a flag is declared here and nowhere else.
 Each program's module is imported when it is called, so that the small commands do not pay for grpc, the client or NVML.
 """
 
@@ -11,7 +12,15 @@ from typing import Annotated
 import typer
 
 from fairlead.api import names
-from fairlead.cli.programs.options import DynamicMig, Kubeconfig, LogFormat, LogLevel, ManagedDrivers, MetricsBind
+from fairlead.cli.programs.options import (
+    DynamicMig,
+    Kubeconfig,
+    LogFormat,
+    LogLevel,
+    ManagedDrivers,
+    MetricsBind,
+    drivers,
+)
 
 PANEL = "Run a part of Fairlead"
 
@@ -67,27 +76,10 @@ def driver(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the kubelet plugin of one node: publish its GPUs, prepare claims."""
-    from fairlead.cli.programs import serve as programs
+    from fairlead.cli.programs.serve import options_of, serve
     from fairlead.driver.app import DriverOptions, run
 
-    options = DriverOptions(
-        node_name=node_name,
-        kubeconfig=kubeconfig,
-        backend=backend,
-        plugins_dir=plugins_dir,
-        registry_dir=registry_dir,
-        cdi_dir=cdi_dir,
-        driver_root=driver_root,
-        driver_root_host=driver_root_host,
-        mps_dir=mps_dir,
-        device_metadata=device_metadata,
-        pod_uid=pod_uid,
-        dynamic_mig=dynamic_mig,
-        shared_gpus=shared_gpus,
-        dcgm_metrics=dcgm_metrics,
-        metrics_bind=metrics_bind,
-    )
-    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+    serve(run, options_of(DriverOptions, locals()), log_format=log_format, log_level=log_level)
 
 
 def webhook(
@@ -116,20 +108,12 @@ def webhook(
     """Run the admission webhook: gate managed pods, settle gangs, turn legacy requests into claims."""
     import uvloop
 
-    from fairlead.cli.programs import serve as programs
+    from fairlead.cli.programs.serve import options_of, serve
     from fairlead.webhook.app import WebhookOptions, run
 
-    options = WebhookOptions(
-        kubeconfig=kubeconfig,
-        bind=bind,
-        url=url,
-        service=service,
-        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
-        certificate_from=certificate_from,
-        own_process=True,
-        metrics_bind=metrics_bind,
-    )
-    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
+    managed_drivers, own_process = drivers(managed_driver), True
+    options = options_of(WebhookOptions, locals())
+    serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
 
 def controller(
@@ -161,25 +145,15 @@ def controller(
 ) -> None:
     """Run the controller: decide which gangs get which GPUs, and give them."""
     from fairlead.api.gang import duration_s
-    from fairlead.cli.programs import serve as programs
+    from fairlead.cli.programs.serve import options_of, serve
     from fairlead.controller.app import ControllerOptions, run
 
+    managed_drivers = drivers(managed_driver)
     try:
-        half_life_s = duration_s(usage_half_life)
+        usage_half_life_s = duration_s(usage_half_life)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--usage-half-life") from None
-    options = ControllerOptions(
-        kubeconfig=kubeconfig,
-        namespace=namespace,
-        identity=identity,
-        gang_timeout_s=gang_timeout_s,
-        lease_s=lease_s,
-        usage_half_life_s=half_life_s,
-        usage_weight=usage_weight,
-        managed_drivers=tuple(managed_driver or (names.DRIVER,)),
-        metrics_bind=metrics_bind,
-    )
-    programs.serve(lambda: run(options), log_format=log_format, log_level=log_level)
+    serve(run, options_of(ControllerOptions, locals()), log_format=log_format, log_level=log_level)
 
 
 def drain(
@@ -193,5 +167,4 @@ def drain(
     """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
     from fairlead.cli.programs.drain import drain as run
 
-    drivers = tuple(managed_driver or (names.DRIVER,))
-    raise typer.Exit(run(kubeconfig, drivers=drivers, evict=evict, timeout_s=timeout_s))
+    raise typer.Exit(run(kubeconfig, drivers=drivers(managed_driver), evict=evict, timeout_s=timeout_s))

@@ -1,4 +1,4 @@
-"""Options that several programs take, spelled once."""
+"""Options that several commands take, declared once."""
 
 from __future__ import annotations
 
@@ -32,3 +32,8 @@ LogFormat = Annotated[Literal["json", "text"], typer.Option("--log-format", help
 LogLevel = Annotated[
     Literal["ERROR", "WARNING", "INFO", "DEBUG"], typer.Option("--log-level", help="Least level shown.")
 ]
+
+
+def drivers(given: list[str] | None) -> tuple[str, ...]:
+    """What `--managed-driver` means: the drivers given, else ours."""
+    return tuple(given or (names.DRIVER,))

@@ -1,48 +1,61 @@
-"""Runs one of the three programs as a process: logs, signals, exit codes.
+"""Runs one of the three programs as a process: logs, signals, readiness, exit code.
 
-A program's `run` ends only by cancellation or by an error. SIGTERM and SIGINT cancel it, so that it gives
-back its lease and its sockets; an error is one line that says what to do, and exit code 1.
+A program's `run` ends only by cancellation or by an error. SIGTERM and SIGINT cancel it, so that it releases its lease and
+its sockets; an error is one log line that says what to do, and exit code 1. Readiness is announced by systemd's protocol
+(sd_notify(3): READY=1 to $NOTIFY_SOCKET) where a supervisor asks for it; the sandbox and `Type=notify` units do.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
+import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Literal
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
 
 import typer
 
+from fairlead.cli.programs.options import LogFormat, LogLevel
 from fairlead.kube import logs
 
 log = logging.getLogger("fairlead")
 
-LogFormat = Literal["json", "text"]
-LogLevel = Literal["ERROR", "WARNING", "INFO", "DEBUG"]
+Options = TypeVar("Options")
+
+
+def options_of(kind: type[Options], given: Mapping[str, Any]) -> Options:
+    """A program's options from a command's arguments by name; a field that the command does not have keeps its default."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: given[field.name] for field in fields if field.name in given})
 
 
 def serve(
-    program: Callable[[], Awaitable[None]],
+    run: Callable[..., Awaitable[None]],
+    options: Any,
     *,
     log_format: LogFormat,
     log_level: LogLevel,
     loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Run `program()` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) when it fails."""
+    """Run `run(options, ready=event)` until SIGTERM or SIGINT, on `loop()` where given. Raises typer.Exit(1) on failure."""
     logs.configure(format=log_format, level=log_level)
     try:
         with asyncio.Runner(loop_factory=loop) as runner:
-            runner.run(_until_signalled(program))
+            runner.run(_until_signalled(run, options))
     except Exception as error:
         log.error("stopped: %s", error, exc_info=log_level == "DEBUG")
         raise typer.Exit(1) from error
 
 
-async def _until_signalled(program: Callable[[], Awaitable[None]]) -> None:
+async def _until_signalled(run: Callable[..., Awaitable[None]], options: Any) -> None:
     loop = asyncio.get_running_loop()
-    task = asyncio.ensure_future(program())
+    ready = asyncio.Event()
+    task = asyncio.ensure_future(run(options, ready=ready))
+    announcing = asyncio.create_task(_announce(ready))
     stopped = False
 
     def stop() -> None:
@@ -52,8 +65,20 @@ async def _until_signalled(program: Callable[[], Awaitable[None]]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    with contextlib.suppress(asyncio.CancelledError):
+    try:
         await task
-        return
-    if not stopped:
-        raise RuntimeError("cancelled from within")
+    except asyncio.CancelledError:
+        if not stopped:
+            raise RuntimeError("cancelled from within") from None
+    finally:
+        announcing.cancel()
+
+
+async def _announce(ready: asyncio.Event) -> None:
+    await ready.wait()
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path:
+        # An address that begins with @ is in Linux' abstract namespace.
+        address = path.replace("@", "\0", 1) if path.startswith("@") else path
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as supervisor, contextlib.suppress(OSError):
+            supervisor.sendto(b"READY=1", address)

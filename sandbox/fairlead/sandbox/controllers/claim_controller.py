@@ -1,7 +1,7 @@
-"""The resourceclaim controller at work: makes claims for pods, and frees them when their pods are done.
+"""The resourceclaim controller: creates claims for pods, and deallocates and deletes them when their pods are done.
 
-The decisions are in claims.py. This is the rim: which change wakes which key, and the writes, each conditional on
-the resourceVersion that was judged. Runs as system:serviceaccount:kube-system:resource-claim-controller.
+The decisions are in claims.py. Here: which change enqueues which key, and the writes, each conditional on the
+resourceVersion that was decided on. Runs as system:serviceaccount:kube-system:resource-claim-controller.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ClaimController(Loop):
         self._pods = informers.of(PODS)
         self._claims = informers.of(RESOURCE_CLAIMS)
         self._templates = informers.of(RESOURCE_CLAIM_TEMPLATES)
-        self._deleted: collections.OrderedDict[str, None] = collections.OrderedDict()  # UIDs of pods that are gone
+        self._deleted: collections.OrderedDict[str, None] = collections.OrderedDict()  # UIDs of deleted pods
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
 
-    # -- what wakes what -------------------------------------------------------------------------------------------
+    # -- which change enqueues which key ---------------------------------------------------------------------------
 
     def _pod_changed(self, change: Change[Raw]) -> None:
         pod = change.object
@@ -106,7 +106,7 @@ class ClaimController(Loop):
             try:
                 created = await self._client.create(_CLAIMS, wanted, namespace, field_manager=FIELD_MANAGER)
             except errors.ApiError as error:
-                self._complain(pod, f"PodResourceClaim {entry}: creating ResourceClaim: {error}")
+                self._warn(pod, f"PodResourceClaim {entry}: creating ResourceClaim: {error}")
                 raise
             self._claims.note(created)
             made[entry] = name_of(created)
@@ -118,14 +118,14 @@ class ClaimController(Loop):
             self._claims.note(await self._client.replace(_CLAIMS, {**each, "status": status}, subresource="status"))
         if work.errors:
             text = "; ".join(work.errors)
-            self._complain(pod, text)
+            self._warn(pod, text)
             raise errors.NotFound(text)
 
-    def _complain(self, pod: Obj, text: str) -> None:
+    def _warn(self, pod: Obj, text: str) -> None:
         self._events.record(Regarding.of(PODS, pod), "FailedResourceClaimCreation", text, type="Warning")
 
     async def _name_claims(self, pod: Obj, made: Mapping[str, str]) -> None:
-        # The UID makes it a conflict, not a new pod, when the pod was replaced meanwhile.
+        # With the UID the write is a conflict, not a new pod, when the pod was replaced meanwhile.
         body: dict[str, Any] = {
             "metadata": {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)},
             "status": {"resourceClaimStatuses": claims.claim_statuses(pod, made)},
@@ -166,7 +166,7 @@ class ClaimController(Loop):
             if work.delete:
                 await self._client.delete(_CLAIMS, name, namespace, uid=uid_of(claim))
         except errors.NotFound:
-            log.debug("claim %s: gone already", key)
+            log.debug("claim %s: does not exist any more", key)
 
     async def _consumer(self, claim: Obj, consumer: Mapping[str, Any]) -> PodFact:
         if not claims.is_pod(consumer):
@@ -177,7 +177,7 @@ class ClaimController(Loop):
         fact = claims.pod_fact(self._pods.get(f"{namespace}/{name}"), uid)
         if fact is not PodFact.UNKNOWN:
             return fact
-        # Not in our copy (yet): taking a claim from a pod that is just being scheduled would be bad, so ask.
+        # Not in the cache (yet): a claim must not be taken from a pod that is just being scheduled, so ask the API.
         try:
             found = await self._client.get(_PODS, name, namespace)
         except errors.NotFound:

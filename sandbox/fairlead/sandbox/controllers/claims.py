@@ -1,13 +1,12 @@
 """What kube-controller-manager's resourceclaim controller decides about one pod, and about one claim.
 
-Exists so that template claims, reservations and clean-up in the sandbox are stock Kubernetes 1.36 (its
-`controller.go`: handleClaim, syncPod, syncClaim) and can be tested as tables. Writes nothing itself: the rim
-in claim_controller.py does.
+Pure: objects in, the writes to make out (claim_controller.py makes them).
+Source: kubernetes pkg/controller/resourceclaim/controller.go, 1.36 (handleClaim, syncPod, syncClaim).
 
-Keeps: gated pods get their claims too; a claim that somebody else made for a pod is adopted by its annotation;
-an allocation that nobody reserved stays (only "had consumers -> has none" clears it, and only with the finalizer);
-consumers of an unknown kind stay. Differs from 1.36 in one thing: a finished pod is not reserved again (1.38's fix
-of a hot loop, kubernetes#141276).
+Rules: gated pods get their claims, too; a claim that another controller created for a pod is adopted by its annotation;
+an allocation that was never reserved stays (only "had consumers, has none now" clears it, and only with the finalizer);
+consumers of an unknown kind stay. Differs from 1.36 in one thing: a finished pod is not reserved again (1.38's fix of a hot
+loop, kubernetes#141276).
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -42,7 +41,7 @@ GENERATED_BASE_MAX: Final = 57  # leaves five random characters in a name of 63,
 
 @dataclass(frozen=True, kw_only=True)
 class PodWork:
-    """What a pod lacks: claims to create (by entry name), claims to adopt (entry name -> claim name), refusals."""
+    """What a pod lacks: claims to create (by entry name), claims to adopt (entry name -> claim name), errors."""
 
     creates: dict[str, Obj] = field(default_factory=dict)
     adopts: dict[str, str] = field(default_factory=dict)
@@ -80,7 +79,7 @@ def claim_from_template(pod: Obj, entry: str, template: Obj) -> Obj:
 def pod_work(
     pod: Obj, *, claim: Callable[[str], Obj | None], owned: Iterable[Obj], template: Callable[[str], Obj | None]
 ) -> PodWork:
-    """The claims to make or adopt for a pod. `owned` are the claims that name the pod as their controller."""
+    """The claims to create or adopt for a pod. `owned` are the claims that name the pod as their controller."""
     if is_deleting(pod) or is_done(pod):
         return PodWork()
     mine = sorted(owned, key=name_of)
@@ -109,7 +108,7 @@ def pod_work(
 
 
 def claim_statuses(pod: Obj, made: Mapping[str, str]) -> list[Obj]:
-    """`status.resourceClaimStatuses` as it shall be: what is there, with `made` (entry -> claim) on top."""
+    """The new `status.resourceClaimStatuses`: the entries that are there, with `made` (entry -> claim) on top."""
     before = {str(each["name"]): dict(each) for each in status_of(pod).get("resourceClaimStatuses") or ()}
     for entry, name in made.items():
         before[entry] = {"name": entry, "resourceClaimName": name}
@@ -117,7 +116,7 @@ def claim_statuses(pod: Obj, made: Mapping[str, str]) -> list[Obj]:
 
 
 def claims_to_reserve(pod: Obj, *, claim: Callable[[str], Obj | None]) -> list[Obj]:
-    """Allocated claims of a pod that was bound by something else than kube-scheduler and has not reserved them."""
+    """Allocated claims that are not reserved for their pod: it was bound by another scheduler than kube-scheduler."""
     if not node_name_of(pod) or is_deleting(pod) or is_done(pod):
         return []
     result = []
@@ -137,7 +136,7 @@ class PodFact(Enum):
 
     LIVE = "live"
     GONE = "gone"  # deleted, replaced, finished, or deleted before it had a node
-    UNKNOWN = "unknown"  # not in the cache (yet): ask the API before taking anything away
+    UNKNOWN = "unknown"  # not in the cache (yet): ask the API before any reservation is removed
 
 
 def pod_fact(cached: Obj | None, uid: str) -> PodFact:
@@ -148,7 +147,7 @@ def pod_fact(cached: Obj | None, uid: str) -> PodFact:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimWork:
-    """What becomes of a claim, in this order: the status write, the finalizer, the deletion."""
+    """The writes to a claim, in this order: the status, the finalizer, the deletion."""
 
     status: Obj | None = None
     drop_finalizer: bool = False
@@ -170,7 +169,9 @@ def owning_pod(claim: Obj) -> tuple[str, str] | None:
 def claim_work(
     claim: Obj, *, consumer: Callable[[Mapping[str, Any]], PodFact], owner: Callable[[str, str], PodFact]
 ) -> ClaimWork:
-    """What to do about a claim. `consumer` judges an entry of reservedFor, never UNKNOWN; `owner` a pod's name and UID."""
+    """The writes to a claim. `consumer` says what is known of an entry of reservedFor, never UNKNOWN; `owner` the same of a
+    pod by name and UID.
+    """
     before = reserved_for(claim)
     valid = [dict(each) for each in before if not is_pod(each) or consumer(each) is not PodFact.GONE]
     ours = names.CLAIM_FINALIZER in finalizers_of(claim)
@@ -184,7 +185,7 @@ def claim_work(
                 _deallocate(status)
                 drop = True
     elif ours and is_deleting(claim) and not valid:
-        # Deleted before it was ever used. Allocated or not, the finalizer must go so that the claim can.
+        # Deleted before it was ever used. Allocated or not, the claim cannot end before its finalizer is removed.
         if allocation_of(claim) is not None:
             status = _deallocate(dict(status_of(claim)))
         drop = True
@@ -196,7 +197,7 @@ def claim_work(
 
 
 def _deallocate(status: Obj) -> Obj:
-    # `devices` may only describe allocated devices: the apiserver refuses it without the allocation.
+    # The apiserver refuses `devices`, which describes allocated devices, without the allocation.
     status.pop("allocation", None)
     status.pop("devices", None)
     return status

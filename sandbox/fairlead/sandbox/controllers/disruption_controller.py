@@ -1,9 +1,9 @@
 """The disruption controller: what a PodDisruptionBudget allows now, written into its status.
 
-Exists because the apiserver answers evictions from that status alone, and refuses them while nobody keeps it. Counts
-budgets with an absolute minAvailable; with maxUnavailable or a percentage the real one asks the pods' controllers for
-their scale, which Jobs do not have: such a budget allows nothing and says so, here as there.
-The rule is a pure function; the rim writes it. Source: pkg/controller/disruption/disruption.go, 1.36.
+The apiserver answers evictions from that status alone, and refuses them while it is missing. Counted are budgets with an
+absolute minAvailable; for maxUnavailable or a percentage the real one asks the pods' controllers for their scale, which
+Jobs do not have: such a budget allows nothing and says so, here as there.
+`budget_status` is the rule, a pure function; the class writes it. Source: kubernetes pkg/controller/disruption, 1.36.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from fairlead.sandbox.objects import (
 
 log = logging.getLogger(__name__)
 
-# How long an eviction that was allowed counts against the budget although its pod is still there.
+# An eviction that was allowed counts against the budget for so long, although its pod still exists.
 FORGET_S: Final = 120.0
 
 
 def selects(budget: Obj, pod: Obj) -> bool:
-    """A policy/v1 budget: an empty selector takes all pods of the namespace, none takes none."""
+    """Whether a policy/v1 budget covers the pod: an empty selector covers all pods of the namespace, no selector none."""
     wanted = spec_of(budget).get("selector")
     if wanted is None or namespace_of(budget) != namespace_of(pod):
         return False
@@ -87,7 +87,7 @@ def budget_status(budget: Obj, pods: Iterable[Obj], *, now_s: float) -> Obj:
 
 
 def _desired(budget: Obj, pods: list[Obj]) -> tuple[int, int, str]:
-    """Expected pods, healthy pods that must stay, and why that cannot be said."""
+    """Expected pods, healthy pods that must stay, and the problem where these are not known."""
     spec = spec_of(budget)
     least = spec.get("minAvailable")
     if isinstance(least, int):
@@ -131,4 +131,4 @@ class DisruptionController(Loop):
             body = {**budget, "status": status}
             self._budgets.note(await self._client.replace(POD_DISRUPTION_BUDGETS, body, subresource="status"))
         except errors.NotFound:
-            log.debug("budget %s: gone", key)
+            log.debug("budget %s: does not exist any more", key)

@@ -1,8 +1,8 @@
 """Which pods a device's NoExecute taint evicts, and when.
 
-Pure: claims, slices and pods in, deadlines out. As in upstream's device taint eviction: a pod goes when a device of a claim
-it uses has a NoExecute taint that the allocation result does not tolerate; a toleration with `tolerationSeconds` only puts
-it off, counted from the taint's `timeAdded`. NoSchedule never touches what is allocated.
+Pure: claims, slices and pods in, deadlines out. As in upstream's device taint eviction: a pod is evicted when a device of a
+claim that it uses has a NoExecute taint that the allocation result does not tolerate; a toleration with
+`tolerationSeconds` only delays it, counted from the taint's `timeAdded`. NoSchedule has no effect on allocated devices.
 Source: kubernetes pkg/controller/devicetainteviction; resource.k8s.io/v1 DeviceToleration.
 """
 
@@ -54,7 +54,7 @@ def taints_of(slices: Iterable[Obj]) -> Taints:
 def evictions(
     pods: Iterable[Obj], claims_of: Mapping[str, Iterable[Obj]], taints: Taints, *, now_s: float
 ) -> list[Eviction]:
-    """One entry per pod that must go, earliest first. `claims_of` maps a pod's UID to the claims it uses."""
+    """One entry per pod to evict, earliest first. `claims_of` maps a pod's UID to the claims it uses."""
     found: list[Eviction] = []
     for pod in pods:
         if is_deleting(pod):
@@ -74,13 +74,13 @@ def _of_result(pod_uid: str, result: Mapping[str, Any], taints: Taints, now_s: f
     device = (result["driver"], result["pool"], result["device"])
     for taint in taints.get(device, ()):
         added_s = parse(taint["timeAdded"]) if taint.get("timeAdded") else now_s
-        patience = [_patience_s(each) for each in result.get("tolerations") or () if tolerates(each, taint)]
-        if any(seconds is None for seconds in patience):
+        tolerated = [_tolerated_s(each) for each in result.get("tolerations") or () if tolerates(each, taint)]
+        if any(seconds is None for seconds in tolerated):
             continue
-        wait_s = max((seconds for seconds in patience if seconds is not None), default=0.0)
+        wait_s = max((seconds for seconds in tolerated if seconds is not None), default=0.0)
         yield Eviction(added_s + wait_s, pod_uid, "/".join(device), f"{taint['key']}={taint.get('value', '')}")
 
 
-def _patience_s(toleration: Mapping[str, Any]) -> float | None:
+def _tolerated_s(toleration: Mapping[str, Any]) -> float | None:
     seconds = toleration.get("tolerationSeconds")
     return None if seconds is None else max(0.0, float(seconds))

@@ -1,8 +1,8 @@
-"""Which objects must go because of their owners, decided as kube-controller-manager's garbage collector does.
+"""Which objects are deleted because of their owners, as in kube-controller-manager's garbage collector.
 
-Pure: it is given an object, what is known of its owners and its dependents, and answers with one action. References
-are judged by UID: an owner of the same name that was made again is another owner. Owners that nobody has seen are asked
-for by the rim before anything is deleted, since a cache may be behind.
+Pure: one object, its owners as last seen and its dependents in, one action out. References count by UID: an owner that
+was recreated under the same name is another owner. The caller asks the API for an owner that its cache lacks before it
+says that there is none.
 Source: kubernetes pkg/controller/garbagecollector (attemptToDeleteItem, processDeletingDependentsItem, orphanDependents).
 """
 
@@ -42,7 +42,7 @@ class DropOwners:
 
 @dataclass(frozen=True)
 class DropFinalizer:
-    """All that waited for the dependents is done."""
+    """Remove this finalizer: what it waited for is done."""
 
     finalizer: str
 
@@ -57,7 +57,7 @@ class Orphan:
 Action = Keep | Delete | DropOwners | DropFinalizer | Orphan
 
 
-def judge(obj: Obj, *, owner: Callable[[str], Obj | None], dependents: Sequence[Obj]) -> Action:
+def decide(obj: Obj, *, owner: Callable[[str], Obj | None], dependents: Sequence[Obj]) -> Action:
     """What to do with `obj` now.
 
     `owner(uid)` is the owner as last seen, None when it is known not to exist. `dependents` are the objects that name
@@ -99,7 +99,7 @@ def _blocks(dependent: Obj, uid: str) -> bool:
 
 
 def _policy(obj: Obj) -> Propagation:
-    """A finalizer that a user put on says what is to become of the object's own dependents."""
+    """A finalizer that a user set chooses what happens to the object's own dependents."""
     finalizers = finalizers_of(obj)
     if ORPHAN in finalizers:
         return "Orphan"

@@ -1,7 +1,7 @@
-"""Carries out `garbage.judge`: watches every kind that owns or is owned here, deletes what its owners left behind.
+"""The garbage collector: watches every kind that owns or is owned here, and carries out `garbage.decide`.
 
-A kind it does not watch is never collected and never deleted for; an owner of such a kind is asked for by name. Before
-an object is deleted its missing owners are asked for, so a cache that is behind deletes nothing.
+Objects of a kind that is not in KINDS are not collected, and owners of such a kind count as existing. Before an object is
+deleted the API is asked for the owners that the cache lacks, so a cache that is behind deletes nothing.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class GarbageCollector:
         self._queue: WorkQueue[Item] = WorkQueue()
         self._items: dict[str, Item] = {}  # by UID, what exists
         self._dependents: dict[str, set[Item]] = {}  # by owner's UID
-        self._absent: set[str] = set()  # UIDs that were asked for and not found; UIDs never come back
+        self._absent: set[str] = set()  # UIDs that were asked for and not found; a UID is never used again
         for index, informer in enumerate(self._informers):
             informer.subscribe(lambda change, index=index: self._note(index, change))  # type: ignore[misc]
 
@@ -125,7 +125,7 @@ class GarbageCollector:
         known = {str(owner["uid"]): await self._owner(obj, owner) for owner in owners_of(obj)}
         items = sorted(self._dependents.get(uid_of(obj), ()))
         dependents = [found for found in map(self._find, items) if found is not None]
-        action = garbage.judge(obj, owner=known.__getitem__, dependents=dependents)
+        action = garbage.decide(obj, owner=known.__getitem__, dependents=dependents)
         try:
             await self._carry_out(item, obj, action)
         except errors.NotFound:
@@ -146,7 +146,7 @@ class GarbageCollector:
             return reference  # a kind that is not watched: never a reason to delete
         namespace = obj["metadata"].get("namespace") if kind.namespaced else None
         if kind.namespaced and not namespace:
-            return reference  # a cluster-scoped object can't be owned by a namespaced one; left alone, as upstream does
+            return reference  # a cluster-scoped object can't be owned by a namespaced one; ignored, as upstream does
         try:
             found = await self._client.get(kind, str(reference["name"]), namespace)
         except errors.NotFound:
@@ -183,7 +183,7 @@ class GarbageCollector:
         await self._patch(kind, obj, {"finalizers": kept or None})
 
     async def _patch(self, kind: Resource[Raw], obj: Obj, metadata: Obj) -> None:
-        """Conditional on the version that was judged."""
+        """Conditional on the resourceVersion that was decided on."""
         namespace, name = split_key(key_of(obj))
         body = {"metadata": {**metadata, "uid": uid_of(obj), "resourceVersion": obj["metadata"]["resourceVersion"]}}
         await self._client.patch(kind, name, body, namespace=namespace, kind=Patch.MERGE)

@@ -1,6 +1,7 @@
-"""The Job controller at work: writes the status, releases counted pods, deletes and creates.
+"""The Job controller: writes the status, releases recorded pods, deletes and creates.
 
-The decisions are in jobs.py and job_pods.py. This is the rim. Runs as system:serviceaccount:kube-system:job-controller.
+The decisions are in jobs.py and job_pods.py; here are the caches and the writes. Runs as
+system:serviceaccount:kube-system:job-controller.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class JobController(Loop):
             before = job
             job = await self._client.replace(_JOBS, {**job, "status": work.status}, subresource="status")
             self._jobs.note(job)
-            self._tell(before, job)
+            self._record(before, job)
         by_name = {name_of(pod): pod for pod in pods}
         for name in work.releases:
             await self._release(by_name[name])
@@ -93,7 +94,7 @@ class JobController(Loop):
             self.queue.add_after(key, work.again_after_s)
 
     async def _sync_orphan(self, key: str) -> None:
-        """A pod whose Job is gone is counted by nobody: it must not be held by the tracking finalizer."""
+        """A pod whose Job does not exist is not counted: its tracking finalizer is removed."""
         pod = self._pods.get(key)
         owner = controller_of(pod) if pod is not None else None
         if pod is None or owner is None or not job_pods.is_tracked(pod):
@@ -125,7 +126,7 @@ class JobController(Loop):
             return
         self._events.record(Regarding.of(JOBS, job), "SuccessfulDelete", f"Deleted pod: {name_of(pod)}")
 
-    def _tell(self, before: Obj, after: Obj) -> None:
+    def _record(self, before: Obj, after: Obj) -> None:
         for kind, reason in (("Complete", "Completed"), ("Failed", "Failed"), ("Suspended", "Suspended")):
             if is_true(after, kind) and not is_true(before, kind):
                 log.info("job %s: %s", key_of(after), kind)

@@ -1,7 +1,6 @@
-"""The pods of a Job: how one is made, which index it has, and what its failure means.
+"""The pods of a Job: how one is built, which index it has, and what its failure means.
 
-Exists beside jobs.py so that counting and making stay apart. Source: pkg/controller/job/indexed_job_utils.go,
-pod_failure_policy.go.
+Pure. Source: kubernetes pkg/controller/job/indexed_job_utils.go, pod_failure_policy.go, 1.36.
 """
 
 from collections.abc import Iterable

@@ -1,10 +1,12 @@
 """What the Job controller decides about one Job and its pods.
 
-Exists so that Jobs in the sandbox are counted, retried and ended as in stock Kubernetes. Keeps its accounting
-rule: a finished pod is first written down in `status.uncountedTerminatedPods`, then loses its tracking
-finalizer, and only then is counted, so that no pod is ever counted twice or lost. A deleted pod counts as
-failed, unless a podFailurePolicy says otherwise. Does not do: ttlSecondsAfterFinished, successPolicy,
-backoffLimitPerIndex, elastic Indexed Jobs. Source: pkg/controller/job/job_controller.go, 1.36.
+Pure. Accounting rule: a finished pod is first recorded in `status.uncountedTerminatedPods`, then loses its tracking
+finalizer, and only then is counted, so that no pod is ever counted twice or lost. A deleted pod counts as failed, unless
+a podFailurePolicy says otherwise. Does not do: ttlSecondsAfterFinished, successPolicy, backoffLimitPerIndex, elastic
+Indexed Jobs. Source: kubernetes pkg/controller/job/job_controller.go, 1.36.
+
+Example: pod a of a Job with completions 2 succeeds. First step: write uncountedTerminatedPods.succeeded [a], remove a's
+finalizer, create the next pod. Second step: a has no finalizer any more, so write succeeded 1 and no uncounted pod.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +32,7 @@ BACKOFF_MAX_S: Final = 360.0
 
 @dataclass(frozen=True, kw_only=True)
 class JobWork:
-    """What to do, in this order: write the status, release the counted pods, delete, create; look again later."""
+    """What to do, in this order: write the status, release the recorded pods, delete, create; look again later."""
 
     status: Obj | None = None
     releases: tuple[str, ...] = ()
@@ -41,7 +43,7 @@ class JobWork:
 
 @dataclass(frozen=True, kw_only=True)
 class _Count:
-    """The pods of a Job, told apart."""
+    """The pods of a Job by state."""
 
     active: tuple[Obj, ...]
     terminating: tuple[Obj, ...]
@@ -49,7 +51,7 @@ class _Count:
     failed: int
     indexes: frozenset[int]
     uncounted: dict[str, list[str]]
-    settled: tuple[int, int]  # succeeded, failed: those already in the status' numbers
+    counted: tuple[int, int]  # succeeded, failed: those already in the status' numbers
     fatal: str  # a podFailurePolicy's FailJob: its message
     last_failure_s: float
     ignored: frozenset[str]  # failed pods that a podFailurePolicy does not count: their UIDs
@@ -88,13 +90,13 @@ def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float) -
     deadline_s = spec.get("activeDeadlineSeconds")
     if deadline_s is not None and verdict is None and not suspended and again is None:
         again = max(0.0, float(deadline_s) - (now_s - _started(job, now_s)))
-    counted = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored}
+    recorded = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored}
     return JobWork(
         status=status if status != status_of(job) else None,
         releases=tuple(
             name_of(pod)
             for pod in mine
-            if job_pods.is_tracked(pod) and (uid_of(pod) in counted or (suspended and is_deleting(pod)))
+            if job_pods.is_tracked(pod) and (uid_of(pod) in recorded or (suspended and is_deleting(pod)))
         ),
         deletes=tuple(name_of(pod) for pod in deletes),
         creates=tuple(creates),
@@ -125,11 +127,11 @@ def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
     before: Mapping[str, list[str]] = status.get("uncountedTerminatedPods") or {}
     tracked = {uid_of(pod) for pod in pods if job_pods.is_tracked(pod)}
     uncounted: dict[str, list[str]] = {}
-    settled = [int(status.get("succeeded") or 0), int(status.get("failed") or 0)]
+    counted = [int(status.get("succeeded") or 0), int(status.get("failed") or 0)]
     for place, kind in enumerate(("succeeded", "failed")):
         uids = before.get(kind) or []
         uncounted[kind] = [uid for uid in uids if uid in tracked]
-        settled[place] += len(uids) - len(uncounted[kind])
+        counted[place] += len(uids) - len(uncounted[kind])
     indexes = set(job_pods.parse_indexes(str(status.get("completedIndexes") or "")))
     known = {uid for uids in before.values() for uid in uids}
     fatal = ""
@@ -154,18 +156,18 @@ def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
                 continue
             uncounted["failed"].append(uid_of(pod))
     if spec_of(job).get("completionMode") == "Indexed":
-        settled[0] = len(indexes)
+        counted[0] = len(indexes)
         succeeded = len(indexes)
     else:
-        succeeded = settled[0] + len(uncounted["succeeded"])
+        succeeded = counted[0] + len(uncounted["succeeded"])
     return _Count(
         active=tuple(pod for pod in pods if _is_active(pod)),
         terminating=tuple(pod for pod in pods if is_deleting(pod) and phase_of(pod) not in {"Succeeded", "Failed"}),
         succeeded=succeeded,
-        failed=settled[1] + len(uncounted["failed"]),
+        failed=counted[1] + len(uncounted["failed"]),
         indexes=frozenset(indexes),
         uncounted=uncounted,
-        settled=(settled[0], settled[1]),
+        counted=(counted[0], counted[1]),
         fatal=fatal,
         last_failure_s=last_failure_s,
         ignored=frozenset(ignored),
@@ -214,7 +216,7 @@ def _started(job: Obj, now_s: float) -> float:
 
 def _status(job: Obj, count: _Count, verdict: _Verdict | None, *, now: str, suspended: bool) -> Obj:
     status = dict(status_of(job))
-    for field, value in (("succeeded", count.settled[0]), ("failed", count.settled[1]), ("active", len(count.active))):
+    for field, value in (("succeeded", count.counted[0]), ("failed", count.counted[1]), ("active", len(count.active))):
         if value or field in status:
             status[field] = value
     status["ready"] = sum(1 for pod in count.active if is_true(pod, "Ready"))
@@ -235,7 +237,7 @@ def _status(job: Obj, count: _Count, verdict: _Verdict | None, *, now: str, susp
         first = "SuccessCriteriaMet" if verdict.complete else "FailureTarget"
         if not any(each["type"] == first for each in conditions):
             conditions = _add(conditions, first, verdict.reason, verdict.message, now=now)
-        # The last word waits until no pod is left to count or to stop.
+        # The final condition waits until no pod is left to count or to stop.
         if not count.active and not count.terminating and not status["uncountedTerminatedPods"]:
             last = "Complete" if verdict.complete else "Failed"
             conditions = _add(conditions, last, verdict.reason, verdict.message, now=now)

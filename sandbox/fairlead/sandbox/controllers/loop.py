@@ -1,8 +1,7 @@
 """What the control loops have in common: workers that take keys from a queue.
 
-Exists so that a loop is its decision and its writes, and nothing else. As in kube-controller-manager, the loops of
-one process share one copy of each resource, and each writes under its own user. A key that fails is tried again,
-later each time; a loop never stops because of one object.
+A loop is its decision and its writes. As in kube-controller-manager, each writes under its own user. A key that fails is
+tried again with growing delay; a loop never stops because of one object.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Loop:
         self.queue: WorkQueue[str] = WorkQueue(backoff=RETRY)
 
     async def sync(self, key: str) -> None:
-        """Bring one object nearer to what it should be. Raising means: again, later."""
+        """Reconcile one object. An exception puts the key back with a delay."""
         raise NotImplementedError
 
     async def run(self) -> None:

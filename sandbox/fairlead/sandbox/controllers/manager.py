@@ -1,6 +1,6 @@
 """kube-controller-manager as far as it is needed: its loops, each under its own account, on shared informers.
 
-Exists so that the cluster starts one thing. Holds no decision.
+Starts and stops them together. Holds no decision.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Empties a namespace that is being deleted, then lets it go; and gives each new one what pods expect to find in it.
+"""Empties a namespace that is being deleted, then finalizes it; and populates each new one.
 
-The first as kube-controller-manager's namespace controller does: every deletable namespaced kind that discovery lists,
-round after round until nothing is left, then /finalize. The second stands for the service account and root CA
-controllers: account `default` and config map `kube-root-ca.crt`.
+Emptying is the namespace controller's: every deletable namespaced kind that discovery lists, round after round until
+nothing is left, then /finalize. Populating stands for the service account and root CA controllers: account `default` and
+config map `kube-root-ca.crt`.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class NamespaceController:
         if namespace is None:
             return
         if not is_deleting(namespace):
-            await self._furnish(name)
+            await self._populate(name)
         elif await self._empty(name):
             await self._finalize(namespace)
         else:
             self._queue.add_after(name, ROUND_S)
 
-    async def _furnish(self, name: str) -> None:
+    async def _populate(self, name: str) -> None:
         wanted: tuple[tuple[Resource[Raw], Raw], ...] = (
             (SERVICE_ACCOUNTS, {"metadata": {"name": "default"}}),
             (CONFIG_MAPS, {"metadata": {"name": ROOT_CA}, "data": {"ca.crt": self._ca_pem}}),
@@ -79,7 +79,7 @@ class NamespaceController:
                 continue
 
     async def _empty(self, name: str) -> bool:
-        """Ask for the deletion of everything that is in it; true when nothing was left."""
+        """Request the deletion of everything in the namespace; true when nothing was left."""
         left = 0
         for kind in await self._kinds():
             try:
@@ -88,7 +88,7 @@ class NamespaceController:
                     left += len(items)
                     await self._client.request("DELETE", kind.path(name), body={"propagationPolicy": "Background"})
             except (errors.NotFound, errors.Conflict):
-                continue  # a kind that is no longer served, or an object that somebody changed: the next round tells
+                continue  # a kind that is no longer served, or an object that changed meanwhile: the next round decides
         return left == 0
 
     async def _finalize(self, namespace: Raw) -> None:

@@ -1,10 +1,9 @@
-"""Nodes that stop: tainted when their Lease is not renewed, their pods evicted, and collected when the Node is gone.
+"""Nodes that stop: tainted when their Lease is not renewed, their pods evicted, and removed when the Node is deleted.
 
-Exists so that a node that vanishes has the consequences it has in a real cluster, only sooner. Decisions are pure
-functions; the rim looks once a second. As in Kubernetes a pod on an unreachable node stays Terminating until its
-kubelet is back or the Node object is deleted (as a cloud provider does); then it is removed by force.
-Evicts after `eviction_s` or the pod's own tolerationSeconds, whichever is less (real default: 300 s).
-Source: pkg/controller/nodelifecycle, tainteviction, podgc, 1.36.
+The decisions are pure functions above the class, which looks twice a second. As in Kubernetes a pod on an unreachable
+node stays Terminating until its kubelet is back or the Node object is deleted (as a cloud provider does); then it is
+removed by force. Evicts after `eviction_s` or the pod's own tolerationSeconds, whichever is less (real default: 300 s).
+Source: kubernetes pkg/controller/nodelifecycle, tainteviction, podgc, 1.36.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ _NODES: Final = raw(NODES)
 _PODS: Final = raw(PODS)
 
 
-def is_silent(lease: Obj | None, *, now_s: float, grace_s: float) -> bool:
-    """Whether a kubelet has not renewed its Lease for longer than the grace. One that never had one is starting."""
+def is_unreachable(lease: Obj | None, *, now_s: float, grace_s: float) -> bool:
+    """Whether a kubelet has not renewed its Lease for longer than the grace. Without a Lease it is starting."""
     renewed = ((lease or {}).get("spec") or {}).get("renewTime")
     return renewed is not None and now_s - timestamps.parse(str(renewed)) > grace_s
 
 
-def wanted_taints(node: Obj, *, silent: bool, now: str) -> list[Obj]:
-    """The node's taints as they shall be: unreachable while it is silent, not-ready while it says so itself."""
+def wanted_taints(node: Obj, *, unreachable: bool, now: str) -> list[Obj]:
+    """The taints that the node should have: unreachable, or not-ready while its own condition says so."""
     ready = condition(node, "Ready")
-    key = UNREACHABLE if silent else "" if ready is None or ready.get("status") == "True" else NOT_READY
+    key = UNREACHABLE if unreachable else "" if ready is None or ready.get("status") == "True" else NOT_READY
     before = [dict(each) for each in spec_of(node).get("taints") or ()]
     kept = [each for each in before if each.get("key") not in {UNREACHABLE, NOT_READY} or each.get("key") == key]
     known = {(each.get("key"), each.get("effect")) for each in kept}
@@ -69,8 +68,8 @@ def wanted_taints(node: Obj, *, silent: bool, now: str) -> list[Obj]:
     return kept
 
 
-def silent_conditions(node: Obj, *, now: str) -> list[Obj]:
-    """The conditions of a node that nobody hears of: all Unknown."""
+def unknown_conditions(node: Obj, *, now: str) -> list[Obj]:
+    """The conditions of an unreachable node: all Unknown."""
     return [
         {
             **each,
@@ -84,7 +83,7 @@ def silent_conditions(node: Obj, *, now: str) -> list[Obj]:
 
 
 def eviction_due_s(pod: Obj, taints: Iterable[Mapping[str, Any]], *, eviction_s: float) -> float | None:
-    """When a node's NoExecute taints evict a pod (epoch seconds), None when it tolerates them for good."""
+    """When a node's NoExecute taints evict a pod (epoch seconds), None when it tolerates them without a limit."""
     due: float | None = None
     for taint in taints:
         if taint.get("effect") != "NoExecute":
@@ -93,8 +92,8 @@ def eviction_due_s(pod: Obj, taints: Iterable[Mapping[str, Any]], *, eviction_s:
         if any(each.get("tolerationSeconds") is None for each in matching):
             continue
         added_s = timestamps.parse(str(taint["timeAdded"])) if taint.get("timeAdded") else 0.0
-        patience_s = min((float(each["tolerationSeconds"]) for each in matching), default=0.0)
-        at_s = added_s + min(eviction_s, patience_s)
+        tolerated_s = min((float(each["tolerationSeconds"]) for each in matching), default=0.0)
+        at_s = added_s + min(eviction_s, tolerated_s)
         due = at_s if due is None else min(due, at_s)
     return due
 
@@ -127,14 +126,14 @@ class NodeLifecycle:
         await self._leases.synced.wait()
         looked_s = self._wall()
         while True:
-            # All share one process: when this loop was held up, so were the kubelets, and their silence says nothing.
+            # All share one process: when this loop was delayed, so were the kubelets, and a late Lease means nothing.
             if self._wall() - looked_s > LATE_S:
                 self._trusting_until_s = self._wall() + self._grace_s
             looked_s = self._wall()
             try:
                 for node in self._nodes.all():
                     await self._look(node)
-                await self._collect()
+                await self._collect_orphans()
             except errors.ApiError as error:
                 log.info("node lifecycle: %s", error)
             await asyncio.sleep(LOOK_S)
@@ -142,17 +141,17 @@ class NodeLifecycle:
     async def _look(self, node: Obj) -> None:
         name, now_s = name_of(node), self._wall()
         lease = self._leases.get(f"{LEASE_NAMESPACE}/{name}")
-        silent = is_silent(lease, now_s=now_s, grace_s=self._grace_s)
-        if silent and is_true(node, "Ready") and now_s < self._trusting_until_s:
+        unreachable = is_unreachable(lease, now_s=now_s, grace_s=self._grace_s)
+        if unreachable and is_true(node, "Ready") and now_s < self._trusting_until_s:
             return
         now = timestamps.seconds(now_s)
-        if silent and is_true(node, "Ready"):
-            log.warning("node %s: its kubelet is silent", name)
-            body = {"status": {"conditions": silent_conditions(node, now=now)}}
+        if unreachable and is_true(node, "Ready"):
+            log.warning("node %s: its kubelet has not renewed its Lease for %.0f s", name, self._grace_s)
+            body = {"status": {"conditions": unknown_conditions(node, now=now)}}
             node = await self._client.patch(_NODES, name, body, kind=Patch.STRATEGIC, subresource="status")
             self._nodes.note(node)
             self._events.record(Regarding.of(NODES, node), "NodeNotReady", f"Node {name} status is now: NodeNotReady")
-        taints = wanted_taints(node, silent=silent, now=now)
+        taints = wanted_taints(node, unreachable=unreachable, now=now)
         if taints != (spec_of(node).get("taints") or []):
             metadata = {"resourceVersion": node["metadata"]["resourceVersion"]}
             node = await self._client.patch(_NODES, name, {"metadata": metadata, "spec": {"taints": taints or None}})
@@ -169,8 +168,8 @@ class NodeLifecycle:
             ):
                 await self._evict(pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
 
-    async def _collect(self) -> None:
-        """Pods whose Node does not exist are marked failed and removed by force, after being seen so twice."""
+    async def _collect_orphans(self) -> None:
+        """Pods whose Node has not existed for `eviction_s` are marked failed and removed by force."""
         now_s = self._wall()
         orphans: dict[str, float] = {}
         for pod in self._pods.all():
@@ -201,4 +200,4 @@ class NodeLifecycle:
             grace_s = 0 if force else None
             await self._client.delete(_PODS, name, namespace, uid=uid_of(pod), grace_period_s=grace_s)
         except (errors.NotFound, errors.Conflict):
-            log.debug("pod %s: gone", key_of(pod))
+            log.debug("pod %s: deleted or recreated meanwhile", key_of(pod))

@@ -1,4 +1,4 @@
-"""Carries out `evictions`: deletes pods whose devices have an untolerated NoExecute taint, when their time has come."""
+"""The device taint eviction controller: deletes pods when `evictions` says that a taint of their device evicts them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fairlead.sandbox.objects import key_of, name_of, namespace_of, reserved_for
 
 log = logging.getLogger(__name__)
 
-# Changes come in bursts (a driver rewrites all slices of a pool): one look per burst.
-SETTLE_S = 0.05
+# Changes come in bursts (a driver rewrites all slices of a pool): one pass per burst.
+BATCH_S = 0.05
 
 
 class TaintEviction:
@@ -45,10 +45,10 @@ class TaintEviction:
                 await informer.synced.wait()
             while True:
                 await self._wait(await self._evict_due())
-                await asyncio.sleep(SETTLE_S)
+                await asyncio.sleep(BATCH_S)
 
     async def _evict_due(self) -> float | None:
-        """Evict whose time has come; seconds until the next, None when there is none."""
+        """Evict the pods that are due; seconds until the next, None when there is none."""
         taints = taints_of(self._slices.all())
         if not taints:
             return None

@@ -1,7 +1,7 @@
-"""Applies manifests to a cluster as `kubectl apply --server-side` would: what `make demo` and e2e use where no kubectl is.
+"""Applies manifests to a cluster as `kubectl apply --server-side` would; `make demo` and e2e need no kubectl.
 
-Finds each kind's place by discovery, so it works on any cluster and for any kind. Waits for a CRD to be served before
-it applies objects of it. Deletes in reverse. Prints nothing.
+Finds each kind's resource by discovery, so it works on any cluster and for any kind. Waits for a CRD to be served before
+it applies objects of it. Deletes in the opposite order.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ SERVED_POLL_S = 0.05
 
 
 class Applier:
-    """Applies to one cluster; remembers what discovery said."""
+    """Applies to one cluster; caches discovery."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._served: dict[tuple[str, str], Resource[Raw]] = {}
 
     async def apply(self, manifests: Iterable[Manifest]) -> list[Raw]:
-        """Server-side apply of every object, in a sensible order. Raises ApiError, naming the object in a note."""
+        """Server-side apply of every object, in the order of `in_order`. Raises ApiError with a note that names the object."""
         applied = []
         for manifest in in_order(manifests):
-            resource = await self.place_of(manifest)
+            resource = await self.resource_of(manifest)
             metadata = manifest["metadata"]
             namespace = metadata.get("namespace", "default") if resource.namespaced else None
             try:
@@ -51,9 +51,9 @@ class Applier:
         return applied
 
     async def delete(self, manifests: Iterable[Manifest]) -> None:
-        """Delete every object, last first; one that is gone already is no error."""
+        """Delete every object, last first; one that does not exist is no error."""
         for manifest in reversed(in_order(manifests)):
-            resource = await self.place_of(manifest)
+            resource = await self.resource_of(manifest)
             metadata = manifest["metadata"]
             namespace = metadata.get("namespace", "default") if resource.namespaced else None
             try:
@@ -61,8 +61,8 @@ class Applier:
             except errors.NotFound:
                 continue
 
-    async def place_of(self, manifest: Manifest) -> Resource[Raw]:
-        """Where objects of this kind live. Waits a while for a kind that is not served yet."""
+    async def resource_of(self, manifest: Manifest) -> Resource[Raw]:
+        """The resource that serves this kind. Waits up to SERVED_TIMEOUT_S for it; raises LookupError."""
         wanted = (manifest["apiVersion"], manifest["kind"])
         try:
             async with asyncio.timeout(SERVED_TIMEOUT_S):

@@ -1,8 +1,8 @@
 """Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
 
 Of kustomize it knows `resources` (files and directories, recursively), `namespace`, `labels` (of metadata only), and
-`patches` that delete an object or replace top-level fields, which is all that manifests/ uses; a kustomization that asks for
-more is refused and not half-applied. Talks to nobody.
+`patches` that delete an object or replace top-level fields, which is all that manifests/ uses; a kustomization with more in
+it is refused, not half-applied. Reads files only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Identity = tuple[str, str, str, str]
 KUSTOMIZATION = "kustomization.yaml"
 _KUSTOMIZE_KNOWN = {"apiVersion", "kind", "resources", "namespace", "labels", "metadata", "patches"}
 
-# Kinds that others need first, in the order in which they are applied; all others follow in the order they came.
+# Kinds that other objects depend on, in the order in which they are applied; all others follow in the order given.
 _FIRST = ("Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding")
 
 
@@ -41,7 +41,7 @@ def load(path: Path) -> list[Manifest]:
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
-    """What others need comes first: namespaces, CRDs, accounts and roles. Otherwise the order is kept."""
+    """What other objects depend on comes first: namespaces, CRDs, accounts and roles. Otherwise the order is kept."""
     rank = {kind: index for index, kind in enumerate(_FIRST)}
     return sorted(manifests, key=lambda manifest: rank.get(manifest["kind"], len(rank)))
 
@@ -105,7 +105,7 @@ def _kustomization(folder: Path) -> Iterator[Manifest]:
 
 
 def _patches(where: Path, entries: Iterable[Any]) -> Iterator[tuple[Identity, Manifest | None]]:
-    """Top-level fields as they shall be, per object; None where it is deleted."""
+    """The new top-level fields of each patched object; None where it is deleted."""
     for entry in entries:
         if set(entry) == {"patch"}:
             document = yaml.safe_load(entry["patch"])

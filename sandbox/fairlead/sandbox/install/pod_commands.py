@@ -1,9 +1,11 @@
 """What a container of Fairlead's image would run: a pod's arguments, environment, paths and ports, on this machine.
 
-Exists so that the manifests are tried as they are written. Kubernetes' own rules are kept ($(VAR) in arguments, fieldRef,
-named ports); what a machine without containers cannot give is replaced, and only that: a host path by the simulated
-node's, a port of the pod by a free one. A path that no volume mounts, a port that is not declared, a variable that is not
-set: what would fail in a cluster is an error here. Starts nothing.
+Pure. Kubernetes' own rules are kept ($(VAR) in arguments, fieldRef, named ports). Replaced is only what a machine without
+containers lacks: a host path by the simulated node's, a port of the pod by a free one. What would fail in a cluster is an
+error here: a path that no volume mounts, a port that is not declared, a variable that is not set.
+
+Example: with /registry mounted from the host's /var/lib/kubelet/plugins_registry and container port 8080,
+`--registry-dir=/registry --metrics-bind=0.0.0.0:8080` become `--registry-dir=<node>/registry --metrics-bind=127.0.0.1:40000`.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Command:
 def command_of(
     pod: Obj, *, host_paths: Mapping[str, Path], volumes: Mapping[str, Path], free_port: Callable[[], int]
 ) -> Command:
-    """`host_paths` says where directories of the node are on this machine, `volumes` where those volumes of the pod are that
-    are on no host: its Secrets. Raises PodError.
+    """`host_paths`: directories of a real node and where they are on this machine. `volumes`: the same for volumes of the
+    pod that are on no host (Secrets), by name. Raises PodError.
     """
     container = only_container(pod)
     if container.get("command"):
@@ -112,7 +114,7 @@ def _mounts(pod: Obj, container: Mapping[str, Any]) -> dict[PurePosixPath, PureP
 
 
 def _local(container: Mapping[str, Any], volumes: Mapping[str, Path]) -> dict[str, Path]:
-    """Path in the container to a directory of this machine, of volumes that are on no host."""
+    """Path in the container to a directory of this machine, of volumes that are not host paths."""
     return {
         mount["mountPath"]: volumes[mount["name"]]
         for mount in container.get("volumeMounts") or ()

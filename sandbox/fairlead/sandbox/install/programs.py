@@ -1,30 +1,28 @@
-"""Starts and stops the three programs for a cluster: as processes that can really be killed, or inside this one.
+"""Starts, stops and kills Fairlead's programs for a cluster, each as a process that runs the `fairlead` command line.
 
-Exists so that the sandbox runs what users run. As processes (the default) a kill is a SIGKILL, sent to the program alone:
-no cleanup code runs. Inside (for clusters of hundreds of nodes, where a process each is too much) a program is a task;
-it can be stopped, but `kill` refuses, since cancelling a task runs the very cleanup that a kill would not.
+What runs is what users run: flags, environment, signals, logs. A kill is a SIGKILL, sent to the program alone. Readiness is
+what the program itself announces (systemd's READY=1): driver, its slices are published and kubelet may call; webhook, it is
+registered; controller, it leads and its caches are filled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import json
 import logging
 import os
 import signal
+import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
-
-from fairlead.sandbox.install import program_host
+from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
 
-Mode = Literal["process", "task"]
 STOP_TIMEOUT_S = 10.0
 
 
@@ -35,104 +33,56 @@ class ProgramError(RuntimeError):
 class Program(Protocol):
     """One program that was started once."""
 
-    async def ready(self, timeout_s: float) -> None: ...
+    async def ready(self, timeout_s: float) -> None:
+        """Until it announces that it is. Raises ProgramError when it ends before, or when the time is up."""
+        ...
 
-    async def stop(self) -> None: ...
+    async def stop(self) -> None:
+        """SIGTERM, and time to clean up; SIGKILL after that."""
+        ...
 
-    async def kill(self) -> None: ...
+    async def kill(self) -> None:
+        """SIGKILL; returns when it is dead."""
+        ...
 
 
 class Programs(Protocol):
-    def start(self, name: str, program: str, options: Any) -> Program: ...
+    """Where programs run: processes of a host here; tests of hundreds of nodes have tasks."""
 
-
-@contextlib.asynccontextmanager
-async def running(mode: Mode, *, log_dir: Path, log_level: str = "INFO") -> AsyncIterator[Programs]:
-    """Where programs run, for the length of the block; whatever still runs at its end is stopped."""
-    if mode == "task":
-        tasks = _Tasks()
-        try:
-            yield tasks
-        finally:
-            await asyncio.gather(*(each.stop() for each in tasks.started))
-        return
-    host = Host(log_dir=log_dir, log_level=log_level)
-    await host.open()
-    try:
-        yield host
-    finally:
-        await host.close()
-
-
-# -- inside this process -----------------------------------------------------------------------------------------------
-
-
-@dataclass(kw_only=True)
-class _Task:
-    name: str
-    task: asyncio.Task[None]
-    is_ready: asyncio.Event
-
-    async def ready(self, timeout_s: float) -> None:
-        waiting = asyncio.ensure_future(self.is_ready.wait())
-        await asyncio.wait((waiting, self.task), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        if self.task.done() and not self.task.cancelled():
-            raise ProgramError(f"{self.name} ended: {self.task.exception()}")
-        if not self.is_ready.is_set():
-            raise ProgramError(f"{self.name}: not ready after {timeout_s:.0f} s")
-
-    async def stop(self) -> None:
-        self.task.cancel()
-        await asyncio.gather(self.task, return_exceptions=True)
-
-    async def kill(self) -> None:
-        raise ProgramError(f"{self.name}: a task cannot be killed, only stopped; run programs as processes")
-
-
-class _Tasks:
-    """As with processes, one that fails takes no other with it."""
-
-    def __init__(self) -> None:
-        self.started: list[_Task] = []
-
-    def start(self, name: str, program: str, options: Any) -> Program:
-        module, _ = program_host.PROGRAMS[program]
-        is_ready = asyncio.Event()
-        run = importlib.import_module(module).run(options, ready=is_ready)
-        made = _Task(name=name, task=asyncio.create_task(run, name=name), is_ready=is_ready)
-        self.started.append(made)
-        return made
-
-
-# -- processes ---------------------------------------------------------------------------------------------------------
+    def start(self, name: str, arguments: Sequence[str]) -> Program:
+        """Run `fairlead ARGUMENTS`; returns at once. `name` is that of its log."""
+        ...
 
 
 @dataclass(kw_only=True)
 class Process:
-    host: Host
+    """A program as a process of its own."""
+
+    host: ProgramHost
     name: str
     log: Path
     id: str
-    is_ready: asyncio.Event = field(default_factory=asyncio.Event)
+    announced: asyncio.Event = field(default_factory=asyncio.Event)
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     status: int | None = None
 
     async def ready(self, timeout_s: float) -> None:
-        waiting = [asyncio.ensure_future(each.wait()) for each in (self.is_ready, self.exited)]
+        waiting = [asyncio.ensure_future(each.wait()) for each in (self.announced, self.exited)]
         await asyncio.wait(waiting, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         for each in waiting:
             each.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        if self.is_ready.is_set() and not self.exited.is_set():
-            return
+        if self.exited.is_set() or not self.announced.is_set():
+            raise self.failure(timeout_s)
+
+    def failure(self, waited_s: float) -> ProgramError:
+        """Why it is not ready after so long: it ended, or it takes longer."""
         if self.status is None and self.exited.is_set():
-            raise ProgramError(f"{self.name}: the program host ended; see host.log beside {self.log}")
-        what = f"ended with status {self.status}" if self.exited.is_set() else f"is not ready after {timeout_s:.0f} s"
-        raise ProgramError(f"{self.name} {what}; its log {self.log} ends with:\n{_tail(self.log)}")
+            return ProgramError(f"{self.name}: the program host ended; see host.log beside {self.log}")
+        what = f"ended with status {self.status}" if self.exited.is_set() else f"is not ready after {waited_s:.0f} s"
+        return ProgramError(f"{self.name} {what}; its log {self.log} ends with:\n{_tail(self.log)}")
 
     async def stop(self) -> None:
-        """SIGTERM, and time to clean up; SIGKILL after that."""
         if self.exited.is_set():
             return
         self.host.signal(self.id, signal.SIGTERM)
@@ -144,26 +94,37 @@ class Process:
             await self.kill()
 
     async def kill(self) -> None:
-        """SIGKILL; returns when it is dead."""
         if not self.exited.is_set():
             self.host.signal(self.id, signal.SIGKILL)
             await self.exited.wait()
 
 
-class Host:
-    """The forking host process and what runs under it."""
+class ProgramHost:
+    """The forking host process (program_host.py) and what runs under it."""
 
-    def __init__(self, *, log_dir: Path, log_level: str) -> None:
+    def __init__(self, *, log_dir: Path) -> None:
         self._log_dir = log_dir
-        self._log_level = log_level
         self._processes: dict[str, Process] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._reader: asyncio.Task[None] | None = None
-        self._serial = 0
+        self._sockets = contextlib.ExitStack()
+        self._socket_dir = Path()
 
-    async def open(self) -> None:
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def running(cls, *, log_dir: Path) -> AsyncIterator[ProgramHost]:
+        """For the length of the block; whatever still runs at its end is stopped."""
+        host = cls(log_dir=log_dir)
+        await host._open()
+        try:
+            yield host
+        finally:
+            await host._close()
+
+    async def _open(self) -> None:
         """Starts the host; it imports while the rest of the cluster starts."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
+        self._socket_dir = Path(self._sockets.enter_context(tempfile.TemporaryDirectory(prefix="fl-")))
         with (self._log_dir / "host.log").open("ab") as stderr:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -178,8 +139,12 @@ class Host:
             )
         self._reader = asyncio.create_task(self._read(), name="program host")
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
+        """Every process that still runs."""
         await asyncio.gather(*(each.stop() for each in self._processes.values()))
+
+    async def _close(self) -> None:
+        await self.stop()
         if self._process is not None:
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -191,28 +156,43 @@ class Host:
                 await self._process.wait()
         if self._reader is not None:
             await self._reader
+        self._sockets.close()
 
-    def start(self, name: str, program: str, options: Any) -> Program:
-        encoded = program_host.encode(options)
-        return self._start(name, {"program": program, "options": encoded, "log_level": self._log_level})
-
-    def command(self, name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
-        """The `fairlead` command line, as a container of the image would run it."""
-        return self._start(name, {"command": list(arguments), "environment": dict(environment)})
-
-    def _start(self, name: str, what: Mapping[str, Any]) -> Process:
-        self._serial += 1
-        log = self._log_dir / f"{name.replace(' ', '-')}.log"
-        made = Process(host=self, name=name, log=log, id=f"{name} #{self._serial}")
+    def start(self, name: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> Process:
+        """`environment` is added to the little that a container has by itself."""
+        serial = len(self._processes) + 1
+        log_file = self._log_dir / f"{name.replace(' ', '-')}.log"
+        made = Process(host=self, name=name, log=log_file, id=f"{name} #{serial}")
         self._processes[made.id] = made
         if self._reader is None or self._reader.done():
             made.exited.set()  # the host is gone: `ready` will say so
             return made
-        self._send({"op": "start", "id": made.id, "log": str(log), **what})
+        base = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": "/nonexistent",
+            "NOTIFY_SOCKET": str(self._listen(made, self._socket_dir / str(serial))),
+        }
+        order = {"arguments": [str(each) for each in arguments], "environment": base | dict(environment or {})}
+        self._send({"op": "start", "id": made.id, "log": str(log_file), **order})
         return made
 
+    def _listen(self, process: Process, path: Path) -> Path:
+        """A datagram socket on which the process announces that it is ready."""
+        listening = self._sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+        listening.setblocking(False)
+        listening.bind(str(path))
+        loop = asyncio.get_running_loop()
+
+        def heard() -> None:
+            if b"READY=1" in listening.recv(4096).split(b"\n"):
+                process.announced.set()
+
+        loop.add_reader(listening, heard)
+        self._sockets.callback(loop.remove_reader, listening)
+        return path
+
     def signal(self, process_id: str, number: int) -> None:
-        """Sent by the host, which knows whose child is still there."""
+        """Sent by the host, which knows which of its children are still there."""
         self._send({"op": "signal", "id": process_id, "number": int(number)})
 
     def _send(self, order: dict[str, Any]) -> None:
@@ -225,14 +205,9 @@ class Host:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
             event = json.loads(line)
-            made = self._processes.get(event.get("id", ""))
-            if made is None:
-                continue
-            if event["event"] == "ready":
-                made.is_ready.set()
-            elif event["event"] == "exited":
-                made.status = event["status"]
-                made.exited.set()
+            made = self._processes[event["id"]]
+            made.status = event["status"]
+            made.exited.set()
         for each in self._processes.values():  # the host is gone, and everything with it
             each.exited.set()
 

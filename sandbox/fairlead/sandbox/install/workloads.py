@@ -1,45 +1,40 @@
 """Runs Fairlead from what was installed: the pods of its Deployments and DaemonSets, each as its ServiceAccount.
 
-Exists so that a chart is tried whole: a misspelt flag, a missing permission, an unmounted directory or a probe on the wrong
-port fails here as it would in a cluster. Pods are real objects; kube-scheduler binds a Deployment's, kubelet runs them as
-far as a simulated one does, and the process behind each is the `fairlead` command line with the container's arguments,
-environment, and a token bound to the pod. Endpoints follow readiness. No control loop: a pod that dies stays dead, and
-`replace` is how a workload is rolled.
+A misspelt flag, a missing permission, an unmounted directory or a probe on the wrong port fails here as it would in a
+cluster. Pods are real objects; the scheduler binds a Deployment's, kubelet runs them as far as a simulated one does, and
+the process behind each is the `fairlead` command line with the container's arguments and environment and a token bound
+to the pod. Endpoints follow readiness. No control loop: a pod that dies stays dead, and `replace` rolls a workload.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import copy
 import logging
-import os
 import socket
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
-import msgspec
-import yaml
 
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, SECRETS, SERVICES, Raw, Resource, raw
+from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, raw
+from fairlead.sandbox.install import endpoints
 from fairlead.sandbox.install.pod_commands import Command, PodError, command_of, only_container, port_number
-from fairlead.sandbox.install.programs import Host, Process
-from fairlead.sandbox.node import Node
+from fairlead.sandbox.install.pod_files import PodFiles
+from fairlead.sandbox.install.programs import Process, ProgramHost
 from fairlead.sandbox.node_matching import matches_affinity
-from fairlead.sandbox.objects import Obj, labels_of, meta, name_of, spec_of
+from fairlead.sandbox.objects import Obj, meta, name_of, spec_of
 
 log = logging.getLogger(__name__)
 
 READY_TIMEOUT_S: Final = 45.0
 BOUND_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.05
-ENDPOINTS: Final = Resource(group="", version="v1", plural="endpoints", kind="Endpoints", namespaced=True, type=dict)
 
 
 @dataclass(frozen=True)
@@ -60,22 +55,21 @@ class Workloads:
     """`start` runs everything that is installed; `stop` ends it. `running` is by pod name."""
 
     def __init__(
-        self, admin: Client, nodes: Mapping[str, Node], *, host: Host, url: str, ca_pem: bytes, workdir: Path
+        self, admin: Client, *, host: ProgramHost, files: PodFiles, host_paths: Callable[[str], Mapping[str, Path]]
     ) -> None:
+        """`host_paths(node)`: where a node's directories are on this machine."""
         self.running: dict[str, Running] = {}
         self._admin = admin
-        self._nodes = nodes
         self._host = host
-        self._url = url
-        self._ca_pem = ca_pem
-        self._workdir = workdir
+        self._files = files
+        self._host_paths = host_paths
         self._serial = 0
         self._in_service: set[str] = set()
         self._publishing = asyncio.Lock()
 
     async def start(self) -> None:
         """Every pod of every workload, ready. Raises PodError, or ProgramError with the end of a pod's log."""
-        found = [(w, spot) for w in await self._workloads() for spot in await self._spots(w)]
+        found = [(workload, node) for workload in await self._workloads() for node in await self._pod_nodes(workload)]
         await asyncio.gather(*(self.start_pod(workload, node) for workload, node in found))
 
     async def stop(self) -> None:
@@ -98,17 +92,12 @@ class Workloads:
         pod = await self._bound(await self._admin.create(raw(PODS), self._pod(workload, node), names.NAMESPACE))
         command = command_of(
             pod,
-            host_paths=_host_paths(self._nodes[spec_of(pod)["nodeName"]]),
-            volumes={name: path async for name, path in self._secrets(pod)},
+            host_paths=self._host_paths(spec_of(pod)["nodeName"]),
+            volumes={name: path async for name, path in self._files.secrets(pod)},
             free_port=_free_port,
         )
-        environment = {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": "/nonexistent",
-            "KUBECONFIG": str(await self._kubeconfig(pod)),
-            **command.environment,
-        }
-        process = self._host.command(name_of(pod), command.arguments, environment)
+        environment = {"KUBECONFIG": str(await self._files.kubeconfig(pod)), **command.environment}
+        process = self._host.start(name_of(pod), command.arguments, environment)
         made = Running(name_of(workload), pod, command, process)
         self.running[name_of(pod)] = made
         await self._ready(made)
@@ -127,6 +116,11 @@ class Workloads:
         except errors.NotFound:
             return
 
+    async def _publish(self) -> None:
+        async with self._publishing:
+            ready = [self.running[name] for name in sorted(self._in_service)]
+            await endpoints.publish(self._admin, [(each.pod, each.command.ports) for each in ready])
+
     # -- pods ------------------------------------------------------------------------------------------------------
 
     async def _workloads(self) -> list[Obj]:
@@ -136,15 +130,16 @@ class Workloads:
             found += [{**item, "kind": resource.kind} for item in listed.items]
         return found
 
-    async def _spots(self, workload: Obj) -> list[str | None]:
+    async def _pod_nodes(self, workload: Obj) -> list[str | None]:
+        """A node for each pod that the workload wants; None where the scheduler chooses."""
         if workload["kind"] == "Deployment":
             return [None] * int(spec_of(workload).get("replicas", 1))
         pod = {"metadata": {}, "spec": spec_of(workload)["template"]["spec"]}
         nodes = await self._admin.list(raw(NODES))
-        spots = [name_of(node) for node in nodes.items if matches_affinity(pod, node)]
-        if not spots:
+        matching: list[str | None] = [name_of(node) for node in nodes.items if matches_affinity(pod, node)]
+        if not matching:
             log.warning("DaemonSet %s: no node matches its nodeSelector and affinity", name_of(workload))
-        return list(spots)
+        return matching
 
     def _pod(self, workload: Obj, node: str | None) -> Obj:
         template = copy.deepcopy(spec_of(workload)["template"])
@@ -171,50 +166,10 @@ class Workloads:
             raise PodError(f"pod {name_of(pod)}: not bound to a node after {BOUND_TIMEOUT_S:.0f} s") from None
         return pod
 
-    async def _secrets(self, pod: Obj) -> AsyncIterator[tuple[str, Path]]:
-        """Each Secret volume as a directory of files. Raises NotFound where a Secret is missing: such a pod does not start."""
-        for volume in spec_of(pod).get("volumes") or ():
-            if "secret" not in volume:
-                continue
-            secret = await self._admin.get(SECRETS, volume["secret"]["secretName"], names.NAMESPACE)
-            folder = self._workdir / name_of(pod) / volume["name"]
-            folder.mkdir(parents=True)
-            for key, value in (secret.get("data") or {}).items():
-                (folder / key).write_bytes(base64.b64decode(value))
-            yield volume["name"], folder
-
-    async def _kubeconfig(self, pod: Obj) -> Path:
-        """With a token as kubelet asks for it: of the pod's account, bound to the pod and so to its node."""
-        account = spec_of(pod)["serviceAccountName"]
-        path = f"/api/v1/namespaces/{names.NAMESPACE}/serviceaccounts/{account}/token"
-        body = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {
-                "audiences": [],
-                "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": name_of(pod), "uid": meta(pod)["uid"]},
-            },
-        }
-        given = msgspec.json.decode(await self._admin.request("POST", path, body=body))
-        cluster = {"server": self._url, "certificate-authority-data": base64.b64encode(self._ca_pem).decode()}
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "sandbox", "cluster": cluster}],
-            "users": [{"name": "pod", "user": {"token": given["status"]["token"]}}],
-            "contexts": [{"name": "pod", "context": {"cluster": "sandbox", "user": "pod"}}],
-            "current-context": "pod",
-        }
-        file = self._workdir / f"{name_of(pod)}.kubeconfig"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        file.write_text(yaml.safe_dump(config))
-        return file
-
     # -- readiness -------------------------------------------------------------------------------------------------
 
     async def _ready(self, each: Running) -> None:
-        """What its readiness probe says; a process that ends is an error at once."""
+        """Until its probes succeed; a process that ends is an error at once."""
         container = only_container(each.pod)
         probes = [
             container[key]["httpGet"]
@@ -229,9 +184,9 @@ class Workloads:
             if answering.done():
                 answering.result()
             else:
-                await each.process.ready(0)
+                raise each.process.failure(READY_TIMEOUT_S)
         except TimeoutError:
-            await each.process.ready(0)
+            raise each.process.failure(READY_TIMEOUT_S) from None
         finally:
             for task in (exited, answering):
                 task.cancel()
@@ -252,52 +207,10 @@ class Workloads:
                         pass
                     await asyncio.sleep(POLL_S)
 
-    async def _publish(self) -> None:
-        """Endpoints of every Service: one subset per pod, since each has its own ports here."""
-        async with self._publishing:
-            for service in (await self._admin.list(SERVICES, names.NAMESPACE)).items:
-                subsets = [
-                    _subset(self.running[name], service)
-                    for name in sorted(self._in_service)
-                    if self._serves(name, service)
-                ]
-                try:
-                    found = await self._admin.get(ENDPOINTS, name_of(service), names.NAMESPACE)
-                    await self._admin.replace(ENDPOINTS, found | {"subsets": subsets})
-                except errors.NotFound:
-                    metadata = {"name": name_of(service), "namespace": names.NAMESPACE}
-                    body: Raw = {"apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets}
-                    await self._admin.create(ENDPOINTS, body, names.NAMESPACE)
-
-    def _serves(self, name: str, service: Obj) -> bool:
-        selector = spec_of(service).get("selector") or {}
-        return bool(selector) and selector.items() <= labels_of(self.running[name].pod).items()
-
-
-def _subset(each: Running, service: Obj) -> Obj:
-    container = only_container(each.pod)
-    ports = [
-        {
-            "name": port.get("name", ""),
-            "port": each.command.ports[port_number(container, port.get("targetPort", port["port"]))],
-        }
-        for port in spec_of(service)["ports"]
-    ]
-    return {"addresses": [{"ip": "127.0.0.1"}], "ports": ports}
-
 
 def _surges(workload: Obj) -> bool:
     strategy = spec_of(workload).get("updateStrategy") or spec_of(workload).get("strategy") or {}
     return (strategy.get("rollingUpdate") or {}).get("maxSurge") not in {0, "0", "0%"}
-
-
-def _host_paths(node: Node) -> dict[str, Path]:
-    """What a simulated node has of a real one's directories."""
-    return {
-        "/var/lib/kubelet/plugins": node.plugins_dir,
-        "/var/lib/kubelet/plugins_registry": node.registry_dir,
-        "/var/run/cdi": node.cdi_dir,
-    }
 
 
 def _free_port() -> int:

@@ -1,8 +1,8 @@
 """What a container runtime does with CDI device names: look them up and merge the edits.
 
-Exists because the promise to a user is what the container gets, not what kubelet was told. Reads the spec files of a
-directory as containerd does (JSON and YAML, every file, at use), resolves qualified names, and merges the edits of the
-spec and of each device. Checks what a runtime would refuse; applies nothing to the machine.
+What reaches a container is decided here, not by what kubelet was told. Reads the spec files of a directory as containerd
+does (JSON and YAML, every file, at use), resolves qualified names, and merges the edits of the spec and of each device.
+Checks what a runtime would refuse; applies nothing to the machine.
 Source: Container Device Interface SPEC.md 0.6.0 and 1.0.0.
 """
 
@@ -44,7 +44,7 @@ class _Device:
 
 
 def resolve(directory: Path, names: Iterable[str]) -> Edits:
-    """The edits of all `vendor/class=device` names together, in the order they are given, each once."""
+    """The edits of all `vendor/class=device` names together, in the order given, each once. Raises CdiError."""
     wanted = tuple(dict.fromkeys(names))
     if not wanted:
         return Edits()

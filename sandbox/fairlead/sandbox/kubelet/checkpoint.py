@@ -1,8 +1,8 @@
-"""Kubelet's memory of prepared claims, across its own restarts: `dra_manager_state`.
+"""Kubelet's checkpoint of its claims, over its own restarts: `dra_manager_state`.
 
-Exists because the API may have forgotten a claim that a node still has to unprepare. A file of JSON with a checksum,
-written beside and renamed. As in the real kubelet it does not say that a claim *is* prepared: after a restart every claim is
-prepared again. A file that cannot be read is set aside and the memory starts empty.
+The API may have deleted a claim that the node still has to unprepare. A JSON file with a checksum, written beside and
+renamed. As in the real kubelet it does not say that a claim *is* prepared: after a restart every claim is prepared again.
+A file that cannot be read is renamed to `.corrupt`, and the state starts empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(kw_only=True)
 class ClaimInfo:
-    """A claim on this node: the pods that use it, and per driver what it was given."""
+    """A claim on this node: the pods that use it, and the devices that each driver prepared."""
 
     ref: ClaimRef
     drivers: tuple[str, ...]

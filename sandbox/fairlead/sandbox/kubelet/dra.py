@@ -1,9 +1,9 @@
-"""Kubelet's DRA manager: prepares a pod's claims before it starts, and gives them back after it ended.
+"""Kubelet's DRA manager: prepares a pod's claims before it starts, and unprepares them after it ended.
 
-Exists to hold a driver to the real rules: a claim is fetched and must be the pod's, reserved for it and allocated;
-all claims of a pod for one driver go in one call; an answer with an error fails the pod and is asked again; a claim
-is prepared once however many pods use it, and unprepared after the last; after a restart everything is prepared again.
-Knows nothing of containers. Source: pkg/kubelet/cm/dra/manager.go, 1.36.
+Rules: a claim is fetched and must be the pod's, reserved for it and allocated; all claims of a pod for one driver go in one
+call; a call that answers with an error is repeated; a claim is prepared once however many pods use it, and unprepared after
+the last; after a restart of kubelet everything is prepared again.
+Source: kubernetes pkg/kubelet/cm/dra/manager.go, 1.36.
 """
 
 from __future__ import annotations
@@ -38,24 +38,26 @@ GetClaim = Callable[[str, str], Awaitable[Obj | None]]  # namespace, name; asks 
 
 
 class PrepareError(Exception):
-    """Why a pod cannot start yet; it is tried again."""
+    """Why a pod cannot start yet, or a claim not be unprepared; it is tried again."""
 
 
 def check(pod: Obj, entry: Mapping[str, Any], name: str, claim: Obj | None) -> Obj:
     """The claim, if the pod may use it now. Raises PrepareError."""
-    who = f"pod {name_of(pod)} ({uid_of(pod)})"
+    user = f"pod {name_of(pod)} ({uid_of(pod)})"
     if claim is None:
-        raise PrepareError(f"failed to fetch ResourceClaim {name} referenced by {who}: not found")
+        raise PrepareError(f"failed to fetch ResourceClaim {name} referenced by {user}: not found")
     if entry.get("resourceClaimTemplateName") is not None and not is_claim_for(claim, pod):
-        raise PrepareError(f"ResourceClaim {name} was not created for {who} (pod is not owner)")
+        raise PrepareError(f"ResourceClaim {name} was not created for {user} (pod is not owner)")
     if not is_reserved_for(claim, pod):
-        raise PrepareError(f"{who} is not allowed to use ResourceClaim {name} ({uid_of(claim)})")
+        raise PrepareError(f"{user} is not allowed to use ResourceClaim {name} ({uid_of(claim)})")
     if allocation_of(claim) is None:
         raise PrepareError(f"ResourceClaim {name} ({uid_of(claim)}) has no allocation")
     return claim
 
 
 class DraManager:
+    """`get_claim` asks the API; `plugin` finds a driver's connection and raises PluginError when there is none."""
+
     def __init__(self, *, state_dir: Path, get_claim: GetClaim, plugin: Callable[[str], Plugin]) -> None:
         self._path = state_dir / CHECKPOINT
         self._get_claim = get_claim
@@ -67,11 +69,11 @@ class DraManager:
 
     @property
     def claims(self) -> list[ClaimInfo]:
-        """What this node holds, in the order of namespace and name."""
+        """The claims of this node, in the order of namespace and name."""
         return [self._claims[key] for key in sorted(self._claims)]
 
     async def prepare(self, pod: Obj) -> None:
-        """Make the pod's claims ready. Raises PrepareError or PluginError; both mean: again, later."""
+        """Prepare the pod's claims. After PrepareError or PluginError the caller tries again."""
         entries = [(entry, name) for entry, name in pod_claims(pod)]
         if not entries:
             return
@@ -116,7 +118,7 @@ class DraManager:
             raise PrepareError("; ".join(failed))
 
     async def unprepare(self, pod_uid: str) -> None:
-        """Give back what this pod was the last to use. Raises PluginError, PrepareError; both mean: again, later."""
+        """Unprepare the claims that no other pod uses. After PluginError or PrepareError the caller tries again."""
         keys = [key for key, each in self._claims.items() if pod_uid in each.pods]
         if not keys:
             return
@@ -149,17 +151,17 @@ class DraManager:
         return list(dict.fromkeys(found))
 
     async def reconcile(self, live: Iterable[str]) -> None:
-        """Give back what pods held that no longer exist here; failures are left for the next time."""
+        """Unprepare the claims of pods that are not on this node any more; a failure waits for the next round."""
         known = set(live)
         for uid in sorted({uid for each in self._claims.values() for uid in each.pods} - known):
             try:
                 await self.unprepare(uid)
             except (PluginError, PrepareError) as error:
-                log.info("claims of pod %s not given back yet: %s", uid, error)
+                log.info("claims of pod %s not unprepared yet: %s", uid, error)
 
     @contextlib.asynccontextmanager
     async def _locked(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
-        """One at a time per claim; sorted, so that two pods never wait for each other."""
+        """One at a time per claim; locked in sorted order, so that two pods never wait for each other."""
         async with contextlib.AsyncExitStack() as stack:
             for key in sorted(set(keys)):
                 await stack.enter_async_context(self._locks.setdefault(key, asyncio.Lock()))

@@ -1,9 +1,7 @@
 """The kubelet of one simulated node: its parts, put together.
 
-Exists so that the real driver meets what it meets on a real node, and so that pods run. Everything it knows of the
-cluster comes over HTTPS as system:node:<name>. It may be stopped and started again: what must survive is in the state
-directory (claims) and in the Runtime (containers), which belong to the node.
-Does not do: volumes, probes, images, resource admission, mirror pods, the DRA health stream.
+Everything it knows of the cluster comes over HTTPS as system:node:<name>. It may be stopped and started again: what must
+survive is in the state directory (claims) and in the Runtime (containers), which belong to the node.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from fairlead.sandbox.kubelet import cdi, node_object
 from fairlead.sandbox.kubelet.dra import DraManager
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginManager
-from fairlead.sandbox.kubelet.pod_worker import Host, PodWorker
+from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
 from fairlead.sandbox.objects import Obj, name_of, namespace_of, uid_of
 
@@ -40,7 +38,7 @@ _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 
 @dataclass(frozen=True, kw_only=True)
 class KubeletOptions:
-    """`registry_dir`, `cdi_dir` and `state_dir` are the node's; times are the real kubelet's unless a test says less."""
+    """`registry_dir`, `cdi_dir` and `state_dir` are the node's; the default times are the real kubelet's."""
 
     node_name: str
     registry_dir: Path
@@ -80,7 +78,7 @@ class Kubelet:
         self._workers: dict[str, tuple[PodWorker, asyncio.Task[None]]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._driver_came = asyncio.Event()
+        self._driver_connected = asyncio.Event()
 
     @property
     def containers(self) -> dict[tuple[str, str, str], Container]:
@@ -89,7 +87,7 @@ class Kubelet:
 
     async def run(self) -> None:
         name, machine = self.options.node_name, self.options.machine
-        await self._wipe("", delay_s=0.0)  # as at every start: slices may be of a driver that is no more
+        await self._wipe("", delay_s=0.0)  # as at every start: the driver of a slice may not exist any more
         registered = await self._register()
         try:
             async with asyncio.TaskGroup() as group:
@@ -130,7 +128,7 @@ class Kubelet:
         if known is not None:
             known[0].update(change.new)
         elif change.new is not None and self._group is not None:
-            worker = PodWorker(host=self._host(change.new), pod=change.new)
+            worker = PodWorker(kubelet=self._access(change.new), pod=change.new)
             task = self._group.create_task(self._work(worker), name=f"pod {change.key}")
             self._workers[uid] = (worker, task)
 
@@ -142,9 +140,9 @@ class Kubelet:
         finally:
             del self._workers[worker.uid]
 
-    def _host(self, pod: Obj) -> Host:
+    def _access(self, pod: Obj) -> KubeletAccess:
         number = int.from_bytes(uid_of(pod).encode()[-2:], "big")
-        return Host(
+        return KubeletAccess(
             dra=self.dra,
             runtime=self._runtime,
             wall=self._wall,
@@ -177,23 +175,23 @@ class Kubelet:
             return None
 
     async def _reconcile(self) -> None:
-        """Give back what pods held that are no longer here; they may have gone while this kubelet was not running."""
+        """Unprepare what pods held that are not on this node any more: they may have ended while kubelet did not run."""
         await self._pods.synced.wait()
         while True:
             live = {uid_of(pod) for pod in self._pods.all()}
             for uid in self._runtime.pods() - live - set(self._workers):
                 self._runtime.forget(uid)
             await self.dra.reconcile(live | set(self._workers))
-            # A driver that has just come may be the one that was missing.
-            self._driver_came.clear()
+            # A driver that has just connected may be the one that was missing.
+            self._driver_connected.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.options.reconcile_s):
-                    await self._driver_came.wait()
+                    await self._driver_connected.wait()
 
     # -- drivers ---------------------------------------------------------------------------------------------------
 
     def _driver_found(self, driver: str) -> None:
-        self._driver_came.set()
+        self._driver_connected.set()
         wipe = self._wipes.pop(driver, None)
         if wipe is not None:
             wipe.cancel()
@@ -204,7 +202,7 @@ class Kubelet:
             self._wipes[driver] = self._group.create_task(wipe, name=f"wipe {driver}")
 
     async def _wipe(self, driver: str, *, delay_s: float) -> None:
-        """Delete this node's ResourceSlices (of one driver), after giving the driver time to come back."""
+        """Delete this node's ResourceSlices (of one driver), unless the driver is back within the delay."""
         await asyncio.sleep(delay_s)
         fields = f"spec.nodeName={self.options.node_name}" + (f",spec.driver={driver}" if driver else "")
         attempt = 0

@@ -1,7 +1,7 @@
-"""A kubelet's own Node object and Lease: made at start, kept alive while it runs.
+"""A kubelet's own Node object and Lease: created at start, renewed while it runs.
 
-Exists so that schedulers see a machine and the node lifecycle sees a heartbeat. Pure builders and one loop. What the
-machine has (cpu, memory, pods) is told, not measured. Source: pkg/kubelet/kubelet_node_status.go, nodelease.
+Pure builders and one loop. What the machine has (cpu, memory, pods) is configured, not measured.
+Source: kubernetes pkg/kubelet/kubelet_node_status.go, nodelease, 1.36.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def status(name: str, machine: Machine, *, now: str) -> Obj:
 
 
 async def register(client: Client, name: str, machine: Machine, *, wall: Clock) -> Obj:
-    """The Node, made if it is missing, with a fresh status. Raises ApiError."""
+    """The Node, created if it is missing, with a fresh status. Raises ApiError."""
     try:
         found = await client.create(_NODES, node(name, machine))
     except errors.AlreadyExists:
@@ -97,7 +97,7 @@ async def register(client: Client, name: str, machine: Machine, *, wall: Clock) 
 async def heartbeat(
     client: Client, name: str, machine: Machine, registered: Obj, *, wall: Clock, lease_s: float
 ) -> None:
-    """Renew the Lease four times in its duration, for ever. A Node that was deleted is registered again."""
+    """Renew the Lease four times in its duration, forever. A Node that was deleted is registered again."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid_of(registered)}
     while True:
         stamp = timestamps.micro(wall())
@@ -116,7 +116,7 @@ async def heartbeat(
 
 
 async def _is_ready(client: Client, name: str) -> bool:
-    """Whether the Node still says what we said of it: it is there, and Ready."""
+    """Whether the Node still exists and is Ready."""
     try:
         found = await client.get(_NODES, name)
     except errors.NotFound:

@@ -1,10 +1,10 @@
-"""Kubelet's plugin manager for DRA drivers: finds their sockets, registers them, and speaks to them.
+"""Kubelet's plugin manager for DRA drivers: finds their sockets and registers them.
 
-Exists to be what a driver meets on a real node: the registry directory is watched, every socket not beginning with a
-dot is asked GetInfo, judged, and told the verdict; a socket that is removed or made anew is a deregistration; a driver
-that breaks off is told to `on_lost`, and to `on_found` when it is back. Of several instances of a driver the last
-one registered that is connected is used. Polls instead of inotify: 100 ms.
-Source: pkg/kubelet/pluginmanager, pkg/kubelet/cm/dra/plugin, 1.36.
+The registry directory is watched; every socket not beginning with a dot is asked GetInfo, checked, and notified of the
+result. A socket that is removed or recreated ends its registration. A driver whose connection breaks is reported to
+`on_lost`, and to `on_found` when it is back. Of several instances of a driver the last registered that is connected is
+used. Polls every 100 ms instead of inotify.
+Source: kubernetes pkg/kubelet/pluginmanager, pkg/kubelet/cm/dra/plugin, 1.36.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CHANNEL: Final = (
 
 
 class PluginError(Exception):
-    """A driver that is not there, does not answer, or answers what it may not."""
+    """A driver that is not registered, does not answer, or breaks the protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ class Plugin:
         except grpc.aio.AioRpcError as error:
             raise PluginError(f"{method} of driver {self.driver}: {error.code().name}: {error.details()}") from error
         except asyncio.CancelledError:
-            # gRPC cancels what is under way when a channel is closed, as if its caller had been cancelled.
+            # gRPC cancels calls in progress when a channel is closed, as if the caller had been cancelled.
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
@@ -135,12 +135,12 @@ class PluginManager:
     registry_dir: Path
     on_found: Callable[[str], None]
     on_lost: Callable[[str], None]
-    # For tests of faults: awaited when a driver's reply to a method is here, before anybody sees it. May raise PluginError.
+    # For fault tests: awaited when a driver's reply to a method has arrived, before it is used. May raise PluginError.
     tap: Callable[[str], Awaitable[None]] | None = None
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
     _plugins: list[Plugin] = field(default_factory=list)
     _stopping: bool = False
-    _news: asyncio.Event = field(default_factory=asyncio.Event)  # replaced each time it is set
+    _found_event: asyncio.Event = field(default_factory=asyncio.Event)  # replaced each time it is set
 
     def get(self, driver: str) -> Plugin:
         """The instance to use: the last registered that is connected. Raises PluginError when there is none."""
@@ -155,7 +155,7 @@ class PluginManager:
     async def registered(self, driver: str) -> None:
         """Until an instance of the driver is registered and connected."""
         while not self.is_connected(driver):
-            await self._news.wait()
+            await self._found_event.wait()
 
     async def run(self) -> None:
         """Watches the directory until cancelled; closes every connection then."""
@@ -205,8 +205,8 @@ class PluginManager:
 
     def _found(self, driver: str) -> None:
         self.on_found(driver)
-        self._news.set()
-        self._news = asyncio.Event()
+        self._found_event.set()
+        self._found_event = asyncio.Event()
 
     async def _register(self, path: Path) -> Plugin:
         messages = protocol.pluginregistration_v1_pb2
@@ -214,7 +214,7 @@ class PluginManager:
             stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(channel)
             info = await stub.GetInfo(messages.InfoRequest(), timeout=GET_INFO_TIMEOUT_S)
             try:
-                version = self._judge(info)
+                version = self._version(info)
             except PluginError as error:
                 refusal = messages.RegistrationStatus(plugin_registered=False, error=str(error))
                 await stub.NotifyRegistrationStatus(refusal, timeout=NOTIFY_TIMEOUT_S)
@@ -230,8 +230,8 @@ class PluginManager:
             channel=grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=_CHANNEL),
         )
 
-    def _judge(self, info: Any) -> str:
-        """The service version to speak: the first of the driver's list that this kubelet knows."""
+    def _version(self, info: Any) -> str:
+        """The service version to use: the first of the driver's list that is supported. Raises PluginError."""
         if info.type != protocol.PLUGIN_TYPE:
             raise PluginError(f"plugin type {info.type!r} is not handled; {protocol.PLUGIN_TYPE} is")
         if not info.name or not info.endpoint:
@@ -262,7 +262,7 @@ class PluginManager:
 
 
 def _sockets_in(directory: Path) -> list[tuple[Path, tuple[int, int]]]:
-    """Every unix socket below, with its identity: one that is made anew at the same path is another."""
+    """Every unix socket below, with its identity (inode, mtime): one recreated at the same path is another."""
     found: list[tuple[Path, tuple[int, int]]] = []
     for root, _, files in os.walk(directory):
         for name in sorted(files):

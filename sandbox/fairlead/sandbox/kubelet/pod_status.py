@@ -1,7 +1,6 @@
-"""The status that a kubelet reports for a pod, from what its containers do.
+"""The status that a kubelet reports for a pod, from the states of its containers.
 
-Exists as pure functions so that phases and conditions are a table test. Source: kubelet_pods.go getPhase,
-status/generate.go, 1.36.
+Pure. Source: kubernetes pkg/kubelet/kubelet_pods.go (getPhase), status/generate.go, 1.36.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def status(
     waiting: str = "ContainerCreating",
     message: str = "",
 ) -> Obj:
-    """The status to write. `final` is the phase that is forced on a pod that was stopped; `waiting` why one waits."""
+    """The status to write. `final`: the phase of a pod that was stopped; `waiting`, `message`: why a container waits."""
     now = timestamps.seconds(now_s)
     where = final or phase(pod, containers)
     listed = [
@@ -84,7 +83,7 @@ def _truth(value: bool) -> str:
 
 
 def _without_reason(conditions: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """A reason belongs to the state it explains: it goes when the condition is written without one."""
+    """A reason belongs to the status it explains: it is dropped when the condition is written without one."""
     return [
         {key: value for key, value in each.items() if key not in {"reason", "message"}}
         if each.get("type") == new["type"]

@@ -1,9 +1,9 @@
-"""The life of one pod on a node: prepare, start, wait, stop, give back, report, remove.
+"""The life of one pod on a node: prepare, start, wait, stop, unprepare, report, remove.
 
-Exists because the order of these is what a driver and a controller rely on: nothing starts before all claims are
-prepared; claims are given back after the last container ended and before the pod's end is reported, so that the
-claim is not freed while the node still holds its devices. Works on one pod until it is gone from the API; every
-step that fails is tried again. Source: pkg/kubelet/kubelet.go SyncPod, SyncTerminatingPod, 1.36.
+Drivers and controllers rely on the order: nothing starts before all claims are prepared; claims are unprepared after the
+last container ended and before the pod's end is reported, so that a claim is not deallocated while the node still holds
+its devices. Works on one pod until it is deleted from the API; every step that fails is tried again.
+Source: kubernetes pkg/kubelet/kubelet.go (SyncPod, SyncTerminatingPod), 1.36.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ RESTART: Final = Backoff(base_s=1.0, max_s=300.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Host:
+class KubeletAccess:
     """What a pod's worker may use of its kubelet."""
 
     dra: DraManager
@@ -59,9 +59,9 @@ class Host:
 
 @dataclass(kw_only=True)
 class PodWorker:
-    host: Host
+    kubelet: KubeletAccess
     pod: Obj
-    gone: bool = False  # removed from the API
+    gone: bool = False  # deleted from the API
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def update(self, pod: Obj | None) -> None:
@@ -76,41 +76,41 @@ class PodWorker:
         return uid_of(self.pod)
 
     def _stopped(self) -> bool:
-        """The pod shall not run (any more): removed, being deleted, or ended by somebody else's word."""
+        """The pod should not run (any more): deleted, being deleted, or given a final phase by another writer."""
         return self.gone or is_deleting(self.pod) or phase_of(self.pod) in {"Succeeded", "Failed"}
 
     async def run(self) -> None:
-        """Until the pod is gone from the API, or has nothing left to do but be there."""
+        """Until the pod is deleted from the API."""
         if not self._stopped() and await self._start():
             await self._watch()
         await self._finish()
         while not self.gone:
             if is_deleting(self.pod):
                 with contextlib.suppress(errors.NotFound):
-                    await self._retrying(lambda: self.host.remove(self.pod), "remove")
+                    await self._retrying(lambda: self.kubelet.remove(self.pod), "remove")
                 return
             await self._wait(None)
 
     # -- starting --------------------------------------------------------------------------------------------------
 
     async def _start(self) -> bool:
-        """Prepare the claims and start what does not run yet. False when the pod was stopped meanwhile."""
+        """Prepare the claims and start the containers that do not run yet. False when the pod was stopped meanwhile."""
         attempt = 0
         while not self._stopped():
             try:
-                await self.host.dra.prepare(self.pod)
+                await self.kubelet.dra.prepare(self.pod)
                 edits = {
-                    str(each["name"]): self.host.resolve(self.host.dra.cdi_ids(self.pod, each))
+                    str(each["name"]): self.kubelet.resolve(self.kubelet.dra.cdi_ids(self.pod, each))
                     for each in containers_of(self.pod)
                 }
             except (PrepareError, PluginError, CdiError, errors.ApiError) as error:
                 log.info("pod %s: %s", key_of(self.pod), error)
-                self.host.warn(
+                self.kubelet.warn(
                     self.pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}"
                 )
                 if attempt == 0:
                     await self._report(message=str(error))
-                await self._wait(self.host.jitter(RETRY, attempt))
+                await self._wait(self.kubelet.jitter(RETRY, attempt))
                 attempt += 1
                 continue
             if self._stopped():
@@ -121,19 +121,19 @@ class PodWorker:
         return False
 
     def _start_containers(self, edits: dict[str, Edits]) -> None:
-        # A node that lost power finds pods that the API knows as running, without their containers.
+        # After a power loss the API shows pods as running whose containers do not exist.
         lost = phase_of(self.pod) == "Running" and not any(self._containers().values())
         delay_s = sum(program_of(each).run_s or 0.0 for each in spec_of(self.pod).get("initContainers") or ())
         for each in containers_of(self.pod):
             name = str(each["name"])
-            if self.host.runtime.find(self.uid, name) is not None:
+            if self.kubelet.runtime.find(self.uid, name) is not None:
                 continue
             program = program_of(each)
             if lost and spec_of(self.pod).get("restartPolicy") == "Never":
                 program = Program(0.0, SIGKILL_EXIT)
             elif delay_s and program.run_s is not None:
                 program = Program(program.run_s + delay_s, program.exit_code)
-            self.host.runtime.start(
+            self.kubelet.runtime.start(
                 self.uid,
                 name,
                 namespace=namespace_of(self.pod),
@@ -146,18 +146,19 @@ class PodWorker:
 
     def _containers(self) -> dict[str, Container | None]:
         return {
-            str(each["name"]): self.host.runtime.find(self.uid, str(each["name"])) for each in containers_of(self.pod)
+            str(each["name"]): self.kubelet.runtime.find(self.uid, str(each["name"]))
+            for each in containers_of(self.pod)
         }
 
     async def _watch(self) -> None:
-        """Until every container has ended for good, or the pod is stopped."""
+        """Until every container has ended and none will be restarted, or the pod is stopped."""
         while not self._stopped():
             found = [each for each in self._containers().values() if each is not None]
             running = [each for each in found if each.ended_s is None]
             again = [each for each in found if pod_status.restarts(self.pod, each)]
             if again:
                 await self._report()
-                await self._wait(self.host.jitter(RESTART, max(each.restarts for each in again)))
+                await self._wait(self.kubelet.jitter(RESTART, max(each.restarts for each in again)))
                 if not self._stopped():
                     self._restart(again)
                     await self._report()
@@ -171,7 +172,7 @@ class PodWorker:
     def _restart(self, containers: list[Container]) -> None:
         specs = {str(each["name"]): each for each in containers_of(self.pod)}
         for each in containers:
-            self.host.runtime.start(
+            self.kubelet.runtime.start(
                 self.uid,
                 each.name,
                 namespace=each.namespace,
@@ -184,39 +185,39 @@ class PodWorker:
     # -- ending ----------------------------------------------------------------------------------------------------
 
     async def _finish(self) -> None:
-        """Stop what runs, give the claims back, then say how it ended."""
+        """Stop the containers, unprepare the claims, then report the final phase."""
         was_running = any(each is not None for each in self._containers().values())
-        self.host.runtime.stop(self.uid)
+        self.kubelet.runtime.stop(self.uid)
         attempt = 0
         while True:
             try:
-                await self.host.dra.unprepare(self.uid)
+                await self.kubelet.dra.unprepare(self.uid)
                 break
             except (PluginError, PrepareError) as error:
                 log.info("pod %s: %s", key_of(self.pod), error)
                 if attempt == 0:
-                    self.host.warn(self.pod, "FailedUnprepareDynamicResources", str(error))
-                await asyncio.sleep(self.host.jitter(RETRY, attempt))
+                    self.kubelet.warn(self.pod, "FailedUnprepareDynamicResources", str(error))
+                await asyncio.sleep(self.kubelet.jitter(RETRY, attempt))
                 attempt += 1
         if not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
             failed = any(each is None or each.exit_code for each in self._containers().values())
             await self._report(final="Failed" if failed else "Succeeded")
-        self.host.runtime.forget(self.uid)
+        self.kubelet.runtime.forget(self.uid)
 
     async def _report(self, *, final: str = "", message: str = "") -> None:
         containers = self._containers()
         made = pod_status.status(
             self.pod,
             containers,
-            now_s=self.host.wall(),
-            host_ip=self.host.host_ip,
-            pod_ip=self.host.pod_ip,
+            now_s=self.kubelet.wall(),
+            host_ip=self.kubelet.host_ip,
+            pod_ip=self.kubelet.pod_ip,
             final=final,
             message=message,
         )
 
         async def patch() -> None:
-            patched = await self.host.patch_status(self.pod, made)
+            patched = await self.kubelet.patch_status(self.pod, made)
             if patched is not None and not self.gone:
                 self.pod = patched
 
@@ -231,12 +232,12 @@ class PodWorker:
                 return None
             except errors.ApiError as error:
                 log.info("pod %s: %s: %s", key_of(self.pod), what, error)
-                await asyncio.sleep(self.host.jitter(RETRY, attempt))
+                await asyncio.sleep(self.kubelet.jitter(RETRY, attempt))
                 attempt += 1
         return None
 
     async def _wait(self, timeout_s: float | None, *events: asyncio.Event) -> None:
-        """Until the pod changed in the API, one of the events came, or time is up."""
+        """Until the pod changed in the API, one of the events is set, or the time is up."""
         self._changed.clear()
         tasks = [asyncio.ensure_future(each.wait()) for each in (self._changed, *events)]
         try:

@@ -1,8 +1,8 @@
 """What a simulated container does: how long it runs, and with which exit code it ends.
 
-Exists so that jobs in the sandbox take time and can fail, without running anything. A container runs as long as the
-`sleep N` in its command or args (seconds, or with s, m, h; several add up); `exit N` after it is the exit code, and a
-command that is just `false` fails at once. Without a sleep and without an exit it runs until it is deleted.
+Nothing is executed. A container runs as long as the `sleep N` in its command or args (seconds, or with s, m, h; several add
+up); `exit N` after it is the exit code; a command that is just `false` fails at once. Without a sleep and without an exit
+it runs until it is deleted.
 """
 
 from __future__ import annotations

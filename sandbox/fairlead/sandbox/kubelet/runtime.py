@@ -1,7 +1,6 @@
-"""The container runtime of a node: containers that run apart from the kubelet that started them.
+"""The container runtime of a node: containers run on while kubelet restarts, and end when the node loses power.
 
-Exists so that a kubelet can be restarted while its containers go on, as on a real node, and so that a node that loses
-power loses them. Time is asyncio's; nothing is executed (see program.py).
+Time is asyncio's; nothing is executed (see program.py).
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Runtime:
         return made
 
     def stop(self, uid: str, *, exit_code: int = SIGTERM_EXIT) -> None:
-        """SIGTERM to all containers of a pod; simulated programs obey at once."""
+        """SIGTERM to all containers of a pod; simulated programs end at once."""
         for (owner, _), container in self._containers.items():
             if owner == uid:
                 self._end(container, exit_code)
@@ -88,7 +87,7 @@ class Runtime:
         return {uid for uid, _ in self._containers}
 
     def power_off(self) -> None:
-        """All containers end, and nothing remembers them."""
+        """All containers end and are removed."""
         for container in self._containers.values():
             self._end(container, SIGKILL_EXIT)
         self._containers.clear()

@@ -1,7 +1,7 @@
-"""The scheduler's copy of who uses what: requests per node, devices per claim, and what is only assumed so far.
+"""The scheduler's cache of what is in use: requests per node, devices per claim, assumed pods and allocations.
 
-Exists so that a cycle does not add up all pods again, and so that a pod that is being bound already counts.
-Told of changes by the loop; does no I/O. Keeps: an assumption ends when the informers show it, or when it is taken back.
+A cycle does not add up all pods again, and a pod that is being bound already counts. The loop reports changes; no I/O.
+Invariant: an assumption ends when the informers show the object as assumed, or when it is forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fairlead.sandbox.scheduler.pools import DeviceKey
 class Cache:
     def __init__(self) -> None:
         self.nodes: dict[str, NodeInfo] = {}
-        self.taken: collections.Counter[DeviceKey] = collections.Counter()
+        self.allocated: collections.Counter[DeviceKey] = collections.Counter()
         self._placed: dict[str, tuple[str, Mapping[str, int]]] = {}  # by pod UID
         self._assumed: set[str] = set()
         self._devices: dict[str, tuple[DeviceKey, ...]] = {}  # by claim UID
@@ -40,7 +40,7 @@ class Cache:
         self.nodes.pop(name, None)
 
     def set_pod(self, pod: Obj) -> None:
-        """A pod as the apiserver has it. One that ended uses nothing."""
+        """A pod as the apiserver has it. A finished pod uses nothing."""
         uid, node = uid_of(pod), node_name_of(pod)
         if not node and uid in self._assumed:
             return
@@ -108,13 +108,13 @@ class Cache:
 
     def _count(self, keys: Iterable[DeviceKey], by: int) -> None:
         for key in keys:
-            self.taken[key] += by
-            if self.taken[key] <= 0:
-                del self.taken[key]
+            self.allocated[key] += by
+            if self.allocated[key] <= 0:
+                del self.allocated[key]
 
 
 def _devices(results: Iterable[Mapping[str, object]]) -> tuple[DeviceKey, ...]:
-    """The devices that are used up; admin access uses none up."""
+    """The devices that an allocation occupies; admin access occupies none."""
     return tuple(
         (str(each["driver"]), str(each["pool"]), str(each["device"])) for each in results if not each.get("adminAccess")
     )

@@ -1,8 +1,8 @@
 """What kube-scheduler's DynamicResources plugin does with a pod's claims, phase by phase.
 
-Exists because these rules are the trap that Fairlead's protocol has to live with: who may use a claim, where an
-allocation made by somebody else lets the pod go, when the scheduler throws such an allocation away, and what it
-writes before it binds. Pure; the rim in loop.py writes. Source: plugins/dynamicresources/dynamicresources.go, 1.36.
+Fairlead's protocol depends on these rules: which pods may use a claim, on which nodes an allocation by another writer can
+be used, when the scheduler deallocates such a claim, and what it writes before it binds. Pure; loop.py writes.
+Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go, 1.36.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ ClaimLookup = Callable[[str, str], Obj | None]  # namespace, name
 
 
 def waits_for(pod: Obj, claim: ClaimLookup) -> str | None:
-    """PreEnqueue: why the pod is not tried at all yet, None when all its claims exist and are its own to use."""
+    """PreEnqueue: why the pod is not enqueued yet, None when all its claims exist and it may use them."""
     for entry, name in pod_claims(pod):
         if name is None:
             return f'pod "{namespace_of(pod)}/{name_of(pod)}": ResourceClaim not created yet'
@@ -45,7 +45,7 @@ def waits_for(pod: Obj, claim: ClaimLookup) -> str | None:
 
 
 def refused(pod: Obj, claims: Iterable[Obj]) -> str | None:
-    """PreFilter: why no node can help. An allocated claim must be reserved for the pod, or still have room."""
+    """PreFilter: why no node is possible. An allocated claim must be reserved for the pod, or have room for one more."""
     for claim in claims:
         full = len(reserved_for(claim)) >= RESERVED_FOR_MAX
         if allocation_of(claim) is not None and full and not is_reserved_for(claim, pod):
@@ -61,9 +61,9 @@ def is_available(claim: Obj, node: Obj) -> bool:
 
 
 def to_deallocate(pod: Obj, unavailable: Sequence[Obj], *, pick: Callable[[Sequence[Obj]], Obj]) -> Obj | None:
-    """PostFilter: the allocation that is thrown away when no node fits and a node was refused because of a claim.
+    """PostFilter: the claim to deallocate when no node fits and a node was refused because of a claim, or None.
 
-    A reservation for this very pod does not protect the claim; any other consumer does.
+    A reservation for this pod does not protect the claim; any other consumer does.
     """
     loose = [
         claim
@@ -74,15 +74,15 @@ def to_deallocate(pod: Obj, unavailable: Sequence[Obj], *, pick: Callable[[Seque
 
 
 def deallocated(claim: Obj) -> Obj:
-    """The status of a claim whose allocation is thrown away."""
+    """The status of a claim after its deallocation."""
     return {k: v for k, v in status_of(claim).items() if k not in {"allocation", "reservedFor", "devices"}}
 
 
 def bound(claim: Obj, pod: Obj, *, allocation: Mapping[str, object] | None, now: str) -> Obj | None:
     """PreBind: the status to write before the pod is bound; None when the pod is in `reservedFor` already.
 
-    `allocation` is what this scheduler chose, None for a claim that came allocated. The timestamp is added to
-    either: the apiserver refuses that for an allocation that somebody else wrote without one, as in 1.36.
+    `allocation` is what this scheduler chose, None for a claim that was allocated before. The timestamp is added to
+    either: the apiserver refuses that for an allocation that another writer wrote without one, as in 1.36.
     """
     if is_reserved_for(claim, pod):
         return None

@@ -1,8 +1,7 @@
 """One scheduling cycle: one pod against a snapshot of the cluster, as a pure function.
 
-Exists so that what the stock scheduler would do is a table test. Phases in kube-scheduler's order: PreEnqueue,
-PreFilter, Filter per node (devices last), PostFilter, Score. Writes nothing.
-Keeps: total order (score, then node name); the snapshot is not changed.
+Phases in kube-scheduler's order: PreEnqueue, PreFilter, Filter per node (devices last), PostFilter, Score.
+Invariants: the order of nodes is total (score, then name); the snapshot is not changed.
 """
 
 from collections import Counter
@@ -25,13 +24,13 @@ class Snapshot:
     slices: Callable[[], Iterable[Obj]]
     claim: Callable[[str, str], Obj | None]
     device_class: Callable[[str], Obj | None]
-    taken: Collection[DeviceKey]
+    allocated: Collection[DeviceKey]
     selects: devices.Selects
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gated:
-    """Not in the queue: its gates are not off, or a claim is missing."""
+    """The pod is not enqueued: it has scheduling gates, or a claim is missing."""
 
     message: str
 
@@ -45,7 +44,7 @@ class Unschedulable:
 
 @dataclass(frozen=True, kw_only=True)
 class Placed:
-    """The node, and per claim of the pod what PreBind writes: an allocation of ours, or None for one it came with."""
+    """The node, and per claim what PreBind writes: a new allocation, or None for a claim that was allocated before."""
 
     node: str
     claims: tuple[tuple[Obj, Obj | None], ...]
@@ -119,7 +118,7 @@ def _devices(
         node=info.node,
         slices=slices,
         device_class=snapshot.device_class,
-        taken=snapshot.taken,
+        allocated=snapshot.allocated,
         selects=snapshot.selects,
     )
 

@@ -1,10 +1,10 @@
 """Stock allocation of devices on one node: first fit, request by request, as kube-scheduler does for one pod.
 
-Exists because the sandbox's scheduler must compete as the stock one: it allocates claims of drivers that nobody
-fences off, pod by pod. It is deliberately not Fairlead's allocator and shares no code with it. Complete for exact
-counts, All, firstAvailable, selectors, matchAttribute and distinctAttribute, taints, counters and admin access.
-Does not hand out devices that allow multiple allocations, nor wait for binding conditions.
-Keeps: what it returns never overdraws a counter and never takes a device of `taken`; same input, same answer.
+Used for claims that no admission policy keeps for Fairlead. It shares no code with Fairlead's allocator, on purpose: it is
+what Fairlead has to live beside. Complete for exact counts, All, firstAvailable, selectors, matchAttribute and
+distinctAttribute, taints, counters and admin access. Allocates no device that allows multiple allocations, and does not
+wait for binding conditions.
+Invariants: no counter is overdrawn and no device of `allocated` is used; same input, same answer.
 Source: k8s.io/dynamic-resource-allocation/structured, 1.36 (semantics of `Allocate` on one node).
 """
 
@@ -30,8 +30,8 @@ class AllocationError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Ask:
-    """One request (or alternative of a request) of one claim, resolved."""
+class _Request:
+    """One request (or alternative of a request) of one claim, with its DeviceClass resolved."""
 
     claim: int
     label: str  # "main" or "main/sub"
@@ -47,33 +47,39 @@ class _Ask:
 @dataclass(kw_only=True)
 class _Search:
     pools: Sequence[Pool]
-    taken: Collection[DeviceKey]
+    allocated: Collection[DeviceKey]
     selects: Selects
     constraints: list[list["_Constraint"]]
     free: dict[tuple[str, str, str, str], Quantity]
-    chosen: list[tuple[_Ask, Candidate]] = field(default_factory=list)
+    chosen: list[tuple[_Request, Candidate]] = field(default_factory=list)
     held: set[DeviceKey] = field(default_factory=set)
     steps: int = 0
 
-    def run(self, requests: Sequence[Sequence[_Ask]]) -> bool:
+    def run(self, requests: Sequence[Sequence[_Request]]) -> bool:
         """Satisfy all requests; each is a sequence of alternatives in order of preference."""
         if not requests:
             return True
-        return any(self._request(ask, requests[1:]) for ask in requests[0])
+        return any(self._satisfy(request, requests[1:]) for request in requests[0])
 
-    def _request(self, ask: _Ask, rest: Sequence[Sequence[_Ask]]) -> bool:
-        matching = [each for pool in self.pools for each in pool.candidates if self._selected(ask, each)]
-        if ask.every:
+    def _satisfy(self, request: _Request, rest: Sequence[Sequence[_Request]]) -> bool:
+        matching = [each for pool in self.pools for each in pool.candidates if self._selected(request, each)]
+        if request.every:
             if not matching or len(matching) > RESULTS_MAX or any(not pool.complete for pool in self.pools):
                 return False
-            return self._pick(ask, matching, len(matching), rest, exact=True)
-        usable = [each for each in matching if ask.admin or each.key not in self.taken]
-        return self._pick(ask, usable, ask.count, rest, exact=False)
+            return self._pick(request, matching, len(matching), rest, exact=True)
+        usable = [each for each in matching if request.admin or each.key not in self.allocated]
+        return self._pick(request, usable, request.count, rest, exact=False)
 
     def _pick(
-        self, ask: _Ask, from_: Sequence[Candidate], left: int, rest: Sequence[Sequence[_Ask]], *, exact: bool
+        self,
+        request: _Request,
+        from_: Sequence[Candidate],
+        left: int,
+        rest: Sequence[Sequence[_Request]],
+        *,
+        exact: bool,
     ) -> bool:
-        """Combinations, not permutations: what was passed over for this request is not looked at again."""
+        """Combinations, not permutations: a device that was passed over for this request is not tried for it again."""
         if left == 0:
             return self.run(rest)
         last = 1 if exact else len(from_) - left + 1
@@ -82,45 +88,45 @@ class _Search:
             if self.steps > STEPS_MAX:
                 raise AllocationError(f"timed out trying to allocate devices: gave up after {STEPS_MAX} steps")
             candidate = from_[place]
-            if not self._take(ask, candidate):
+            if not self._choose(request, candidate):
                 continue
-            if self._pick(ask, from_[place + 1 :], left - 1, rest, exact=exact):
+            if self._pick(request, from_[place + 1 :], left - 1, rest, exact=exact):
                 return True
-            self._give_back(ask, candidate)
+            self._undo(request, candidate)
         return False
 
-    def _selected(self, ask: _Ask, candidate: Candidate) -> bool:
-        return not candidate.shared and all(self.selects(each, candidate) for each in ask.expressions)
+    def _selected(self, request: _Request, candidate: Candidate) -> bool:
+        return not candidate.shared and all(self.selects(each, candidate) for each in request.expressions)
 
-    def _take(self, ask: _Ask, candidate: Candidate) -> bool:
-        if candidate.key in self.held or (not ask.admin and candidate.key in self.taken):
+    def _choose(self, request: _Request, candidate: Candidate) -> bool:
+        if candidate.key in self.held or (not request.admin and candidate.key in self.allocated):
             return False
-        if any(untolerated(candidate.device.get("taints") or (), ask.tolerations)):
+        if any(untolerated(candidate.device.get("taints") or (), request.tolerations)):
             return False
-        if not ask.admin and any(self.free.get(key, _ZERO) < used for key, used in candidate.consumes):
+        if not request.admin and any(self.free.get(key, _ZERO) < used for key, used in candidate.consumes):
             return False
         accepted: list[_Constraint] = []
-        for constraint in self.constraints[ask.claim]:
-            if not constraint.add(ask, candidate):
+        for constraint in self.constraints[request.claim]:
+            if not constraint.add(request, candidate):
                 for each in accepted:
-                    each.remove(ask, candidate)
+                    each.remove(request, candidate)
                 return False
             accepted.append(constraint)
-        if not ask.admin:
+        if not request.admin:
             for key, used in candidate.consumes:
                 self.free[key] -= used
         self.held.add(candidate.key)
-        self.chosen.append((ask, candidate))
+        self.chosen.append((request, candidate))
         return True
 
-    def _give_back(self, ask: _Ask, candidate: Candidate) -> None:
+    def _undo(self, request: _Request, candidate: Candidate) -> None:
         self.chosen.pop()
         self.held.discard(candidate.key)
-        if not ask.admin:
+        if not request.admin:
             for key, used in candidate.consumes:
                 self.free[key] += used
-        for constraint in self.constraints[ask.claim]:
-            constraint.remove(ask, candidate)
+        for constraint in self.constraints[request.claim]:
+            constraint.remove(request, candidate)
 
 
 _ZERO: Final = Quantity.of(0)
@@ -135,11 +141,11 @@ class _Constraint:
     requests: frozenset[str]
     values: list[Any] = field(default_factory=list)
 
-    def _covers(self, ask: _Ask) -> bool:
-        return not self.requests or ask.main in self.requests or ask.label in self.requests
+    def _covers(self, request: _Request) -> bool:
+        return not self.requests or request.main in self.requests or request.label in self.requests
 
-    def add(self, ask: _Ask, candidate: Candidate) -> bool:
-        if not self._covers(ask):
+    def add(self, request: _Request, candidate: Candidate) -> bool:
+        if not self._covers(request):
             return True
         value = candidate.attribute(self.attribute)
         if value is None or (self.values and (value in self.values) == self.distinct):
@@ -147,8 +153,8 @@ class _Constraint:
         self.values.append(value)
         return True
 
-    def remove(self, ask: _Ask, candidate: Candidate) -> None:
-        if self._covers(ask):
+    def remove(self, request: _Request, candidate: Candidate) -> None:
+        if self._covers(request):
             self.values.remove(candidate.attribute(self.attribute))
 
 
@@ -158,7 +164,7 @@ def allocate(
     node: Obj,
     slices: Iterable[Obj],
     device_class: Callable[[str], Obj | None],
-    taken: Collection[DeviceKey],
+    allocated: Collection[DeviceKey],
     selects: Selects,
 ) -> tuple[list[Obj], int] | None:
     """One `status.allocation` per claim for this node and the preference score of their alternatives, or None.
@@ -166,42 +172,47 @@ def allocate(
     Raises AllocationError when the pod as a whole cannot be tried.
     """
     gathered = pools.gather(slices, node)
-    asks = [each for place, claim in enumerate(claims) for each in _asks(place, claim, device_class)]
+    requests = [each for place, claim in enumerate(claims) for each in _requests(place, claim, device_class)]
     search = _Search(
         pools=gathered,
-        taken=taken,
+        allocated=allocated,
         selects=selects,
         constraints=[list(_constraints(claim)) for claim in claims],
-        free=pools.free_counters(gathered, taken),
+        free=pools.free_counters(gathered, allocated),
     )
-    if not search.run(asks):
+    if not search.run(requests):
         return None
-    ranks = {id(ask): rank for alternatives in asks for rank, ask in enumerate(alternatives) if len(alternatives) > 1}
-    preference = sum(8 - ranks[key] for key in {id(ask) for ask, _ in search.chosen} if key in ranks)
+    ranks = {
+        id(request): rank
+        for alternatives in requests
+        for rank, request in enumerate(alternatives)
+        if len(alternatives) > 1
+    }
+    preference = sum(8 - ranks[key] for key in {id(request) for request, _ in search.chosen} if key in ranks)
     return [_allocation(place, claim, search.chosen, node) for place, claim in enumerate(claims)], preference
 
 
-def _asks(place: int, claim: Obj, device_class: Callable[[str], Obj | None]) -> Iterator[list[_Ask]]:
+def _requests(place: int, claim: Obj, device_class: Callable[[str], Obj | None]) -> Iterator[list[_Request]]:
     for request in (spec_of(claim).get("devices") or {}).get("requests") or ():
         main = str(request["name"])
         if request.get("exactly") is not None:
-            yield [_ask(place, claim, main, main, request["exactly"], device_class)]
+            yield [_request_of(place, claim, main, main, request["exactly"], device_class)]
         else:
             yield [
-                _ask(place, claim, main, f"{main}/{each['name']}", each, device_class)
+                _request_of(place, claim, main, f"{main}/{each['name']}", each, device_class)
                 for each in request.get("firstAvailable") or ()
             ]
 
 
-def _ask(
+def _request_of(
     place: int, claim: Obj, main: str, label: str, wanted: Mapping[str, Any], device_class: Callable[[str], Obj | None]
-) -> _Ask:
+) -> _Request:
     class_name = str(wanted.get("deviceClassName"))
     found = device_class(class_name)
     if found is None:
         raise AllocationError(f"claim {name_of(claim)}, request {label}: device class {class_name} does not exist")
     selectors = [*(spec_of(found).get("selectors") or ()), *(wanted.get("selectors") or ())]
-    return _Ask(
+    return _Request(
         claim=place,
         label=label,
         main=main,
@@ -223,14 +234,14 @@ def _constraints(claim: Obj) -> Iterator[_Constraint]:
             yield _Constraint(attribute=each["distinctAttribute"], distinct=True, requests=requests)
 
 
-def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Ask, Candidate]], node: Obj) -> Obj:
-    mine = [(ask, candidate) for ask, candidate in chosen if ask.claim == place]
-    results = [_result(ask, candidate) for ask, candidate in mine]
+def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Request, Candidate]], node: Obj) -> Obj:
+    mine = [(request, candidate) for request, candidate in chosen if request.claim == place]
+    results = [_result(request, candidate) for request, candidate in mine]
     config: list[Obj] = []
-    for ask in {id(ask): ask for ask, _ in mine}.values():
+    for request in {id(request): request for request, _ in mine}.values():
         config += [
-            {"source": "FromClass", "requests": [ask.label], **each}
-            for each in spec_of(ask.device_class).get("config") or ()
+            {"source": "FromClass", "requests": [request.label], **each}
+            for each in spec_of(request.device_class).get("config") or ()
         ]
     config += [{"source": "FromClaim", **each} for each in (spec_of(claim).get("devices") or {}).get("config") or ()]
     devices: Obj = {"results": results}
@@ -243,13 +254,13 @@ def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Ask, Candidate]]
     return allocation
 
 
-def _result(ask: _Ask, candidate: Candidate) -> Obj:
+def _result(request: _Request, candidate: Candidate) -> Obj:
     driver, pool, device = candidate.key
-    result: Obj = {"request": ask.label, "driver": driver, "pool": pool, "device": device}
-    if ask.admin:
+    result: Obj = {"request": request.label, "driver": driver, "pool": pool, "device": device}
+    if request.admin:
         result["adminAccess"] = True
-    if ask.tolerations:
-        result["tolerations"] = [dict(each) for each in ask.tolerations]
+    if request.tolerations:
+        result["tolerations"] = [dict(each) for each in request.tolerations]
     for field_ in ("bindingConditions", "bindingFailureConditions"):
         if candidate.device.get(field_):
             result[field_] = list(candidate.device[field_])

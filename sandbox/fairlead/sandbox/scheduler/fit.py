@@ -1,8 +1,7 @@
-"""Does a pod fit a node, apart from devices? The default filters of kube-scheduler, in their order.
+"""Whether a pod fits a node, apart from devices: kube-scheduler's default filters in their order, and its score.
 
-Exists so that a pod in the sandbox is refused by the node for the same reason, in the same words, as in a real
-cluster. Knows nodes, taints, node affinity (with matchFields) and resources. Does not know inter-pod affinity,
-topology spread, host ports, volumes and preemption. Source: pkg/scheduler/framework/plugins, 1.36.
+A refusal has kube-scheduler's words. Covers nodes, taints, node affinity (with matchFields) and resources; not inter-pod
+affinity, topology spread, host ports, volumes and preemption. Source: kubernetes pkg/scheduler/framework/plugins, 1.36.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +35,7 @@ def amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
 
 
 def pod_requests(pod: Obj) -> dict[str, int]:
-    """What a pod asks of its node: all containers together, or its largest init container, plus overhead."""
+    """What a pod requests: all containers together, or its largest init container where that is more, plus overhead."""
     total: dict[str, int] = {}
     for container in containers_of(pod):
         _add(total, _requests(container))
@@ -59,7 +58,7 @@ def pod_requests(pod: Obj) -> dict[str, int]:
 
 def _requests(container: Mapping[str, Any]) -> dict[str, int]:
     resources = container.get("resources") or {}
-    # A limit without a request is a request (the apiserver defaults it; a bare manifest may not have been there).
+    # A limit without a request is a request. The apiserver defaults it; an object that did not pass it lacks it.
     return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
 
 
@@ -70,7 +69,7 @@ def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
 
 @dataclass(kw_only=True)
 class NodeInfo:
-    """A node and what its pods have asked of it."""
+    """A node and the sum of its pods' requests."""
 
     node: Obj
     requested: dict[str, int] = field(default_factory=dict)
@@ -88,7 +87,7 @@ class NodeInfo:
 
 
 def refusals(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> list[str]:
-    """Why the node does not take the pod: the reasons of the first filter that refuses, empty when all accept."""
+    """Why the pod does not fit the node: the reasons of the first filter that refuses, empty when all accept."""
     spec = spec_of(info.node)
     tolerations = spec_of(pod).get("tolerations") or ()
     if spec.get("unschedulable") and not any(
@@ -116,7 +115,7 @@ def _insufficient(requests: Mapping[str, int], info: NodeInfo) -> Iterator[str]:
 
 
 def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
-    """0 to 100 for free cpu and memory (least allocated), and on top what the pod's preferences say."""
+    """0 to 100 for free cpu and memory (least allocated), plus the weights of the pod's preferences."""
     allocatable = amounts(status_of(info.node).get("allocatable") or {})
     parts = []
     for resource, least in NONZERO.items():
@@ -129,7 +128,7 @@ def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
         for each in affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
         if matches_term(each.get("preference") or {}, info.node)
     )
-    shunned = sum(
+    tainted = sum(
         1
         for _ in untolerated(
             spec_of(info.node).get("taints") or (),
@@ -137,4 +136,4 @@ def score(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> float:
             effects=("PreferNoSchedule",),
         )
     )
-    return sum(parts) / len(parts) + preferred - 100 * shunned
+    return sum(parts) / len(parts) + preferred - 100 * tainted

@@ -1,9 +1,8 @@
-"""The scheduler at work: takes pods from its queue, decides, and binds while the next pod is decided.
+"""The scheduler's loop: takes pods from its queue, decides, and binds while the next pod is decided.
 
-The decision is cycle.py's. This is the rim: queue, retries when something changed, the writes of PreBind and
-PostFilter, the binding, conditions and events. Runs as system:kube-scheduler.
-Writes what kube-scheduler 1.36 writes: finalizer, then claim status, then the binding; on failure its own
-reservation is taken back and the allocation stays. Does not wait for binding conditions.
+The decision is cycle.py's; here are queue, retries, the writes of PreBind and PostFilter, the binding, conditions and
+events. Runs as system:kube-scheduler. Writes what kube-scheduler 1.36 writes: finalizer, then claim status, then the
+binding; on failure its own reservation is removed and the allocation stays. Does not wait for binding conditions.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _PODS: Final = raw(PODS)
 
 
 class AllocatedElsewhere(Exception):  # noqa: N818
-    """Somebody else allocated the claim between our decision and our write."""
+    """Another writer allocated the claim between the decision and the write."""
 
 
 class Scheduler:
@@ -99,7 +98,7 @@ class Scheduler:
         self._slices.subscribe(lambda _: self._queue.something_changed())
         self._classes.subscribe(lambda _: self._queue.something_changed())
 
-    # -- what wakes what -------------------------------------------------------------------------------------------
+    # -- which change enqueues which pod ---------------------------------------------------------------------------
 
     def _pod_changed(self, change: Change[Raw]) -> None:
         pod = change.object
@@ -168,7 +167,7 @@ class Scheduler:
             slices=self._slices.all,
             claim=lambda namespace, name: self._claims.get(f"{namespace}/{name}"),
             device_class=self._classes.get,
-            taken=self._cache.taken,
+            allocated=self._cache.allocated,
             selects=self._selects,
         )
         try:
@@ -194,17 +193,17 @@ class Scheduler:
     async def _refuse(self, pod: Obj, outcome: Unschedulable) -> None:
         if outcome.deallocate is not None:
             claim = outcome.deallocate
-            log.info("claim %s: deallocated, pod %s cannot run where it is", key_of(claim), key_of(pod))
+            log.info("claim %s: deallocating, pod %s cannot use it on its node", key_of(claim), key_of(pod))
             body = {**claim, "status": dra.deallocated(claim)}
             try:
                 self._claims.note(await self._client.replace(_CLAIMS, body, subresource="status"))
             except errors.ApiError as error:
-                # A conflict, or an admission policy that keeps us off: the pod stays unschedulable either way.
+                # A conflict, or an admission policy that forbids it: the pod stays unschedulable either way.
                 log.info("claim %s: not deallocated: %s", key_of(claim), error)
-        await self._say(pod, outcome)
+        await self._report(pod, outcome)
 
-    async def _say(self, pod: Obj, outcome: Unschedulable) -> None:
-        """The condition, if it says something new, and the event."""
+    async def _report(self, pod: Obj, outcome: Unschedulable) -> None:
+        """The condition, if it differs from the one that is there, and the event."""
         pod = self._pods.get(key_of(pod)) or pod
         known = condition(pod, "PodScheduled")
         if known is None or (known.get("reason"), known.get("message")) != (outcome.reason, outcome.message):
@@ -227,7 +226,7 @@ class Scheduler:
                 _PODS, name_of(pod), body, namespace=namespace_of(pod), kind=Patch.STRATEGIC, subresource="status"
             )
         except errors.NotFound:
-            log.debug("pod %s: gone", key_of(pod))
+            log.debug("pod %s: does not exist any more", key_of(pod))
 
     # -- binding ---------------------------------------------------------------------------------------------------
 
@@ -274,7 +273,7 @@ class Scheduler:
         await self._client.request("POST", PODS.path(namespace_of(pod), name_of(pod), "binding"), body=body)
 
     async def _bind_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
-        """Finalizer and status of one claim, again after a conflict as long as nobody else allocated it."""
+        """Finalizer and status of one claim; after a conflict again, unless another writer allocated it."""
         for _ in range(5):
             try:
                 return await self._write_claim(claim, pod, allocation)
@@ -302,7 +301,7 @@ class Scheduler:
         return await self._client.replace(_CLAIMS, {**claim, "status": status}, subresource="status")
 
     async def _unreserve(self, pod: Obj, reserved: Sequence[Obj]) -> None:
-        """Takes back our reservation; the allocation stays, and the next attempt finds it."""
+        """Remove the reservation for the pod; the allocation stays, and the next attempt finds it."""
         for claim in reserved:
             if not is_reserved_for(claim, pod):
                 continue
@@ -320,7 +319,7 @@ class Scheduler:
                     subresource="status",
                 )
             except errors.ApiError as error:
-                log.info("claim %s: reservation for %s not taken back: %s", key_of(claim), key_of(pod), error)
+                log.info("claim %s: reservation for %s not removed: %s", key_of(claim), key_of(pod), error)
 
 
 def _differs(old: Obj, new: Obj) -> bool:

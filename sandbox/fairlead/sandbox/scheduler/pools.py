@@ -1,7 +1,7 @@
-"""Which devices a node can reach: pools put together from ResourceSlices, and what their counters have left.
+"""Which devices a node can use: pools assembled from ResourceSlices, and what is left of their counters.
 
-Exists beside devices.py so that reading slices and searching stay apart. Keeps: only the highest generation of a
-pool counts, and a pool of which a slice is missing offers nothing. Source: structured `GatherPools`, 1.36.
+Only the highest generation of a pool counts, and a pool of which a slice is missing offers no device.
+Source: k8s.io/dynamic-resource-allocation/structured (`GatherPools`), 1.36.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -46,7 +46,7 @@ class Pool:
     complete: bool
     candidates: list[Candidate] = field(default_factory=list)
     counters: dict[CounterKey, Quantity] = field(default_factory=dict)
-    everything: list[Candidate] = field(default_factory=list)  # also devices that other nodes reach
+    everything: list[Candidate] = field(default_factory=list)  # also devices that only other nodes can use
 
 
 def gather(slices: Iterable[Obj], node: Obj) -> list[Pool]:
@@ -111,13 +111,13 @@ def _reaches(where: Mapping[str, Any], node: Obj) -> bool:
     return selector is not None and matches_selector(selector, node)
 
 
-def free_counters(pools: Iterable[Pool], taken: Collection[DeviceKey]) -> dict[CounterKey, Quantity]:
-    """What every counter has left after the devices that are in use."""
+def free_counters(pools: Iterable[Pool], allocated: Collection[DeviceKey]) -> dict[CounterKey, Quantity]:
+    """What is left of every counter after the devices that are allocated."""
     free: dict[CounterKey, Quantity] = {}
     for pool in pools:
         free |= pool.counters
         for candidate in pool.everything:
-            if candidate.key in taken:
+            if candidate.key in allocated:
                 for key, used in candidate.consumes:
                     free[key] = free.get(key, Quantity.of(0)) - used
     return free

@@ -1,8 +1,8 @@
-"""Pods waiting for their turn: by priority, then by age; the refused ones rest until something changed.
+"""The scheduling queue: active pods by priority, then age; unschedulable ones wait until something changed.
 
-Exists so that an unschedulable pod costs nothing while the cluster stands still, and is not tried more than
-once per back-off (1 s doubling to 10 s) while it does not. Pods behind a gate are never put in twice: they come back
-with their next change. Source: scheduling_queue.go, without its per-plugin hints.
+An unschedulable pod costs nothing while the cluster does not change, and is tried at most once per backoff (1 s doubling
+to 10 s) while it does. A gated pod leaves the queue, and its next change adds it again.
+Source: kubernetes pkg/scheduler/backend/queue/scheduling_queue.go, without its per-plugin hints.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class PodQueue:
         self._first_s, self._max_s = backoff_s
         self._heap: list[tuple[int, int, str]] = []
         self._active: dict[str, int] = {}  # key -> sequence of its live heap entry
-        self._resting: dict[str, float] = {}  # refused -> not before
-        self._moved: dict[str, float] = {}  # refused, and something changed since -> due
+        self._unschedulable: dict[str, float] = {}  # key -> not before
+        self._backoff: dict[str, float] = {}  # unschedulable, and something changed since -> due
         self._attempts: dict[str, int] = {}
         self._priority: dict[str, int] = {}
         self._age: dict[str, int] = {}
@@ -29,9 +29,9 @@ class PodQueue:
         self._wake = asyncio.Event()
 
     def add(self, key: str, *, priority: int = 0) -> None:
-        """Try this pod as soon as it is its turn: it is new, or it changed."""
-        self._resting.pop(key, None)
-        self._moved.pop(key, None)
+        """Make the pod active: it is new, or it changed."""
+        self._unschedulable.pop(key, None)
+        self._backoff.pop(key, None)
         self._priority[key] = priority
         self._age.setdefault(key, next(self._sequence))
         if key not in self._active:
@@ -40,23 +40,23 @@ class PodQueue:
         self._wake.set()
 
     def drop(self, key: str) -> None:
-        for each in (self._active, self._resting, self._moved, self._attempts, self._priority, self._age):
+        for each in (self._active, self._unschedulable, self._backoff, self._attempts, self._priority, self._age):
             each.pop(key, None)
 
     bound = drop
 
     def unschedulable(self, key: str, *, retry: bool = False) -> None:
-        """The pod was refused. `retry`: by an error, so it is tried again even when nothing changes."""
+        """The pod could not be scheduled. `retry`: because of an error, so it is tried again even when nothing changes."""
         attempts = self._attempts[key] = self._attempts.get(key, 0) + 1
         due_s = self._clock() + min(self._max_s, self._first_s * 2.0 ** (attempts - 1))
-        (self._moved if retry else self._resting)[key] = due_s
+        (self._backoff if retry else self._unschedulable)[key] = due_s
         self._wake.set()
 
     def something_changed(self) -> None:
-        """Every refused pod may fit now: each is tried again once its back-off is over."""
-        if self._resting:
-            self._moved |= self._resting
-            self._resting.clear()
+        """Every unschedulable pod may fit now: each is tried again once its backoff is over."""
+        if self._unschedulable:
+            self._backoff |= self._unschedulable
+            self._unschedulable.clear()
             self._wake.set()
 
     async def get(self) -> str:
@@ -74,8 +74,8 @@ class PodQueue:
                 continue
 
     def _promote(self) -> float | None:
-        """Puts what is due in line; seconds until the next is due, None if nothing is."""
+        """Make active what is due; seconds until the next is due, None if nothing waits."""
         now_s = self._clock()
-        for key in [key for key, due_s in self._moved.items() if due_s <= now_s]:
+        for key in [key for key, due_s in self._backoff.items() if due_s <= now_s]:
             self.add(key, priority=self._priority.get(key, 0))
-        return min(self._moved.values()) - now_s if self._moved else None
+        return min(self._backoff.values()) - now_s if self._backoff else None

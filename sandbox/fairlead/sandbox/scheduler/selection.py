@@ -1,7 +1,7 @@
-"""Does a CEL expression select a device? Remembered per expression and slice version.
+"""Whether a CEL expression selects a device, cached per expression and slice version.
 
-Exists because a scheduler asks the same question for every pod, and a slice changes seldom. The language is
-fairlead.cel's. Bounded: the oldest slices' answers are dropped first.
+The scheduler evaluates the same selectors for every pod, and a slice changes seldom. The language is fairlead.cel's.
+Bounded by SLICES_MAX: the results of the oldest slices are dropped first.
 """
 
 from __future__ import annotations
