@@ -39,6 +39,7 @@ KINDS = (
     Kind("queues", Features(queues=True, odd=True, elastic=True)),
     Kind("reclaim", Features(queues=True, elastic=True, nodes=(2, 3))),
     Kind("reserve", Features(queues=True, deadlines=True, strict=True)),
+    Kind("forest", Features(queues=True, deep=True, deadlines=True), backlog=12),
     Kind("hardware", Features(mig=True, shared=True, taints=True, claims=True)),
     Kind(
         "mixed",
@@ -195,7 +196,7 @@ class _Life:
                 self.draws.add_node(world, f"m{random.randrange(1000):03}")
             case 3 | 4:
                 world.cordon(random.choice(nodes), random.random() < 0.5)
-            case 5 | 6 if self.kind.features.taints:
+            case 5 | 6 if self.kind.features.taints and world.slice_json:
                 self.draws.taint(world, random.choice(sorted(world.slice_json)))
             case 7:
                 world.queues = tuple(self.draws.changed(queue, world.flavors) for queue in world.queues)
