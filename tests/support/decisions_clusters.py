@@ -32,6 +32,7 @@ class Kind:
     features: Features
     backlog: int = 8
     arrivals: int = 3  # most of one step
+    seeds: int = 48  # how many clusters of this kind are recorded
 
 
 KINDS = (
@@ -40,6 +41,7 @@ KINDS = (
     Kind("reclaim", Features(queues=True, elastic=True, nodes=(2, 3))),
     Kind("reserve", Features(queues=True, deadlines=True, strict=True)),
     Kind("forest", Features(queues=True, deep=True, deadlines=True), backlog=12),
+    Kind("flawed", Features(queues=True, odd=True, elastic=True, flawed=True), seeds=12),
     Kind("hardware", Features(mig=True, shared=True, taints=True, claims=True)),
     Kind(
         "mixed",
@@ -56,7 +58,7 @@ KINDS = (
         ),
         backlog=12,
     ),
-    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8),
+    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8, seeds=6),
 )
 
 
@@ -126,7 +128,12 @@ class _Life:
         asked = {entry.id for entry in self.waiting}
         for gang_id, running in sorted(self.world.running.items()):
             request = self.growing.get(gang_id) or self.world.requests.get(gang_id)
-            if request is None or gang_id in asked or len(running.members) >= len(request.members):
+            if (
+                request is None
+                or gang_id in asked
+                or not running.members
+                or len(running.members) >= len(request.members)
+            ):
                 continue
             if self.random.random() < 0.5:
                 self.growing[gang_id] = request
@@ -252,6 +259,8 @@ class _Life:
     def _settled(self, running: RunningGang) -> RunningGang:
         """What an admission does not say of a running gang."""
         random = self.random
+        if self.kind.features.flawed and random.random() < 0.3:
+            return replace(running, members=())
         guards: Sequence[str] = random.choice(((), (), (), ("safe",), ("safe", "calm")))
         return replace(
             running,

@@ -52,6 +52,7 @@ class Features:
     queues: bool = False
     deep: bool = False  # a forest of queues, as deep as it comes
     odd: bool = False  # limits, selectors of namespaces, mistakes
+    flawed: bool = False  # queues that make a cycle, running gangs of which no pod is known
     strict: bool = False  # StrictFIFO
     elastic: bool = False
     deadlines: bool = False
@@ -193,6 +194,8 @@ class Draws:
             found += [self._queue(name, parent, flavors) for name in leaves]
         if self.features.odd and self.one_in(10):
             found.append(QueueSpec(name="lost", parent="nowhere"))
+        if self.features.flawed and self.one_in(3):
+            found[0] = replace(found[0], parent=random.choice(found).name)
         return tuple(found)
 
     def _forest(self, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, ...]:

@@ -29,8 +29,6 @@ from tests.support import decisions_traces as traces
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "tests" / "controller" / "scenarios"
-SEEDS = 48  # of each kind of random cluster
-SEEDS_LARGE = 6  # of kinds whose decisions take ten times as long
 TRACE_SEEDS = (42, 43, 44, 45)
 CLAIMS = (40, 500)  # cases, and allocations of each
 SOAK_DAYS = 2
@@ -76,7 +74,7 @@ def _openb(data: Data) -> Iterator[Case] | None:
 
 def _clusters(_data: Data) -> Iterator[Case]:
     for kind in clusters.KINDS:
-        for seed in range(SEEDS_LARGE if kind.name == "large" else SEEDS):
+        for seed in range(kind.seeds):
             run = partial(clusters.live, kind, seed)
             yield Case(f"clusters/{kind.name}-{seed:02}", run, quick=seed == 0 and kind.name != "large")
 
