@@ -34,6 +34,7 @@ class Kind:
     features: Features
     backlog: int = 8
     arrivals: int = 3  # most of one step
+    seeds: int = 48  # how many clusters of this kind are recorded
 
 
 KINDS = (
@@ -41,6 +42,8 @@ KINDS = (
     Kind("queues", Features(queues=True, odd=True, elastic=True)),
     Kind("reclaim", Features(queues=True, elastic=True, nodes=(2, 3))),
     Kind("reserve", Features(queues=True, deadlines=True, strict=True)),
+    Kind("forest", Features(queues=True, deep=True, deadlines=True), backlog=12),
+    Kind("flawed", Features(queues=True, odd=True, elastic=True, flawed=True), seeds=12),
     Kind("hardware", Features(mig=True, shared=True, taints=True, claims=True)),
     Kind(
         "mixed",
@@ -57,7 +60,7 @@ KINDS = (
         ),
         backlog=12,
     ),
-    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8),
+    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8, seeds=6),
 )
 
 
@@ -127,7 +130,12 @@ class _Life:
         asked = {entry.id for entry in self.waiting}
         for gang_id, running in sorted(self.world.running.items()):
             request = self.growing.get(gang_id) or self.world.requests.get(gang_id)
-            if request is None or gang_id in asked or len(running.members) >= len(request.members):
+            if (
+                request is None
+                or gang_id in asked
+                or not running.members
+                or len(running.members) >= len(request.members)
+            ):
                 continue
             if self.random.random() < 0.5:
                 self.growing[gang_id] = request
@@ -197,7 +205,7 @@ class _Life:
                 self.draws.add_node(world, f"m{random.randrange(1000):03}")
             case 3 | 4:
                 world.cordon(random.choice(nodes), random.random() < 0.5)
-            case 5 | 6 if self.kind.features.taints:
+            case 5 | 6 if self.kind.features.taints and world.slice_json:
                 self.draws.taint(world, random.choice(sorted(world.slice_json)))
             case 7:
                 world.queues = tuple(self.draws.changed(queue, world.flavors) for queue in world.queues)
@@ -253,6 +261,8 @@ class _Life:
     def _settled(self, running: RunningGang) -> RunningGang:
         """What an admission does not say of a running gang."""
         random = self.random
+        if self.kind.features.flawed and random.random() < 0.3:
+            return replace(running, members=())
         guards: Sequence[str] = random.choice(((), (), (), ("safe",), ("safe", "calm")))
         return replace(
             running,

@@ -52,7 +52,9 @@ class Features:
     taints: bool = False
     claims: bool = False  # several requests, alternatives, constraints, `All`, admin access, configuration
     queues: bool = False
+    deep: bool = False  # a forest of queues, as deep as it comes
     odd: bool = False  # limits, selectors of namespaces, mistakes
+    flawed: bool = False  # queues that make a cycle, running gangs of which no pod is known
     strict: bool = False  # StrictFIFO
     elastic: bool = False
     deadlines: bool = False
@@ -155,6 +157,8 @@ class Draws:
                 FlavorSpec(name="y", device_selector=f'{MODEL} == "y"'),
             ),
         ]
+        if self.features.deep:
+            options = options[1:]
         if self.features.mig or self.features.shared:
             options += [
                 (
@@ -172,10 +176,12 @@ class Draws:
         )
 
     def queues(self, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, ...]:
-        """Departments with queues, queues of their own, or none at all."""
+        """Departments with queues and queues of their own; a forest; or none at all."""
         random = self.random
         if not self.features.queues:
             return ()
+        if self.features.deep:
+            return self._forest(flavors)
         found: list[QueueSpec] = []
         for letter in "abc"[: random.randint(1, 3)]:
             leaves = [f"{letter}{number}" for number in range(random.randint(1, 3))]
@@ -190,6 +196,16 @@ class Draws:
             found += [self._queue(name, parent, flavors) for name in leaves]
         if self.features.odd and self.one_in(10):
             found.append(QueueSpec(name="lost", parent="nowhere"))
+        if self.features.flawed and self.one_in(3):
+            found[0] = replace(found[0], parent=random.choice(found).name)
+        return tuple(found)
+
+    def _forest(self, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, ...]:
+        found: list[QueueSpec] = []
+        for number in range(self.random.randint(3, 12)):
+            parent = self.random.choice(found).name if found and not self.one_in(4) else None
+            queue = self._queue(f"q{number:02}", parent, flavors)
+            found.append(queue if self.one_in(2) else replace(queue, quotas=()))
         return tuple(found)
 
     def _queue(self, name: str, parent: str | None, flavors: Sequence[FlavorSpec]) -> QueueSpec:
