@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.asks import asks, may_serve
+from fairlead.cel.requests import device_requests, may_serve
 from fairlead.kube import core, resource
 from fairlead.kube.objects import to_dict
 
@@ -34,7 +34,7 @@ def managed(
 ) -> Managed:
     """Ours when one of its requests may be served by a managed driver, as class and request select."""
     missing = ""
-    for _, ask in asks(spec):
+    for _, ask in device_requests(spec):
         device_class = classes.get(ask.device_class_name)
         if not may_serve(ask, device_class, drivers):
             continue
