@@ -9,21 +9,16 @@ Source: cel-go checker/checker.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
-
 from fairlead.cel import ast, hints
 from fairlead.cel import types as t
 from fairlead.cel.checked import Checked
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
+from fairlead.cel.inference import Inference
 from fairlead.cel.types import Type
-from fairlead.cel.unify import Mapping, TooComplexError, assignable, most_general, substitute
+from fairlead.cel.unify import TooComplexError, substitute
 from fairlead.cel.values import UInt
-
-# A map of maps doubles its type with each level.
-TYPE_WEIGHT_MAX: Final = 256
 
 _LITERALS: dict[type, Type] = {
     type(None): t.NULL,
@@ -49,52 +44,13 @@ def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Che
     return checked, checker.issues
 
 
-class _Checker(ast.Visitor[Type]):
+class _Checker(Inference):
     def __init__(self, root: ast.Node, environment: Environment, nodes: int) -> None:
-        super().__init__()
-        self.environment = environment
+        super().__init__(environment, nodes)
         self.checked = Checked(root)
-        self.issues: list[Issue] = []
-        self.mapping = Mapping(nodes=nodes)
-        self.free = 0
         self.scopes: list[dict[str, Type]] = []
 
-    # Helpers
-
-    def fresh(self) -> Type:
-        self.free += 1
-        return t.param(f"_var{self.free}")
-
-    def report(self, pos: int, message: str, hint: str | None = None) -> Type:
-        if not self.environment.checked:
-            return t.DYN
-        self.issues.append(Issue(message, pos, hint))
-        return t.ERROR
-
-    def current(self, type_: Type) -> Type:
-        return substitute(self.mapping, type_, free_to_dyn=False)
-
-    def fits(self, left: Iterable[Type], right: Iterable[Type]) -> bool:
-        mapping = assignable(self.mapping, tuple(left), tuple(right))
-        if mapping is None:
-            return False
-        self.mapping = mapping
-        return True
-
-    def printed(self, type_: Type) -> str:
-        return str(substitute(self.mapping, type_, free_to_dyn=True))
-
     # Nodes
-
-    def visit(self, node: ast.Node) -> Type:
-        type_ = self.results.get(node.id)
-        if type_ is None:
-            type_ = self._methods[type(node)](self, node)
-            if type_.weight > TYPE_WEIGHT_MAX:
-                message = f"type is too complex: {type_.weight} parts, at most {TYPE_WEIGHT_MAX} are allowed"
-                type_ = self.report(node.pos, message)
-            self.results[node.id] = type_
-        return type_
 
     def literal(self, node: ast.Literal) -> Type:
         return _LITERALS[type(node.value)]
@@ -254,18 +210,6 @@ class _Checker(ast.Visitor[Type]):
         self.checked.overloads[node.id] = tuple(chosen)
         return result
 
-    def instantiate(self, overload: Overload, chained: int | None) -> tuple[tuple[Type, ...], Type]:
-        if chained is not None:
-            return (t.BOOL,) * chained, t.BOOL
-        names = overload.type_params
-        if not names:
-            return overload.params, overload.result
-        fresh = Mapping(self.mapping)
-        fresh.clear()
-        fresh.update({name: self.fresh() for name in sorted(names)})
-        params = tuple(substitute(fresh, parameter, free_to_dyn=False) for parameter in overload.params)
-        return params, substitute(fresh, overload.result, free_to_dyn=False)
-
     def no_match(self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool) -> Type:
         shown = [self.printed(arg) for arg in args]
         name = node.function.replace("@in", "_in_")
@@ -311,13 +255,6 @@ class _Checker(ast.Visitor[Type]):
         if type_.is_dyn or type_.kind == "error":
             return t.DYN
         return self.report(node.pos, f"expected type 'optional_type({type_})' but found '{self.printed(type_)}'")
-
-    def join(self, previous: Type | None, current: Type) -> Type:
-        if previous is None:
-            return current
-        if self.fits((previous,), (current,)):
-            return most_general(previous, current)
-        return t.DYN
 
     # Folds
 

@@ -15,7 +15,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import DeviceConfig, GpuConfig, decode
-from fairlead.cel.asks import Ask, asks
+from fairlead.cel.requests import Request, device_requests
 from fairlead.kube.resource import (
     DeviceClassSpec,
     DeviceSelector,
@@ -39,7 +39,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         return UNTOUCHED  # the spec is immutable, and the status is fenced by policy
     path = "spec.spec" if review.resource == "resourceclaimtemplates" else "spec"
     spec = claim_spec(review.object or {}, path)
-    managed = [(where, ask) for where, ask in asks(spec) if ask_managed(ask, facts) is not Managed.NO]
+    managed = [(where, ask) for where, ask in device_requests(spec) if ask_managed(ask, facts) is not Managed.NO]
     configs = list(_our_configs(spec))
     if not managed and not configs:
         return UNTOUCHED
@@ -66,7 +66,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
     return policy.apply(verdict, review.subject, findings)
 
 
-def _unservable(managed: Iterable[tuple[str, Ask]], path: str, facts: Facts) -> Iterator[str]:
+def _unservable(managed: Iterable[tuple[str, Request]], path: str, facts: Facts) -> Iterator[str]:
     """Requests that no device of the cluster could ever serve; of alternatives, each."""
     for where, ask in managed:
         device_class = facts.classes.get(ask.device_class_name)
@@ -118,7 +118,7 @@ def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterat
             yield f"{where}: {error}"
 
 
-def _count_faults(ask: Ask, path: str) -> Iterator[str]:
+def _count_faults(ask: Request, path: str) -> Iterator[str]:
     if ask.allocation_mode == "ExactCount" and ask.count > legacy.COUNT_MAX:
         yield (
             f"{path}.count: {ask.count} devices are more than one claim may hold ({legacy.COUNT_MAX}); "

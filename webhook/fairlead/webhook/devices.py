@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from fairlead.cel import CompileError, DeviceView, Outcome, Selector, compile_selector
-from fairlead.cel.asks import Ask, expressions
+from fairlead.cel.requests import Request, expressions
 from fairlead.kube.resource import Device, DeviceClass
 
 IDENTITY = frozenset(
@@ -64,7 +64,7 @@ def models(driver: str, pool: str, devices: Iterable[Device]) -> tuple[Model, ..
     return tuple(found.values())
 
 
-def candidates(ask: Ask, device_class: DeviceClass | None, known: Sequence[Model]) -> tuple[Model, ...] | None:
+def candidates(ask: Request, device_class: DeviceClass | None, known: Sequence[Model]) -> tuple[Model, ...] | None:
     """The models that the request may be given; None where that cannot be said."""
     return _taken(_texts(ask, device_class), known)
 
@@ -81,7 +81,7 @@ def _taken(texts: Sequence[str], known: Sequence[Model]) -> tuple[Model, ...] | 
     return tuple(model for model in known if all(selector.verdict(model.view) for selector in selectors))
 
 
-def nearest(ask: Ask, device_class: DeviceClass, known: Sequence[Model], drivers: Sequence[str]) -> str | None:
+def nearest(ask: Request, device_class: DeviceClass, known: Sequence[Model], drivers: Sequence[str]) -> str | None:
     """Why no model will ever serve the request, with the nearest one; None where one may, or nothing can be said."""
     ours = tuple(model for model in known if model.view.driver in drivers)
     why = _nearest(_texts(ask, device_class), ours)
@@ -137,7 +137,7 @@ def conjuncts(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
-def _texts(ask: Ask, device_class: DeviceClass | None) -> list[str]:
+def _texts(ask: Request, device_class: DeviceClass | None) -> list[str]:
     return ([] if device_class is None else expressions(device_class.spec.selectors)) + expressions(ask.selectors)
 
 

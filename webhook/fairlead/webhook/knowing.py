@@ -15,7 +15,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.cel.asks import asks
+from fairlead.cel.requests import device_requests
 from fairlead.kube import labels
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
@@ -148,7 +148,7 @@ class Knowledge:
             ask.device_class_name
             for specs in (templates.values(), claims.values(), _own_spec(review))
             for spec in specs
-            for _, ask in asks(spec)
+            for _, ask in device_requests(spec)
         }
         return Facts(
             drivers=self._drivers,

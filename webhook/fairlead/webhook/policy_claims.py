@@ -15,8 +15,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.config import decode
 from fairlead.api.policy import TenancyPolicy, TenancyPolicySpec
 from fairlead.cel import CompileError, compile_selector
-from fairlead.cel.asks import Ask as Request
-from fairlead.cel.asks import asks
+from fairlead.cel.requests import Request, device_requests
 from fairlead.kube.resource import ExactDeviceRequest, OpaqueDeviceConfiguration, ResourceClaimSpec
 from fairlead.webhook.devices import Model, candidates
 from fairlead.webhook.facts import Facts
@@ -45,7 +44,9 @@ def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts
     """Everything that a claim's spec breaks; path is where the spec stands, or what stands for it."""
     if not policies:
         return
-    managed = [(f"{path}.{where}", ask) for where, ask in asks(spec) if ask_managed(ask, facts) is not Managed.NO]
+    managed = [
+        (f"{path}.{where}", ask) for where, ask in device_requests(spec) if ask_managed(ask, facts) is not Managed.NO
+    ]
     if not managed:
         return
     judging = [policy for policy in policies if _judges_asks(policy.spec)]
@@ -160,7 +161,9 @@ def _most_devices(spec: ResourceClaimSpec, facts: Facts) -> int:
 
 def devices_of(spec: ResourceClaimSpec, facts: Facts) -> int:
     """How many managed devices a claim holds at least, as far as its text says: All counts as several."""
-    every = any(ask.allocation_mode == "All" and ask_managed(ask, facts) is not Managed.NO for _, ask in asks(spec))
+    every = any(
+        ask.allocation_mode == "All" and ask_managed(ask, facts) is not Managed.NO for _, ask in device_requests(spec)
+    )
     return max(_most_devices(spec, facts), 2 if every else 0)
 
 
@@ -171,7 +174,7 @@ def _sharing_findings(policies: Policies, spec: ResourceClaimSpec, path: str, fa
         for index, config in enumerate(spec.devices.config)
         if (strategy := _strategy(config.opaque)) is not None
     ]
-    for where, ask in asks(spec):
+    for where, ask in device_requests(spec):
         found = facts.classes.get(ask.device_class_name)
         shared += [
             (f"{path}.{where}.deviceClassName: DeviceClass {ask.device_class_name}: spec.config[{index}]", strategy)

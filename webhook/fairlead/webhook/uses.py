@@ -13,7 +13,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.api import legacy
-from fairlead.cel.asks import Ask, asks, may_serve
+from fairlead.cel.requests import Request, device_requests, may_serve
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.facts import Facts
 from fairlead.webhook.fields import Json, list_at, text_at
@@ -35,7 +35,7 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     """Where the claim's spec stands, for messages: the entry, the object that it names, and the field there."""
 
 
-def ask_managed(ask: Ask, facts: Facts) -> Managed:
+def ask_managed(ask: Request, facts: Facts) -> Managed:
     """Whether one request may be served by a managed driver."""
     device_class = facts.classes.get(ask.device_class_name)
     if not may_serve(ask, device_class, facts.drivers):
@@ -45,7 +45,7 @@ def ask_managed(ask: Ask, facts: Facts) -> Managed:
 
 def spec_managed(spec: ResourceClaimSpec, facts: Facts) -> Managed:
     """Whether any request of a claim may be served by a managed driver."""
-    found = {ask_managed(ask, facts) for _, ask in asks(spec)}
+    found = {ask_managed(ask, facts) for _, ask in device_requests(spec)}
     return next((verdict for verdict in (Managed.YES, Managed.UNKNOWN) if verdict in found), Managed.NO)
 
 
@@ -76,7 +76,9 @@ def _use(namespace: str, entry: Json, path: str, facts: Facts) -> Use:
     managed = spec_managed(found, facts)
     missing = ""
     if managed is Managed.UNKNOWN:
-        absent = next(a.device_class_name for _, a in asks(found) if ask_managed(a, facts) is Managed.UNKNOWN)
+        absent = next(
+            a.device_class_name for _, a in device_requests(found) if ask_managed(a, facts) is Managed.UNKNOWN
+        )
         missing = f"{path}: DeviceClass {absent}"
     return Use(managed=managed, spec=found, missing=missing, path=where)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.asks import asks, may_serve
+from fairlead.cel.requests import device_requests, may_serve
 from fairlead.kube import core, resource
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -34,7 +34,7 @@ def managed(
 ) -> Managed:
     """Managed when a managed driver may serve one of the requests, by the selectors of class and request."""
     missing = ""
-    for _, ask in asks(spec):
+    for _, ask in device_requests(spec):
         device_class = classes.get(ask.device_class_name)
         if not may_serve(ask, device_class, drivers):
             continue

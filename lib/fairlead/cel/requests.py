@@ -1,7 +1,7 @@
-"""The requests of a claim, and whether a driver may serve them, judged by class and selectors alone.
+"""The device requests of a claim, and whether a driver's devices may satisfy one, by class and selectors alone.
 
-Exists so that the webhook (which gates pods) and the controller (which allocates for them) agree on which claims are
-managed. What that means where a class is missing is theirs to say.
+Webhook (which gates pods) and controller (which allocates for them) decide with this which claims are managed. What a
+missing DeviceClass means is decided by the caller.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from fairlead.cel.managed import may_select
 from fairlead.cel.selector import compile_selector
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 
-Ask = ExactDeviceRequest | DeviceSubRequest
+Request = ExactDeviceRequest | DeviceSubRequest
 
 
-def asks(spec: ResourceClaimSpec) -> Iterator[tuple[str, Ask]]:
-    """Every request and sub-request with its path below the claim's spec."""
+def device_requests(spec: ResourceClaimSpec) -> Iterator[tuple[str, Request]]:
+    """Every request and sub-request, each with its path below the claim's spec."""
     for index, request in enumerate(spec.devices.requests):
         path = f"devices.requests[{index}]"
         if request.exactly is not None:
@@ -28,21 +28,21 @@ def asks(spec: ResourceClaimSpec) -> Iterator[tuple[str, Ask]]:
 
 
 def expressions(selectors: Iterable[DeviceSelector]) -> list[str]:
-    """The CEL texts of some selectors."""
+    """The selectors' CEL expressions."""
     return [selector.cel.expression for selector in selectors if selector.cel is not None]
 
 
-def may_serve(ask: Ask, device_class: DeviceClass | None, drivers: Iterable[str]) -> bool:
-    """Whether a device of one of the drivers could pass the request's and its class's selectors.
+def may_serve(request: Request, device_class: DeviceClass | None, drivers: Iterable[str]) -> bool:
+    """Whether a device of one of the drivers may match the request's and its class's selectors.
 
-    In doubt yes: text that does not compile is refused by its own object's review, and rules nothing out here.
+    In doubt yes. A selector that does not compile is refused in the review of its own object, and counts as matching here.
     """
-    texts = expressions(ask.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
-    return _may_pass(tuple(texts), tuple(drivers))
+    texts = expressions(request.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
+    return _may_match(tuple(texts), tuple(drivers))
 
 
 @lru_cache(maxsize=256)
-def _may_pass(texts: tuple[str, ...], drivers: tuple[str, ...]) -> bool:
+def _may_match(texts: tuple[str, ...], drivers: tuple[str, ...]) -> bool:
     sound = [text for text in texts if _compiles(text)]
     return any(may_select(sound, driver) for driver in drivers)
 
