@@ -1,8 +1,8 @@
-"""The trace's cluster as the controller sees one, and its pods as gangs of one, decided on as they come.
+"""The trace's cluster as the controller sees one, and its pods as gangs of one, decided in order of arrival.
 
-Exists so that what is measured is the product: the tables, `decide` and placement are the controller's own; only the writing is
-left out. A GPU is a device that several claims may hold (`allowMultipleAllocations`) with 1000 parts to consume.
-A pod that fitted nowhere is refused at once if one like it failed before: nothing is ever given back here.
+What is measured is the product: inventory, `decide` and placement are the engine's own; only the writes are left out.
+A GPU is a device that several claims may share (`allowMultipleAllocations`) with 1000 parts of capacity.
+A pod like one that did not fit before is refused at once: nothing is ever released here.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MODEL = f'device.attributes["{names.DRIVER}"].productName'
 
 
 class Cluster:
-    """Starts empty. `place` says whether the pod got its place."""
+    """Starts empty. `place` returns whether the pod was placed."""
 
     def __init__(self, order: tuple[Node, ...]) -> None:
-        """`order` is the nodes' order, by which equals are told apart."""
+        """`order` is the nodes' order, which breaks ties."""
         self._inventory = Inventory()
         self._nodes = NodeTable()
         self._class = resource.DeviceClass(metadata=ObjectMeta(name=names.GPU_CLASS))
@@ -59,11 +59,11 @@ class Cluster:
             self._failed.add(shape)
             return False
         admission = plan.admissions[0]
-        for given in admission.claims:
-            allocation = msgspec.convert(given.allocation.to_json(), resource.AllocationResult)
+        for planned in admission.claims:
+            allocation = msgspec.convert(planned.allocation.to_json(), resource.AllocationResult)
             self._inventory.set_claim(
                 resource.ResourceClaim(
-                    metadata=ObjectMeta(name=given.name, namespace=NAMESPACE, uid=given.key),
+                    metadata=ObjectMeta(name=planned.name, namespace=NAMESPACE, uid=planned.key),
                     spec=gang.claims[0].spec,
                     status=resource.ResourceClaimStatus(allocation=allocation),
                 )

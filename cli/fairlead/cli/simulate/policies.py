@@ -1,8 +1,8 @@
 """Published policies to compare with, as their authors' simulator has them: random, best fit, and FGD.
 
-Exists to show what the controller's placement is better than, on the same arrivals and nodes. Written from the paper and the
-simulator's rules, on plain lists; shares nothing with the controller. Each policy scores feasible nodes in whole numbers from 0
-to 100; the highest wins; ties go to the first node in the run's order.
+To compare the engine's placement with, on the same arrivals and nodes. Written from the paper and the simulator's rules, on
+plain lists; shares no code with the engine. Each policy scores feasible nodes in whole numbers from 0 to 100; the highest
+wins; ties go to the first node in the run's order.
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its simulator.
 """
 
@@ -24,7 +24,7 @@ class Placing(Protocol):
 
 
 class Machine:
-    """A node as it fills."""
+    """A node and what is left of it."""
 
     __slots__ = ("changes", "cpu", "free", "memory", "model")
 
@@ -45,7 +45,7 @@ class Machine:
         return sum([free >= shape.gpu_milli for free in self.free]) >= shape.gpus
 
     def take(self, shape: Shape, gpu: int) -> None:
-        """A share from this GPU; whole GPUs as they come."""
+        """Use a share of this GPU, or the first whole GPUs that are free."""
         self.changes += 1
         self.cpu -= shape.cpu_milli
         self.memory -= shape.memory_mib
@@ -59,7 +59,7 @@ class Machine:
                 wanted -= 1
 
     def tightest(self, shape: Shape) -> int:
-        """The GPU with least room that holds the share."""
+        """The GPU with the least room that fits the share."""
         fitting = [(free, place) for place, free in enumerate(self.free) if free >= shape.gpu_milli]
         return min(fitting)[1] if shape.gpus and fitting else 0
 
@@ -82,7 +82,7 @@ class RandomPolicy:
 
 
 class ScoringPolicy:
-    """The best score wins. Scores are remembered until their node changes."""
+    """The best score wins. Scores are cached until their node changes."""
 
     def __init__(self, machines: Sequence[Machine], scoring: Scoring) -> None:
         self._machines = machines
@@ -132,7 +132,7 @@ class Target:
 
 
 class Fgd:
-    """Fragmentation gradient descent: the least growth of the room that the target workload can't use."""
+    """Fragmentation gradient descent: the least growth of the GPU room that the target workload cannot use."""
 
     def __init__(self, trace: Trace) -> None:
         self._targets = target_workload(trace)

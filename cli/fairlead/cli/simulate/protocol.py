@@ -1,9 +1,8 @@
-"""The published experiment's rules: who arrives when, and what is counted.
+"""The published experiment's rules: which pods arrive in which order, and what is counted. The same for every policy.
 
-Exists apart from policies so that all are measured alike. Pods only arrive; one that fits nowhere fails at once. Arrivals are the
-recorded ones of a seed, or drawn here by the same protocol: the list sorted by name and shuffled, then pods drawn with
-replacement until demand would pass 130 % of the cluster's GPUs. The published runs used another generator, so drawn arrivals
-of a seed are not the recorded ones.
+Pods only arrive; one that fits on no node fails at once. Arrivals are the recorded ones of a seed, or drawn here by the same
+protocol: the list sorted by name and shuffled, then pods drawn with replacement until demand would exceed 130 % of the
+cluster's GPUs. The published runs used another generator, so drawn arrivals of a seed are not the recorded ones.
 Source: Weng et al., USENIX ATC 2023, and its simulator: the stop test adds a pod's demand per GPU, not of all its GPUs.
 """
 

@@ -25,7 +25,7 @@ class Run:
 
 
 def replay(trace: Trace, arrivals: Sequence[int], policy: str, seed: int, progress: Callable[[int], None]) -> Run:
-    """`progress` is told how many more arrivals were looked at."""
+    """`progress(n)` is called when n more arrivals were replayed."""
     began = process_time()
     placing = _policy(policy, trace, seed)
     counter = Counter(trace.capacity)

@@ -1,7 +1,7 @@
 """The trace's three CSV files, read strictly: what is wrong is named by file, row, column and value.
 
-Exists so that a replay never runs on numbers that were misread. Columns are those of Alibaba's cluster-trace-gpu-v2023 (openb);
-columns that a replay does not use may be missing. Rows are counted from 1, the header not counted.
+Columns are those of Alibaba's cluster-trace-gpu-v2023 (openb); columns that a replay does not use may be missing. Rows are
+counted from 1, the header not counted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a pod asks for, whoever asks. `models` empty: any."""
+    """What a pod requests. `models` empty: any."""
 
     cpu_milli: int
     memory_mib: int
