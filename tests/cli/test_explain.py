@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from fairlead.api import names
 from fairlead.cli.main import app
-from fairlead.cli.views import gangs, queues, stories
+from fairlead.cli.views import explanations, gangs, queues
 from fairlead.engine.explain.explanation import PARTS_MAX, explanation
 from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, Reason
 from fairlead.kube import resources, timestamps
@@ -58,19 +58,19 @@ def queue(name, *, parent=None, used=0, fair=0, **spec):
     }
 
 
-def parts(story):
-    return {part.title: part.lines for part in story.parts}
+def parts(explanation):
+    return {part.title: part.lines for part in explanation.parts}
 
 
 # -- a gang ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_waiting_gang_is_told_of_with_place_cause_holders_and_cure():
-    story = stories.gang_story(gang(), now=NOW)
-    assert story.headline == "gang language/bert: Waiting in queue language, 2nd in line (DevicesInUse)"
-    told = parts(story)
-    assert told["What is in its way"] == ("12 wanted, 4 free",)
-    assert told["Who holds devices it could use"] == (
+    explanation = explanations.gang_explanation(gang(), now=NOW)
+    assert explanation.headline == "gang language/bert: Waiting in queue language, 2nd in line (DevicesInUse)"
+    told = parts(explanation)
+    assert told["What blocks it"] == ("12 wanted, 4 free",)
+    assert told["Devices it could use are held by"] == (
         "gang vision/resnet (queue vision) holds 12",
         "claims outside any gang hold 2",
     )
@@ -81,7 +81,7 @@ def test_a_waiting_gang_is_told_of_with_place_cause_holders_and_cure():
 
 def test_a_gang_that_can_never_run_is_told_not_to_wait():
     never = Reason(code=Code.NEVER_FITS, message="too big", advice="ask for less", could_ever_fit=False)
-    told = parts(stories.gang_story(gang(reason=never), now=NOW))
+    told = parts(explanations.gang_explanation(gang(reason=never), now=NOW))
     assert told["What would change it"][1].startswith("waiting will not help")
 
 
@@ -89,7 +89,7 @@ def test_an_eviction_is_told_once_to_a_gang_that_still_runs():
     said = "to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/x: because"
     condition = {"type": "Evicting", "status": "True", "message": said, "lastTransitionTime": timestamps.seconds(NOW)}
     raw = gang(phase="Running", conditions=[condition], message=f"12 of 12 members run; {said}")
-    told = parts(stories.gang_story(raw, now=NOW))
+    told = parts(explanations.gang_explanation(raw, now=NOW))
     assert told["Why"] == (f"12 of 12 members run; {said}",)
     assert "Also" not in told
     assert gangs.line(raw, now=NOW).why == said
@@ -137,7 +137,7 @@ def test_the_tree_has_parents_before_children_and_loses_nobody():
 
 def test_a_queue_is_told_of_with_its_shares_and_who_waits_in_which_order():
     raws = [gang("late", position=5), gang("early", position=1), gang("run", "Running", ready=12)]
-    told = parts(stories.queue_story(queue("language", used=8, fair=16), raws, now=NOW))
+    told = parts(explanations.queue_explanation(queue("language", used=8, fair=16), raws, now=NOW))
     assert told["Shares"] == ("h100: uses 8 of a fair share of 16; deserves 8; with what waits it asks for 8",)
     assert [line.split(" ")[1] for line in told["Waiting, in order"]] == ["language/early", "language/late"]
     assert told["Running"] == ("language/run: 12 of 12 pods, 5m",)
@@ -155,16 +155,16 @@ def pod(*, gates=(), conditions=(), annotations=None):
 
 
 def test_a_pod_is_explained_by_its_gang():
-    story = stories.pod_story(pod(gates=[names.ADMISSION_GATE]), gang(), now=NOW)
-    assert story.more[0].headline.startswith("gang language/bert")
-    assert stories.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
-    assert stories.gang_of(pod()) == "p"
+    explanation = explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), gang(), now=NOW)
+    assert explanation.more[0].headline.startswith("gang language/bert")
+    assert explanations.gang_of(pod(annotations={names.GANG: "bert"})) == "bert"
+    assert explanations.gang_of(pod()) == "p"
 
 
 def test_a_pod_without_a_gang_is_told_whose_it_is():
-    told = parts(stories.pod_story(pod(), None, now=NOW))
+    told = parts(explanations.pod_explanation(pod(), None, now=NOW))
     assert "kube-scheduler alone places it" in told["Fairlead"][0]
-    told = parts(stories.pod_story(pod(gates=[names.ADMISSION_GATE]), None, now=NOW))
+    told = parts(explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), None, now=NOW))
     assert "see that it runs and leads" in told["Fairlead"][0]
 
 

@@ -129,9 +129,8 @@ SAID_OTHERWISE = {"managed_driver", "usage_half_life"}  # managed_drivers, usage
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
-    callbacks = [each.callback for each in app.registered_commands if each.callback is not None]
-    (command,) = (each for each in callbacks if each.__name__ == program)
-    parameters = set(inspect.signature(command).parameters) - OF_THE_PROCESS - SAID_OTHERWISE
+    commands = {each.callback.__name__: each.callback for each in app.registered_commands if each.callback}
+    parameters = set(inspect.signature(commands[program]).parameters) - OF_THE_PROCESS - SAID_OTHERWISE
     assert parameters <= {field.name for field in dataclasses.fields(PROGRAMS[program])}
 
 

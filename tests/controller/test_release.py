@@ -6,7 +6,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.gangs import release
 from fairlead.kube.core import Pod
-from fairlead.sandbox.apiserver import jsonpatch
+from fairlead.sandbox.apiserver.patches import jsonpatch
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PIN = {"key": "metadata.name", "operator": "In", "values": ["n1"]}

@@ -1,4 +1,4 @@
-"""What needs no cluster: `demo`, `simulate`, `crds`. Modules are imported when called."""
+"""Flags of the subcommands that need no cluster: `demo`, `simulate`, `crds`. Modules are imported when called."""
 
 from __future__ import annotations
 

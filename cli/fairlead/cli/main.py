@@ -1,7 +1,7 @@
-"""The `fairlead` command: which subcommands there are, in which groups help shows them, and how it is called.
+"""The `fairlead` command: its subcommands, in the groups that help shows, and the names it is called by.
 
-Each subcommand's module is imported when it is called, so that `fairlead --help` and the small commands
-do not pay for grpc, the Kubernetes client or NVML.
+Each subcommand's module is imported when it is called, so that `fairlead --help` and the small commands do not pay for grpc,
+the Kubernetes client or NVML.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`fairlead check cel 'EXPR' [--device FILE]`: what the apiserver would say of a selector, and which devices it takes.
+"""`fairlead check cel 'EXPR' [--device FILE]`: what the apiserver would answer to a selector, and which devices it selects.
 
-Exists so that an author need not create a DeviceClass to learn that a selector is wrong, too expensive, or fails on half of
-the devices. Asks no cluster. Exit status: 0 admitted, 1 refused, 2 the file cannot be read.
+Shows without a DeviceClass that a selector is wrong, too expensive, or fails on some of the devices. Needs no cluster.
+Exit status: 0 admitted, 1 refused, 2 the file cannot be read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "r
 
 
 def check(expression: str, *, device: Path | None = None, console: Console | None = None) -> int:
-    """Prints the answer; the exit status."""
+    """Print the verdict; returns the exit status."""
     console = console or Console(highlight=False)
     try:
         selector = compile_selector(expression)
@@ -45,7 +45,7 @@ def check(expression: str, *, device: Path | None = None, console: Console | Non
 
 
 def _refusal(expression: str) -> str | None:
-    """Why what would work may not be written."""
+    """Why a selector that compiles is not admitted, or None."""
     try:
         admit_selector(expression)
     except CompileError as error:

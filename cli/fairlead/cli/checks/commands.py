@@ -1,4 +1,4 @@
-"""`fairlead check …`: what a cluster would say, without one. Modules are imported when called."""
+"""Flags of `fairlead check …`. Modules are imported when called."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""`fairlead check FILE…`: what the webhook would say of manifests, with the policies in files or in a cluster.
+"""`fairlead check FILE…`: the webhook's verdicts on manifests, with the policies in files or in a cluster.
 
-Exists so that CI refuses what `kubectl apply` would refuse, with the same words. Changes nothing, in no cluster.
+For CI: refuses what `kubectl apply` would refuse, with the same messages. Writes nothing to any cluster.
 Exit status: 0 everything is admitted, 1 something is refused, 2 a file or the cluster cannot be read.
 """
 
@@ -31,7 +31,7 @@ from fairlead.kube.resources import (
     TENANCY_POLICIES,
     raw,
 )
-from fairlead.webhook.offline import GROUPS, Result, World, judge, world_of
+from fairlead.webhook.offline import GROUPS, Result, judge, world_of
 
 Json = dict[str, Any]
 _COLORS = {"refused": "red", "patched": "green", "allowed": "green", "untouched": "dim"}
@@ -58,16 +58,17 @@ def check(
     output: str = "text",
     console: Console | None = None,
 ) -> int:
-    """Prints a verdict per object; the exit status."""
+    """Print a verdict per object; returns the exit status."""
     try:
         documents = list(_documents(files))
-        there, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
-        around = [*there, *_documents(policies)]
+        of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
+        context = [*of_cluster, *_documents(policies)]
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*around, *documents], serves=serves)
-    results = [found for document in documents for found in _judged(document, world, user, GROUPS | set(groups))]
+    world = world_of([*context, *documents], serves=serves)
+    every_group = GROUPS | set(groups)
+    results = [each for document in documents for each in judge(document, world, username=user, groups=every_group)]
     if output == "json":
         print(json.dumps([_json(result) for result in results], indent=1, ensure_ascii=False))
     else:
@@ -75,10 +76,6 @@ def check(
     for fault in world.faults:
         print(fault, file=sys.stderr)
     return int(any(not result.allowed for result in results))
-
-
-def _judged(document: Json, world: World, user: str, groups: frozenset[str]) -> Iterator[Result]:
-    yield from judge(document, world, username=user, groups=groups)
 
 
 def _documents(paths: Sequence[Path]) -> Iterator[Json]:
@@ -102,7 +99,7 @@ def _documents(paths: Sequence[Path]) -> Iterator[Json]:
 
 
 async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
-    """What verdicts depend on in the cluster: objects, and the API groups of other systems. Raises ApiError."""
+    """What verdicts depend on in the cluster: its objects, and the API groups of other systems. Raises ApiError."""
     found: list[Json] = []
     async with Client.connect(kubeconfig, user_agent="fairlead-check") as client:
         for resource in _CLUSTER:

@@ -1,7 +1,7 @@
 """The seven cases of `examples/`, and what must be true of each when it has run.
 
-Shared by the demo and the e2e suite: one statement of what Fairlead promises, judged from a `History`,
-so from what the API showed. A check returns sentences; an empty list means that the promise was kept.
+Shared by the demo and the e2e suite: one statement of what Fairlead promises, checked against a `History`, hence against
+what the API showed. A check returns sentences; an empty list means that the promise was kept.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ Attributes = Callable[[str, str], dict[str, object]]
 class Case:
     """One example: its folder, its gangs with their number of pods, and its promises.
 
-    `files` are applied one after the other, where the order matters: the next when all gangs seen so far run. Of a
-    `disturbed` case pods may be evicted and made anew.
+    `files` are applied one after the other, where the order matters: the next when all gangs seen so far run. In a
+    `disturbed` case pods may be evicted and recreated.
     """
 
     folder: str
@@ -174,13 +174,13 @@ def _reclaimed(history: History, attributes: Attributes) -> Iterator[str]:
     gone = [pod for pod in victim.pods if pod.phase != "Succeeded"]
     again = [pod for pod in victim.pods if pod.phase == "Succeeded"]
     if (len(gone), len(again)) != (8, 8):
-        yield f"gang {victim.key.name}: {len(gone)} pods evicted and {len(again)} run anew instead of 8 and 8"
+        yield f"gang {victim.key.name}: {len(gone)} pods evicted and {len(again)} recreated and run instead of 8 and 8"
         return
-    untold = [pod.name for pod in gone if not pod.evict_at]
-    if untold:
-        yield f"gang {victim.key.name}: {len(untold)} pods were evicted without being told when: {untold[0]}"
-    if not any("reclaimed for gang language/finetune" in said for said in victim.evictions):
-        yield f"gang {victim.key.name}: its Gang object did not say for whom it went: {victim.evictions}"
+    unannounced = [pod.name for pod in gone if not pod.evict_at]
+    if unannounced:
+        yield f"gang {victim.key.name}: {len(unannounced)} pods were evicted without notice: {unannounced[0]}"
+    if not any("reclaimed for gang language/finetune" in message for message in victim.evictions):
+        yield f"gang {victim.key.name}: its Gang object did not name the gang it was reclaimed for: {victim.evictions}"
     ends = [gang.held[1] for gang in (owner, other) if gang.held is not None]
     bound = [pod.bound_s for pod in again if pod.bound_s is not None]
     if ends and bound and min(bound) < min(ends):
@@ -210,7 +210,7 @@ FALLBACK = Case("06-first-available", "an H200, or else an A100", (_one("languag
 
 RECLAIM = Case(
     "07-reclaim",
-    "borrowed H100s are given back to their owner",
+    "borrowed H100s are reclaimed by their owner",
     (_one("vision", "segment", 8), _one("vision", "detect", 8), _one("language", "finetune", 8)),
     _reclaimed,
     files=("borrow.yaml", "owner.yaml"),

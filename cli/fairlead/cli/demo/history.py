@@ -1,8 +1,7 @@
-"""What was seen of pods, claims and gangs, in order, and who held which device when.
+"""The record of a run: pods, claims and gangs as the API showed them, and which claim held which device when.
 
-Exists so that the demo and the e2e suite judge a run by one record, made from what the API showed and from
-nothing inside the programs. Pure: events and times come in, records and violations come out.
-Keeps: a device that two claims held at one instant stays in `double_use` for ever.
+The demo and the e2e suite check this one record; nothing in it comes from inside the programs. Pure: events and times in,
+records and violations out. Invariant: a device that two claims held at one instant stays in `double_use`.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class PodRecord:
     gated: bool = False
     node: str = ""
     queue: str = ""
-    evict_at: str = ""  # when it was told that it would be evicted, as told
+    evict_at: str = ""  # the announced time of its eviction, as written
     claims: dict[str, str] = field(default_factory=dict)  # name in the pod's spec → ResourceClaim
 
 
@@ -69,11 +68,11 @@ class GangRecord:
     pods: list[PodRecord]
     queue: str = ""
     reasons: list[str] = field(default_factory=list)  # every distinct message of its Gang object while it waited
-    evictions: list[str] = field(default_factory=list)  # what its Gang object said of evictions
+    evictions: list[str] = field(default_factory=list)  # every distinct message of its Evicting condition
 
     @property
     def lasting(self) -> list[PodRecord]:
-        """The pods that were not evicted: those made anew stand in for the others."""
+        """The pods that were not evicted; of an evicted one its replacement."""
         return [
             pod for pod in self.pods if not (pod.evict_at and pod.phase != "Succeeded" and pod.finished_s is not None)
         ]
@@ -101,7 +100,7 @@ class GangRecord:
 
 
 class History:
-    """Feed it every event; ask it what happened."""
+    """Takes every event; answers what happened."""
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
@@ -112,7 +111,7 @@ class History:
         self._gang_objects: dict[GangKey, GangRecord] = {}
 
     def pod(self, pod: Mapping[str, Any], *, now_s: float) -> None:
-        """Take in a pod as the API shows it now."""
+        """Record a pod as the API shows it now."""
         meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
         notes = meta.get("annotations") or {}
         record = self.pods.get(meta["uid"])
@@ -138,7 +137,7 @@ class History:
             record.finished_s = now_s
 
     def claim(self, claim: Mapping[str, Any], *, deleted: bool = False) -> None:
-        """Take in a claim as the API shows it now; notes every device that another claim holds."""
+        """Record a claim as the API shows it now, and every device of it that another claim holds."""
         meta = claim["metadata"]
         record = self.claims.setdefault(
             (meta["namespace"], meta["name"]), ClaimRecord(meta["namespace"], meta["name"], meta["uid"])
@@ -162,7 +161,7 @@ class History:
         self._held_by[uid] = holds
 
     def gang(self, gang: Mapping[str, Any]) -> None:
-        """Take in a Gang object; its messages while it waits are kept."""
+        """Record a Gang object; its messages while it waits are kept."""
         meta, status = gang["metadata"], gang.get("status") or {}
         key = GangKey(meta["namespace"], meta["name"])
         record = self._gang_objects.setdefault(key, GangRecord(key, []))
@@ -171,13 +170,10 @@ class History:
         if status.get("phase") == "Waiting" and message and message not in record.reasons:
             record.reasons.append(message)
         for condition in status.get("conditions") or ():
-            said = condition.get("message") or ""
-            if (
-                condition.get("type") == "Evicting"
-                and condition.get("status") == "True"
-                and said not in record.evictions
-            ):
-                record.evictions.append(said)
+            evicting = (condition.get("type"), condition.get("status")) == ("Evicting", "True")
+            message = condition.get("message") or ""
+            if evicting and message not in record.evictions:
+                record.evictions.append(message)
 
     def gangs(self, namespaces: Iterable[str] | None = None) -> list[GangRecord]:
         """Every gang seen, by first creation."""

@@ -1,7 +1,7 @@
-"""Watches a cluster and keeps a `History` of it: the rim between the API and the demo's checks.
+"""Watches a cluster and records it in a `History`.
 
-Uses informers, so a closed watch or an expired resourceVersion loses nothing that the checks need; but a claim
-that is allocated and released between two lists is not seen. Writes nothing.
+Uses informers, so a closed watch or an expired resourceVersion loses nothing that the checks need; but a claim that is
+allocated and released between two lists is not seen. Writes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Observer:
             yield self
 
     async def until(self, condition: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Wait until `condition()` holds, looking again at each change; False when the time is up."""
+        """Wait until `condition()` holds, checked at each change; False when the time is up."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 while not condition():

@@ -1,4 +1,4 @@
-"""The table at the end of the demo: who waited how long, and which devices each container was given."""
+"""The table at the end of the demo: how long each gang waited, and which devices each container got."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Injected = Mapping[tuple[str, str, str], Sequence[str]]
 
 
 def table(history: History, injected: Injected) -> Table:
-    """One row per gang, and below it one per container. Device nodes that every container gets are named once, below."""
+    """One row per gang, then one per container. Device nodes that every container gets are in the caption."""
     common = set.intersection(*(set(given) for given in injected.values())) if injected else set()
     result = Table(title="What ran where", title_justify="left", header_style="bold", pad_edge=False)
     result.caption = f"and in every container: {' '.join(sorted(common))}" if common else None

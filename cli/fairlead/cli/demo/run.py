@@ -48,7 +48,7 @@ def run_demo(*, keep: bool, plain: bool, workdir: Path | None) -> int:
 
 
 class Demo:
-    """One run: its console, its clock, what it was told to do."""
+    """One run: its console, its clock, its options, and what was shown so far."""
 
     def __init__(self, console: Console, *, plain: bool, keep: bool, workdir: Path) -> None:
         self.console = console
@@ -56,7 +56,7 @@ class Demo:
         self.keep = keep
         self.workdir = workdir
         self.start_s = time.monotonic()
-        self.told: set[str] = set()
+        self.shown: set[str] = set()
         self.injected: dict[tuple[str, str, str], tuple[str, ...]] = {}
 
     async def run(self) -> int:
@@ -84,12 +84,12 @@ class Demo:
                 lambda: not any(claim.allocated or claim.reserved for claim in history.claims.values()),
                 timeout_s=RELEASE_TIMEOUT_S,
             )
-            failures += await self._given_back(cluster, observer)
+            failures += await self._still_held(cluster, observer)
         failures += history.double_use
         return failures
 
     async def _apply(self, cluster: Cluster, observer: Observer, case: cases.Case) -> None:
-        """As a user would: one file after the other, where the order matters."""
+        """As a user does: one file after the other, where the order matters."""
         for number, path in enumerate(case.paths):
             if number:
                 await observer.until(lambda: case.running(observer.history), timeout_s=WAVE_TIMEOUT_S)
@@ -97,7 +97,7 @@ class Demo:
             await cluster.apply(files.find(f"examples/{path}"))
 
     async def _outcome(self, wave: tuple[cases.Case, ...], observer: Observer) -> list[str]:
-        """Wait for a wave to end; what was not as promised."""
+        """Wait for a wave to end; returns the promises that were not kept."""
         history = observer.history
         await observer.until(lambda: all(case.finished(history) for case in wave), timeout_s=WAVE_TIMEOUT_S)
         failures = []
@@ -107,8 +107,8 @@ class Demo:
             failures += [f"{case.folder}: {text}" for text in case.failures(history, observer.attributes)]
         return failures
 
-    async def _given_back(self, cluster: Cluster, observer: Observer) -> list[str]:
-        """What is still held, in the API or on a node, after a while for the nodes to finish."""
+    async def _still_held(self, cluster: Cluster, observer: Observer) -> list[str]:
+        """What is still held, in the API or on a node, after up to RELEASE_TIMEOUT_S for the nodes to finish."""
 
         def held() -> Iterator[str]:
             for claim in observer.history.claims.values():
@@ -124,7 +124,7 @@ class Demo:
 
     @contextlib.asynccontextmanager
     async def _showing(self, cluster: Cluster, observer: Observer) -> AsyncIterator[None]:
-        """Refresh the view, and note what containers were given, for the length of the block."""
+        """Refresh the view, and record the device nodes of containers, for the length of the block."""
         with contextlib.ExitStack() as stack:
             live = None
             if not self.plain:
@@ -151,7 +151,7 @@ class Demo:
                 view.draw(observer.history, observer.slices(), now_s=observer.now_s(), title="Fairlead"), refresh=True
             )
         else:
-            for line in view.lines(observer.history, self.told, start_s=self.start_s):
+            for line in view.lines(observer.history, self.shown, start_s=self.start_s):
                 self.console.print(line)
 
     def _verdict(self, failures: list[str], observer: Observer) -> None:
@@ -164,7 +164,7 @@ class Demo:
         claims = len(observer.history.claims)
         self.console.print(
             f"[bold green]ok[/bold green] {len(cases.CASES)} cases as promised; no device was ever in two of {claims} claims; "
-            f"all claims released, all hardware given back; {took_s:.0f}s"
+            f"all claims released, all hardware free; {took_s:.0f}s"
         )
 
     async def _stay(self, cluster: Cluster) -> None:

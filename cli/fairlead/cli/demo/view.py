@@ -1,4 +1,4 @@
-"""Draws a running demo: gangs and the GPUs they hold. Reads a `History`, changes nothing."""
+"""Draws a running demo: gangs and the GPUs they hold. Reads a `History`; pure."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def _nodes(gang: GangRecord) -> list[str]:
     return sorted({pod.node for pod in gang.pods if pod.node})
 
 
-def lines(history: History, told: set[str], *, start_s: float) -> Iterable[str]:
-    """What has happened since the last call, a line each: the view for logs and pipes. `told` is updated."""
+def lines(history: History, shown: set[str], *, start_s: float) -> Iterable[str]:
+    """What has happened since the last call, a line each: the view for logs and pipes. `shown` is updated."""
     for gang in history.gangs(NAMESPACES):
         name = f"{gang.key.namespace}/{gang.key.name}"
         facts: list[tuple[str, float | None]] = [(f"{name} waits: {reason}", None) for reason in gang.reasons]
-        facts += [(f"{name} is {said}", None) for said in gang.evictions]
+        facts += [(f"{name} is {message}", None) for message in gang.evictions]
         if gang.wait_s is not None:
             bound = max(pod.bound_s for pod in gang.lasting if pod.bound_s is not None)
             facts.append(
@@ -78,6 +78,6 @@ def lines(history: History, told: set[str], *, start_s: float) -> Iterable[str]:
         if gang.held is not None:
             facts.append((f"{name} ended", gang.held[1]))
         for fact, at_s in facts:
-            if fact not in told:
-                told.add(fact)
+            if fact not in shown:
+                shown.add(fact)
                 yield f"{'' if at_s is None else f'{at_s - start_s:5.1f}s':>6} {fact}"

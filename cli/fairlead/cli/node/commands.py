@@ -1,4 +1,4 @@
-"""What is done on a GPU node beside running the driver: `devices`, `record`, `fault`. Modules are imported when called."""
+"""Flags of the subcommands for a GPU node: `devices`, `record`, `fault`. Modules are imported when called."""
 
 from __future__ import annotations
 

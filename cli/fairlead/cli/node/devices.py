@@ -1,7 +1,6 @@
 """`fairlead devices`, `fairlead record`, `fairlead fault`: what this node would publish, as a profile, and with faults.
 
-Exists so that a node can be looked at without a cluster. Prints; knows no NVML and no Kubernetes beyond the builder.
-Each function returns the exit code.
+Needs no cluster. Each function prints and returns the exit code.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def record(backend: str = "nvml", *, output: Path | None = None, uuids: bool = F
 
 
 def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool = False, mend: bool = False) -> int:
-    """Break a simulated GPU, or make it well again. `device` is gpu-<minor>, or `all` with mend."""
+    """Break a simulated GPU, or mend it. `device` is gpu-<minor>, or `all` with mend."""
     match = re.fullmatch(r"gpu-(\d+)", device)
     if match is None and not (mend and device == "all"):
         print(f"device {device!r}: name a whole GPU, such as gpu-3 (or all, with --mend)", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""What must happen before Fairlead may go: nothing new is admitted, and nobody holds a device.
+"""`fairlead drain`: what must end before Fairlead is uninstalled: no claim may hold a device of its drivers.
 
-Exists because an uninstall in the wrong order leaves claims that nobody can give back, and pods that cannot end. Tells what
-stands in the way; ends it only when asked to. Works with the operator's rights, not with a program's.
+An uninstall in another order leaves claims that no driver can unprepare, and pods that cannot terminate. Lists the claims
+and gated pods; evicts only when asked to. Runs with the operator's permissions, not with a program's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Held:
-    """What is still there. `claims` is claim → its pods, all as namespace/name."""
+    """What an uninstall would strand. `claims` is claim → its pods; `gated` the gated pods; all as namespace/name."""
 
     claims: dict[str, tuple[str, ...]]
     gated: tuple[str, ...]
@@ -54,7 +54,7 @@ async def _connected(kubeconfig: Path | None, drivers: Collection[str], *, evict
 
 
 def said(held: Held) -> list[str]:
-    """For people: what holds devices, and what waits for Fairlead."""
+    """Lines for people: what holds devices, and what waits for Fairlead."""
     if held.claims:
         lines = [f"{len(held.claims)} claims hold devices; end their pods, or run `fairlead drain --evict`:"]
         lines += [
@@ -63,7 +63,7 @@ def said(held: Held) -> list[str]:
     else:
         lines = ["no claim holds a device"]
     if held.gated:
-        lines.append(f"{len(held.gated)} pods wait behind {names.ADMISSION_GATE}; without Fairlead they wait for ever:")
+        lines.append(f"{len(held.gated)} pods wait behind {names.ADMISSION_GATE}; without Fairlead they wait forever:")
         lines += [f"  {pod}" for pod in held.gated[:SHOWN_MAX]]
         if len(held.gated) > SHOWN_MAX:
             lines.append(f"  and {len(held.gated) - SHOWN_MAX} more")
@@ -94,7 +94,7 @@ class Drain:
     async def evict(self, timeout_s: float) -> None:
         """Stop the controller, so that nothing new is admitted; evict until no claim is held or the time is over.
 
-        Pods whose PodDisruptionBudget forbids it now are asked again. Kubernetes deallocates the claims of ended pods.
+        Pods whose PodDisruptionBudget forbids it now are tried again. Kubernetes deallocates the claims of ended pods.
         """
         await self._stop_controller()
         deadline_s = time.monotonic() + timeout_s

@@ -1,1 +1,5 @@
-"""Replay of a placement trace through the controller's own placement, beside published policies."""
+"""`fairlead simulate`: replays a placement trace through the engine, or through a published policy to compare with.
+
+Enters: CSV files of nodes, pods and arrivals. Leaves: allocation by arrived load as table, chart, SVG or JSON.
+Entrance: `command.simulate`.
+"""

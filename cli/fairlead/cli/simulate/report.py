@@ -1,7 +1,6 @@
-"""What the runs showed, beside what was published: a table, a plot in the terminal, an SVG file, JSON.
+"""The results of the runs beside the published ones: a table, a plot in the terminal, an SVG file, JSON.
 
-Published means are for the trace's default pod list and seeds 42 to 51; against another list they are only a landmark, and the
-table's title says what was replayed.
+Published means are for the trace's default pod list and seeds 42 to 51; for another list they are only an orientation.
 Source: Weng et al., USENIX ATC 2023, results of the authors' simulator (`experiments/analysis/expected_results`).
 """
 

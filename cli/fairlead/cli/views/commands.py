@@ -1,6 +1,6 @@
-"""The subcommands that ask a cluster: `queues`, `gangs`, `explain`; also as `kubectl fairlead …`.
+"""Flags of the subcommands that ask a cluster: `queues`, `gangs`, `explain`; also as `kubectl fairlead …`.
 
-Exists apart from `main` so that their options are spelled once. Each module is imported when it is called.
+The flags that they share are declared once. Each module is imported when it is called.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
 
 
 def queues(kubeconfig: Kubeconfig = None, context: Context = None, output: Output = "table") -> None:
-    """Show the tree of queues: what each uses, may hold now, is owed, and how many gangs wait in it."""
+    """Show the tree of queues: what each uses, its fair share, what it deserves, and how many gangs wait in it."""
     from fairlead.cli.views.queues import show
 
     raise typer.Exit(show(kubeconfig=kubeconfig, context=context, output=output))
@@ -56,7 +56,7 @@ def explain(
     context: Context = None,
     output: Output = "table",
 ) -> None:
-    """Say where a pod, a gang or a queue stands: what is in its way, who holds it, what would change it."""
+    """Explain the state of a pod, a gang or a queue: what blocks it, what holds its devices, what would change it."""
     from fairlead.cli.views.explain import show
     from fairlead.cli.views.reading import own_namespace
 

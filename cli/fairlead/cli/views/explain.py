@@ -1,6 +1,6 @@
-"""`fairlead explain POD|GANG|QUEUE`: finds what is meant and prints its story; says what else could have been meant.
+"""`fairlead explain POD|GANG|QUEUE`: finds the object and prints its explanation; for an unknown name, similar ones.
 
-Exists so that nobody has to read a controller's log. What is told is made in `stories`.
+No controller log is needed: the text comes from the objects' status, in `explanations`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import time
 from typing import Any
 
 from fairlead.cli.views import printing, reading
-from fairlead.cli.views.stories import Story, gang_of, gang_story, pod_story, queue_story
+from fairlead.cli.views.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
 from fairlead.kube import resources
 from fairlead.kube.resources import Resource
 
@@ -25,14 +25,14 @@ READ: dict[str, Resource[Any]] = {"gang": resources.GANGS, "pod": resources.PODS
 
 
 def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Prints the story of `target`: kind/name, or a name that is looked for as gang, pod and queue in turn."""
+    """Print the explanation of `target`: kind/name, or a name that is tried as gang, pod and queue in turn."""
     kind, slash, name = target.rpartition("/")
     if slash and kind.rstrip("s") not in KINDS:
         print(f"{target}: cannot explain a {kind!r}; write pod/NAME, gang/NAME or queue/NAME", file=sys.stderr)
         return 2
     kinds = (kind.rstrip("s"),) if slash else KINDS
 
-    async def look(cluster: reading.Cluster) -> Story:
+    async def look(cluster: reading.Cluster) -> Explanation:
         refused: list[reading.NotReadError] = []
         for each in kinds:
             try:
@@ -46,43 +46,43 @@ def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str |
             raise refused[0]
         raise reading.NotReadError(await _missing(cluster, kinds, name, namespace))
 
-    code, story = reading.run(look, kubeconfig=kubeconfig, context=context)
-    if story is None:
+    code, explanation = reading.run(look, kubeconfig=kubeconfig, context=context)
+    if explanation is None:
         return code
     if output == "table":
-        _print(story)
+        _print(explanation)
     else:
-        printing.structured(asdict(story), output)
+        printing.structured(asdict(explanation), output)
     return 0
 
 
-async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) -> Story | None:
+async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) -> Explanation | None:
     now = time()
     if kind == "gang":
         raw = await cluster.get(resources.GANGS, name, namespace)
-        return gang_story(raw, now=now) if raw is not None else None
+        return gang_explanation(raw, now=now) if raw is not None else None
     if kind == "pod":
         pod = await cluster.get(resources.PODS, name, namespace)
         if pod is None:
             return None
-        return pod_story(pod, await cluster.get(resources.GANGS, gang_of(pod), namespace), now=now)
+        return pod_explanation(pod, await cluster.get(resources.GANGS, gang_of(pod), namespace), now=now)
     raw = await cluster.get(resources.QUEUES, name)
     if raw is None:
         return None
     try:
-        return queue_story(raw, await cluster.list(resources.GANGS), now=now)
+        return queue_explanation(raw, await cluster.list(resources.GANGS), now=now)
     except reading.NotReadError:  # a user of one namespace sees the gangs of that one
         pass
     try:
         unseen = f"gangs of other namespaces than {namespace}: you may not list them"
-        return queue_story(raw, await cluster.list(resources.GANGS, namespace), now=now, unseen=unseen)
+        return queue_explanation(raw, await cluster.list(resources.GANGS, namespace), now=now, unseen=unseen)
     except reading.NotReadError:
         unseen = f"its gangs: you may not list those of namespace {namespace}; name one of yours with -n"
-        return queue_story(raw, [], now=now, unseen=unseen)
+        return queue_explanation(raw, [], now=now, unseen=unseen)
 
 
 async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, namespace: str) -> str:
-    """What to say of a name that nothing has: what is called nearly so, here or elsewhere, else where to look."""
+    """The message for a name that no object has: similar names, here or in other namespaces, else how to list all."""
     within = f" in namespace {namespace}" if set(kinds) != {"queue"} else ""
     what = "gang, pod or queue" if len(kinds) > 1 else kinds[0]
     text = f"no {what} is called {name}{within}"
@@ -111,18 +111,18 @@ async def _names(cluster: reading.Cluster, kind: str, namespace: str) -> list[st
 
 
 def close(name: str, known: Iterable[str]) -> list[str]:
-    """Those that a slip away or a forgotten end make of it, the likeliest first."""
+    """Known names that resemble `name` or begin with it, the most similar first."""
     names = sorted(known)
-    begun = [each for each in names if len(name) >= 3 and each.startswith(name)]
-    return list(dict.fromkeys([*difflib.get_close_matches(name, names, NEAR_MAX), *begun]))[:NEAR_MAX]
+    longer = [each for each in names if len(name) >= 3 and each.startswith(name)]
+    return list(dict.fromkeys([*difflib.get_close_matches(name, names, NEAR_MAX), *longer]))[:NEAR_MAX]
 
 
-def _print(story: Story) -> None:
-    printing.paragraph(story.headline, bold=True)
-    for part in story.parts:
+def _print(explanation: Explanation) -> None:
+    printing.paragraph(explanation.headline, bold=True)
+    for part in explanation.parts:
         printing.paragraph(f"{part.title}:", indent=2)
         for text in part.lines:
             printing.paragraph(text, indent=4)
-    for each in story.more:
+    for each in explanation.more:
         print()
         _print(each)

@@ -1,4 +1,4 @@
-"""`fairlead gangs`: who runs, who waits, where in line, and why, a line each. From Gang status alone."""
+"""`fairlead gangs`: phase, position in the queue and reason of each gang, a line each. From Gang status alone."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Line:
     nodes: tuple[str, ...]
     age_s: float
     reason: str
-    evicting: str  # Evicting or Evicted, where that is what `why` tells of
-    why: str  # in one sentence
+    evicting: str  # Evicting or Evicted, where `why` is that condition's message
+    why: str  # one sentence
 
 
 def line(raw: Raw, *, now: float) -> Line:
@@ -57,18 +57,18 @@ def line(raw: Raw, *, now: float) -> Line:
 
 
 def _why(status: Raw) -> tuple[str, str]:
-    """What is most worth knowing: an eviction under way or just done (its condition's type), else why it waits."""
+    """The type and message of an eviction in progress or just done, else "" and the reason why the gang waits."""
     holding = {each["type"]: each for each in status.get("conditions") or () if each.get("status") == "True"}
-    told = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
-    if told is not None:
-        return str(told["type"]), str(told.get("message") or "")
+    eviction = holding.get("Evicting") or (holding.get("Evicted") if status.get("phase") == "Gathering" else None)
+    if eviction is not None:
+        return str(eviction["type"]), str(eviction.get("message") or "")
     if status.get("phase") in {"Running", "Finished"} and status.get("reason") in {"MembersRun", "PodsSucceeded"}:
         return "", ""
     return "", str((status.get("why") or {}).get("message") or status.get("message") or "")
 
 
 def order(lines: Sequence[Line]) -> list[Line]:
-    """Waiting ones first, in their order; then by name."""
+    """By phase, waiting gangs first; then by position in the queue, namespace and name."""
     return sorted(
         lines,
         key=lambda each: (
@@ -124,12 +124,12 @@ def age(seconds: float) -> str:
 
 
 def show(*, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Prints the gangs of one namespace, or of all (None); the exit code."""
+    """Print the gangs of one namespace, or of all (None); returns the exit code."""
 
     async def look(cluster: reading.Cluster) -> list[Raw]:
         found = await cluster.list(resources.GANGS, namespace)
         if not found and namespace is not None:
-            await cluster.see_namespace(namespace)
+            await cluster.check_namespace(namespace)
         return found
 
     code, found = reading.run(look, kubeconfig=kubeconfig, context=context)

@@ -17,7 +17,7 @@ from fairlead.cli.views.table import GAP, Cell, Column, fit
 
 
 def width() -> int | None:
-    """The terminal's; None where nobody looks."""
+    """The terminal's width; None where the output is no terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -30,7 +30,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def paragraph(text: str, *, indent: int = 0, bold: bool = False) -> None:
-    """Wrapped at the terminal's width, between words; what goes on is indented a little further."""
+    """Wrapped at the terminal's width, between words; following lines are indented a little further."""
     size, lead = width(), " " * indent
     lines = [lead + text]
     if size is not None and size > indent + 20:
@@ -55,7 +55,7 @@ def structured(value: Any, output: str) -> None:
 
 
 def _coloured(cell: Cell) -> str:
-    """Where nobody sees colours, `typer.echo` takes them out again."""
+    """`typer.echo` removes colours where the output is no terminal."""
     if not cell.colour or os.environ.get("NO_COLOR"):
         return cell.text
     return typer.style(cell.text, bold=True) if cell.colour == "bold" else typer.style(cell.text, fg=cell.colour)

@@ -1,6 +1,6 @@
-"""`fairlead queues`: the tree of queues, what each is owed, may hold now, holds, and waits for.
+"""`fairlead queues`: the tree of queues with what each uses, its fair share, what it deserves, and how much is requested.
 
-All figures are those of Queue status, which the controller writes; nothing is worked out anew. The tree and its lines are
+All figures are those of Queue status, which the controller writes; nothing is computed anew. The tree and its lines are
 pure functions of the objects read.
 """
 
@@ -28,7 +28,7 @@ class Share:
     deserved: str = "0"
     fair_share: str = "0"
     used: str = "0"
-    demand: str = "0"  # used, and what waiting gangs ask for
+    demand: str = "0"  # used, and what waiting gangs request
     limit: str | None = None
     past_usage: float | None = None
 
@@ -48,7 +48,7 @@ class Line:
 
 
 def tree(queues: Iterable[Raw]) -> list[Line]:
-    """Parents before their children, siblings by name. A queue whose parent does not exist stands at the root, and says so."""
+    """Parents before their children, siblings by name. A queue whose parent does not exist is listed at the root."""
     by_name = {raw["metadata"]["name"]: raw for raw in queues}
     children: dict[str | None, list[str]] = {}
     for name, raw in sorted(by_name.items()):
@@ -100,7 +100,7 @@ def _shares(spec: Raw, status: Raw) -> Iterable[Share]:
 
 
 def _problem(status: Raw) -> str:
-    """What the controller found wrong with the queue itself."""
+    """What the controller found wrong with the queue itself (its Ready condition), or ""."""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Ready" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "not ready")
@@ -122,7 +122,7 @@ COLUMNS = (
 
 
 def rows(lines: Sequence[Line]) -> list[list[Cell]]:
-    """A row for each flavor of a queue; its name and counts stand in the first."""
+    """A row for each flavor of a queue; its name and counts are in the first."""
     made = []
     for each in lines:
         for number, share in enumerate(each.shares or (None,)):
@@ -150,7 +150,7 @@ def _number(amount: str) -> float:
 
 
 def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
-    """Prints the tree; the exit code."""
+    """Print the tree; returns the exit code."""
     code, found = reading.run(lambda cluster: cluster.list(resources.QUEUES), kubeconfig=kubeconfig, context=context)
     if found is None:
         return code

@@ -1,7 +1,7 @@
-"""What `queues`, `gangs` and `explain` read of a cluster, and how they say that they could not.
+"""How `queues`, `gangs` and `explain` read a cluster, and the messages when they cannot.
 
-Exists so that all three connect, list and fail alike: a refusal names the verb and the resource, a missing kind says that
-Fairlead is not installed. Reads Queues, Gangs and pods; writes nothing.
+All three connect, list and fail alike: a refusal names the verb and the resource, a missing kind says that Fairlead is not
+installed. Reads Queues, Gangs and pods; writes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotReadError(Exception):
 
 
 class Cluster:
-    """One connection, and lists that fail in words."""
+    """One connection; errors become NotReadError with a message for the user."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -40,11 +40,11 @@ class Cluster:
         try:
             found = (await self._client.list(resources.raw(resource), namespace)).items
         except errors.ApiError as error:
-            raise _said(error, "list", resource, namespace) from error
+            raise _message(error, "list", resource, namespace) from error
         return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
 
-    async def see_namespace(self, name: str) -> None:
-        """Raises NotReadError when it is certain that there is no such namespace."""
+    async def check_namespace(self, name: str) -> None:
+        """Raises NotReadError when the namespace does not exist; nothing when that cannot be read."""
         try:
             await self._client.get(resources.raw(resources.NAMESPACES), name)
         except errors.NotFound as error:
@@ -63,16 +63,16 @@ class Cluster:
             return await self._client.get(resources.raw(resource), name, namespace)
         except errors.NotFound as error:
             if error.details is None or not error.details.name:
-                raise _said(error, "get", resource, namespace) from error
+                raise _message(error, "get", resource, namespace) from error
             return None
         except errors.ApiError as error:
-            raise _said(error, "get", resource, namespace) from error
+            raise _message(error, "get", resource, namespace) from error
 
 
 def run(
     work: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None
 ) -> tuple[int, T | None]:
-    """The exit code, and what `work` read; what went wrong is on standard error."""
+    """The exit code, and what `work` read, or None; messages go to standard error."""
 
     async def connected() -> T:
         async with Client.connect(kubeconfig, context=context, user_agent="fairlead-cli") as client:
@@ -97,7 +97,7 @@ def run(
 
 
 def program() -> str:
-    """How the user called us, to be written in advice."""
+    """The command as the user called it, for advice in messages."""
     return "kubectl fairlead" if Path(sys.argv[0]).name.startswith("kubectl-") else "fairlead"
 
 
@@ -124,7 +124,7 @@ def _read(kubeconfig: Path | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _said(error: errors.ApiError, verb: str, resource: Resource[Any], namespace: str | None) -> NotReadError:
+def _message(error: errors.ApiError, verb: str, resource: Resource[Any], namespace: str | None) -> NotReadError:
     kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
     where = f" in namespace {namespace}" if namespace else " in all namespaces" if resource.namespaced else ""
     if isinstance(error, errors.Forbidden):

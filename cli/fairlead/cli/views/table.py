@@ -1,7 +1,9 @@
-"""Tables that fit: columns side by side where the terminal has room, names shortened where it has not.
+"""Tables that fit the terminal: texts are shortened and columns left out where the width is not enough.
 
-Exists because figures must never give way to a long name: what may be shortened says so, what can be missed most goes first,
-and the caller is told what is missing. Without a width, as for a pipe, nothing is shortened. Pure.
+Figures are never shortened. A column says how far it may be shortened and when it may be left out; the result lists the
+columns that were. Without a width, as for a pipe, nothing is shortened. Pure.
+
+Example: columns QUEUE (least 10) and USED (right), a width of 16 and a queue `research/vision`: `resear…ion    8`.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def _total(sizes: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def _grown(needed: Sequence[int], natural: Sequence[int], shown: Sequence[int], spare: int) -> list[int]:
-    """What is spare goes to those that lack most of it evenly, a character each in turn."""
+    """Sizes after the spare characters were given, one each in turn, to the smallest columns that need more."""
     sizes = list(needed)
     while spare > 0:
         short = [place for place in shown if sizes[place] < natural[place]]
@@ -89,7 +91,7 @@ def _padded(cell: Cell, column: Column, size: int, *, last: bool) -> Cell:
 
 
 def shortened(text: str, size: int, *, sentence: bool = False) -> str:
-    """A sentence keeps its beginning; a name both ends: names of one family differ at the end."""
+    """A sentence keeps its beginning, a name both ends: the names of one Job's pods differ at the end."""
     if len(text) <= size:
         return text
     if sentence or size < 8:

@@ -7,10 +7,10 @@ from datetime import datetime
 from random import Random
 
 from fairlead.sandbox.apiserver import admission, bootstrap
+from fairlead.sandbox.apiserver.auth.rbac import Rbac
 from fairlead.sandbox.apiserver.authn import Tokens
 from fairlead.sandbox.apiserver.kinds import catalogue
 from fairlead.sandbox.apiserver.kinds.base import Registry
-from fairlead.sandbox.apiserver.rbac import Rbac
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.store import Store
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver import bootstrap_roles
+from fairlead.sandbox.apiserver.auth import bootstrap_roles
+from fairlead.sandbox.apiserver.auth.rbac import GROUP
 from fairlead.sandbox.apiserver.kinds.base import Context, Json, UserInfo
-from fairlead.sandbox.apiserver.rbac import GROUP
 from fairlead.sandbox.apiserver.state import State
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")

@@ -12,9 +12,7 @@ from collections.abc import Awaitable, Callable
 from fairlead.sandbox.apiserver import (
     deletion,
     faults,
-    impersonation,
     negotiation,
-    patching,
     paths,
     reading,
     rendering,
@@ -22,12 +20,14 @@ from fairlead.sandbox.apiserver import (
     watching,
     writing,
 )
+from fairlead.sandbox.apiserver.auth import impersonation
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode
 from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
+from fairlead.sandbox.apiserver.patches import patching
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.state import State
-from fairlead.sandbox.apiserver.subresources import SUBRESOURCES
+from fairlead.sandbox.apiserver.subresources.handlers import SUBRESOURCES
 
 log = logging.getLogger(__name__)
 

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fairlead.sandbox.apiserver import managed, typed
-from fairlead.sandbox.apiserver.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.ownership import managed, typed
+from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
 APPS = "/apis/test.io/v1/namespaces/ml/apps"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlead.sandbox.apiserver import jsonpatch, mergepatch
 from fairlead.sandbox.apiserver.jsonvalue import same
+from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),

@@ -6,9 +6,9 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.sandbox.apiserver import typed
-from fairlead.sandbox.apiserver.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.ownership import typed
+from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 from tests.support.apiserver.inside import Inside, WithGeneration, open_kinds
 
 CM = "/api/v1/namespaces/ml/configmaps"

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from fairlead.sandbox.apiserver import strategic
+from fairlead.sandbox.apiserver.patches import strategic
 
 MERGE = {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": "name"}
 SCHEMA = {

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
-from fairlead.sandbox.apiserver.scale import scale_of
+from fairlead.sandbox.apiserver.subresources.scale import scale_of
 
 
 def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, services: Services) -> str | None:

@@ -10,8 +10,8 @@ import binascii
 import json
 from typing import Any
 
-from fairlead.sandbox.apiserver import jsonpatch
 from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.patches import jsonpatch
 
 
 class PatchFailed(Exception):  # noqa: N818  # what happened

@@ -22,7 +22,7 @@ from fairlead.sandbox.apiserver.admission.matching import matched_version, reque
 from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
 from fairlead.sandbox.apiserver.kinds.base import Attributes, DecodeError, Json, Rejected, Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
-from fairlead.sandbox.apiserver.scale import scale_of, scaled
+from fairlead.sandbox.apiserver.subresources.scale import scale_of, scaled
 
 log = logging.getLogger(__name__)
 GROUP = "admissionregistration.k8s.io"

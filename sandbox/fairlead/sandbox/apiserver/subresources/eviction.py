@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.sandbox.apiserver import rendering, statuses
-from fairlead.sandbox.apiserver.binding import CREATED
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.deletion import delete_object, parse_options
 from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.subresources.binding import CREATED
 from fairlead.sandbox.apiserver.writing import attributes_of, commit
 
 _BODY = ("policy", "v1", "Eviction")

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fairlead.sandbox.apiserver.auth.rbac import GROUP
 from fairlead.sandbox.apiserver.kinds.base import Json
-from fairlead.sandbox.apiserver.rbac import GROUP
 
 _READ = ("get", "list", "watch")
 _ALL = ("*",)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from fairlead.sandbox.apiserver import binding, eviction, finalize, reviews, scale, statuses, tokenrequest
+from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, Stream
+from fairlead.sandbox.apiserver.subresources import binding, eviction, finalize, reviews, scale, tokenrequest
 
 Handler = Callable[[Call], Awaitable[Response | Stream]]
 

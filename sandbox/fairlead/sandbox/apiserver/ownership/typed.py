@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.sandbox.apiserver import fieldsets
-from fairlead.sandbox.apiserver.fieldsets import FieldSet, Path
 from fairlead.sandbox.apiserver.jsonvalue import same
+from fairlead.sandbox.apiserver.ownership import fieldsets
+from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet, Path
 
 Json = dict[str, Any]
 

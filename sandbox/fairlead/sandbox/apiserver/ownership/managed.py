@@ -11,11 +11,12 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fairlead.sandbox.apiserver import fieldsets, statuses, typed
+from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.fieldsets import FieldSet
 from fairlead.sandbox.apiserver.kinds.base import Json, Kind
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.ownership import fieldsets, typed
+from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 
 APPLY, UPDATE = "Apply", "Update"
 _BEFORE_FIRST_APPLY = "before-first-apply"

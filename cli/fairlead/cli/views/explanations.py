@@ -1,7 +1,7 @@
-"""What `fairlead explain` tells of a gang, a queue or a pod: where it stands, what is in its way, what would change it.
+"""The text of `fairlead explain` for a gang, a queue or a pod: its state, what blocks it, what would change it.
 
-Exists apart from the command so that the words can be tested without a cluster. Says what the controller wrote into Gang and
-Queue status, and for a pod that is no gang's what the cluster says of it; draws no conclusions of its own. Pure.
+Pure: objects in, text out. The content is what the controller wrote into Gang and Queue status, and for a pod without a
+gang its own conditions; nothing is concluded here.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Story:
-    """What is told of one thing: a headline, then parts."""
+class Explanation:
+    """The explanation of one object: a headline, then parts; `more` explains objects that it belongs to."""
 
     kind: str
     name: str
     headline: str
     parts: tuple[Part, ...] = ()
-    more: tuple[Story, ...] = field(default=())
+    more: tuple[Explanation, ...] = field(default=())
 
 
-def gang_story(raw: Raw, *, now: float) -> Story:
+def gang_explanation(raw: Raw, *, now: float) -> Explanation:
     """Of a Gang object."""
     status, seen = raw.get("status") or {}, line(raw, now=now)
     why = status.get("why") or {}
@@ -54,34 +54,34 @@ def gang_story(raw: Raw, *, now: float) -> Story:
             for holder in why.get("holders") or ()
         ]
         parts += [
-            Part(title="What is in its way", lines=(why.get("message", ""),)),
+            Part(title="What blocks it", lines=(why.get("message", ""),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
-            Part(title="Who holds devices it could use", lines=tuple(holders)),
+            Part(title="Devices it could use are held by", lines=tuple(holders)),
             Part(title="Why nothing is evicted for it", lines=tuple(why.get("barriers") or ())),
-            Part(title="What would change it", lines=_cure(why)),
+            Part(title="What would change it", lines=_advice(why)),
         ]
     message = "" if why else status.get("message") or ""
     parts.append(Part(title="Why", lines=(message,)))
-    standing = [
+    holding = [
         _sentence(condition.get("message") or condition["type"])
         for condition in status.get("conditions") or ()
         if condition.get("type") not in {"Admitted", "Running"}
         and condition.get("status") == "True"
         and not (message and condition.get("message", "") in message)
     ]
-    parts.append(Part(title="Also", lines=tuple(standing)))
-    return Story(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_told(parts))
+    parts.append(Part(title="Also", lines=tuple(holding)))
+    return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_told(parts))
 
 
 def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _cure(why: Raw) -> tuple[str, ...]:
-    said = [why["advice"]] if why.get("advice") else []
+def _advice(why: Raw) -> tuple[str, ...]:
+    advice = [why["advice"]] if why.get("advice") else []
     if why.get("couldEverFit") is False:
-        said.append("waiting will not help: it would not run even with nothing else on this cluster")
-    return tuple(said)
+        advice.append("waiting will not help: it would not run even with nothing else on this cluster")
+    return tuple(advice)
 
 
 def _pods(status: Raw, ready: int, size: int, members: int, nodes: Sequence[str]) -> str:
@@ -101,8 +101,8 @@ def _waited(status: Raw, seen: Line, *, now: float) -> str:
     return f"{age(float(status['waitSeconds']))} until devices were given, at {status.get('admittedTime', '?')}"
 
 
-def queue_story(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Story:
-    """Of a Queue, and the gangs that say they are in it; `unseen` says which of them the user may not see."""
+def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Explanation:
+    """Of a Queue and the gangs in it; `unseen` says which gangs the user may not list."""
     seen = queue_line(raw)
     mine = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
     waiting = [each for each in mine if each.phase == "Waiting"]
@@ -117,7 +117,7 @@ def queue_story(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "")
     if budget:
         evictions = (f"{len(seen.evictions)} of at most {budget.get('evictions')} within {budget.get('window', '1h')}",)
     parts = [
-        Part(title="Wrong with it", lines=(seen.problem,)),
+        Part(title="Problem", lines=(seen.problem,)),
         Part(title="Shares", lines=tuple(shares) or ("no quota of any flavor, and no use",)),
         Part(title="Evictions", lines=evictions),
         Part(
@@ -142,15 +142,15 @@ def queue_story(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "")
     parts.append(Part(title="Not shown", lines=(unseen,)))
     above = f", below {seen.parent}" if seen.parent else ""
     headline = f"queue {seen.name}{above}: {seen.running} running, {seen.waiting} waiting"
-    return Story(kind="queue", name=seen.name, headline=headline, parts=_told(parts))
+    return Explanation(kind="queue", name=seen.name, headline=headline, parts=_told(parts))
 
 
-def pod_story(pod: Raw, gang: Raw | None, *, now: float) -> Story:
+def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
     """Of a pod, and of its gang where it has one."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     gates = [gate["name"] for gate in spec.get("schedulingGates") or ()]
     on = f" on {spec['nodeName']}" if spec.get("nodeName") else ""
-    told = []
+    conditions = []
     for condition in status.get("conditions") or ():
         kind, holds = condition.get("type"), condition.get("status")
         if (kind, holds) in {
@@ -158,28 +158,32 @@ def pod_story(pod: Raw, gang: Raw | None, *, now: float) -> Story:
             (names.ADMITTED_CONDITION, "False"),
             ("PodScheduled", "False"),
         }:
-            told.append(f"{kind}: {condition.get('reason', '')}: {condition.get('message', '')}")
-    parts = [Part(title="Gates", lines=tuple(gates)), Part(title="Conditions", lines=tuple(told))]
+            conditions.append(f"{kind}: {condition.get('reason', '')}: {condition.get('message', '')}")
+    parts = [Part(title="Gates", lines=tuple(gates)), Part(title="Conditions", lines=tuple(conditions))]
     headline = f"pod {meta['namespace']}/{meta['name']}: {status.get('phase', 'Pending')}{on}"
     name = f"{meta['namespace']}/{meta['name']}"
     if gang is not None:
-        return Story(kind="pod", name=name, headline=headline, parts=_told(parts), more=(gang_story(gang, now=now),))
+        return Explanation(
+            kind="pod", name=name, headline=headline, parts=_told(parts), more=(gang_explanation(gang, now=now),)
+        )
     if names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
     else:
         no = "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
-    return Story(kind="pod", name=name, headline=headline, parts=_told([*parts, Part(title="Fairlead", lines=(no,))]))
+    return Explanation(
+        kind="pod", name=name, headline=headline, parts=_told([*parts, Part(title="Fairlead", lines=(no,))])
+    )
 
 
 def gang_of(pod: Raw) -> str:
-    """The name of the pod's gang: as the controller reads it."""
+    """The name of the pod's gang, by the controller's rules."""
     meta = pod["metadata"]
     group = ((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName")
     return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
 
 
 def _told(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Without the parts that have nothing to say."""
+    """Without empty lines and empty parts."""
     kept = (Part(title=part.title, lines=tuple(text for text in part.lines if text)) for part in parts)
     return tuple(part for part in kept if part.lines)
 
