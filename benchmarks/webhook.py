@@ -31,13 +31,14 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube.listing import Listing
-from fairlead.webhook import certificates, handlers
 from fairlead.webhook.app import settle_heap
-from fairlead.webhook.draft import applied
-from fairlead.webhook.knowing import Knowledge
-from fairlead.webhook.metrics import Metrics
+from fairlead.webhook.cache.informer_cache import Knowledge
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.handlers import dispatch as handlers
 from fairlead.webhook.offline import review_of, world_of
-from fairlead.webhook.server import Server, tls_context
+from fairlead.webhook.review.patch import applied
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server, tls_context
 
 Json = dict[str, Any]
 T = TypeVar("T")

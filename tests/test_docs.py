@@ -24,7 +24,7 @@ def served_metrics():
 
     from fairlead.controller.metrics import Metrics as Controller
     from fairlead.driver.metrics import Metrics as Driver
-    from fairlead.webhook.metrics import Metrics as Webhook
+    from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     Controller(controller)

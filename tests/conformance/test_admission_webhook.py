@@ -14,9 +14,9 @@ import pytest
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Key, needs
-from fairlead.webhook.review import Review, answer, decode, encode
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.envelope import Review, answer, decode, encode
+from fairlead.webhook.review.facts import Facts, Key, needs
 from tests.support.webhook import device_class, patched
 
 Json = dict[str, Any]

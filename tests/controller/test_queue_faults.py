@@ -19,7 +19,8 @@ from fairlead.controller.report.settings_status import flavor_status, queue_stat
 from fairlead.controller.watch import settings
 from fairlead.engine.types.model import QueueUse
 from fairlead.kube import resource
-from fairlead.webhook import devices, handlers
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.objects import device_models as devices
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review

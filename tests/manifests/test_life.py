@@ -41,7 +41,7 @@ from fairlead.sandbox.apply import Applier
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
-from fairlead.webhook import certificates
+from fairlead.webhook.certificates import authority as certificates
 from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 Objects = list[dict[str, Any]]

@@ -9,12 +9,12 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
-from fairlead.webhook import handlers
-from fairlead.webhook.draft import applied
-from fairlead.webhook.facts import Facts
+from fairlead.webhook.handlers import dispatch as handlers
 from fairlead.webhook.offline import RESOURCES, SHIPPED
-from fairlead.webhook.review import Review
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.patch import applied
+from fairlead.webhook.review.verdict import Verdict
 
 Json = dict[str, Any]
 

@@ -30,9 +30,11 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.apply import Applier
-from fairlead.webhook import app, certificates, registration
+from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
-from fairlead.webhook.registration import Target
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.registration import configurations as registration
+from fairlead.webhook.registration.configurations import Target
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]

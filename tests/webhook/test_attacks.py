@@ -25,12 +25,13 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox.apply import Applier
-from fairlead.webhook import certificates, handlers
-from fairlead.webhook.certificates import Material
-from fairlead.webhook.facts import Facts
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.review import Review, answer
-from fairlead.webhook.server import Limits, Server, tls_context
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates.authority import Material
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.envelope import Review, answer
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Limits, Server, tls_context
 from tests.support.webhook import admitted, claim_spec, facts, review
 
 Json = dict[str, Any]

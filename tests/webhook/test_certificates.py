@@ -13,9 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import certificates
-from fairlead.webhook.certificates import AUTHORITY_LIFE, SERVER_LIFE, SETTLE, CertificateError, Material, Pair, advance
-from fairlead.webhook.keeping import SECRET, Keeper
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates.authority import (
+    AUTHORITY_LIFE,
+    SERVER_LIFE,
+    SETTLE,
+    CertificateError,
+    Material,
+    Pair,
+    advance,
+)
+from fairlead.webhook.certificates.secret import SECRET, Keeper
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 HOSTS = ("fairlead-webhook.fairlead-system.svc", "127.0.0.1")

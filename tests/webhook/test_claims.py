@@ -9,8 +9,8 @@ from fairlead.api import names
 from fairlead.api.legacy import template_manifest
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass
-from fairlead.webhook import handlers
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]

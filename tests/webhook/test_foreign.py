@@ -12,8 +12,8 @@ import pytest
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Member, needs
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.facts import Member, needs
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch as handlers
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch as handlers
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.webhook import certificates, registration
-from fairlead.webhook.certificates import CertificateError, Material
-from fairlead.webhook.keeping import Mounted
-from fairlead.webhook.registration import Target
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates.authority import CertificateError, Material
+from fairlead.webhook.certificates.secret import Mounted
+from fairlead.webhook.registration import configurations as registration
+from fairlead.webhook.registration.configurations import Target
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 HOSTS = ("fairlead-webhook.fairlead-system.svc",)

@@ -5,8 +5,8 @@ from typing import Any
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.webhook import handlers
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.api import names
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Member
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.review.facts import Facts, Member
 from tests.support.webhook import admitted, claim_spec, facts, patched, review
 
 Json = dict[str, Any]

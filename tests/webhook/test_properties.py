@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.api.foreign import WORDS
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Member, needs
-from fairlead.webhook.fields import MalformedError
-from fairlead.webhook.review import BadReviewError, decode, encode
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.objects.fields import MalformedError
+from fairlead.webhook.review.envelope import BadReviewError, decode, encode
+from fairlead.webhook.review.facts import Facts, Member, needs
 from tests.support.webhook import CLASSES, claim_spec, facts, patched, review
 
 Json = dict[str, Any]

@@ -7,8 +7,9 @@ import pytest
 from fairlead import cel
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import handlers, registration
-from fairlead.webhook.registration import Target
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.registration import configurations as registration
+from fairlead.webhook.registration.configurations import Target
 
 Json = dict[str, Any]
 TARGET = Target(bundle="PEM", url="https://127.0.0.1:9443")

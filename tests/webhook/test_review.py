@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.webhook.review import BadReviewError, answer, decode, encode
-from fairlead.webhook.verdict import Verdict, allow, deny
+from fairlead.webhook.review.envelope import BadReviewError, answer, decode, encode
+from fairlead.webhook.review.verdict import Verdict, allow, deny
 
 Json = dict[str, Any]
 

@@ -15,12 +15,12 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import certificates
-from fairlead.webhook.certificates import Material
-from fairlead.webhook.facts import Facts
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.review import Review, answer
-from fairlead.webhook.server import Limits, Server, load, tls_context
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates.authority import Material
+from fairlead.webhook.review.envelope import Review, answer
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Limits, Server, load, tls_context
 from tests.support.webhook import facts
 
 Json = dict[str, Any]

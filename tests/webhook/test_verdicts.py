@@ -11,7 +11,7 @@ import yaml
 
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch as handlers
 from fairlead.webhook.offline import Result, review_of
 from tests.support.webhook import patched
 

@@ -21,13 +21,15 @@ from prometheus_client import CollectorRegistry
 from fairlead.api import names
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
-from fairlead.webhook import certificates, keeping, registration
-from fairlead.webhook.certificates import CertificateError, Material
-from fairlead.webhook.keeping import Keeper, Mounted
-from fairlead.webhook.knowing import Knowledge
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.registration import Bypass, Target
-from fairlead.webhook.server import Server, load, tls_context
+from fairlead.webhook.cache.informer_cache import Knowledge
+from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates import secret as keeping
+from fairlead.webhook.certificates.authority import CertificateError, Material
+from fairlead.webhook.certificates.secret import Keeper, Mounted
+from fairlead.webhook.registration import configurations as registration
+from fairlead.webhook.registration.configurations import Bypass, Target
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server, load, tls_context
 
 log = logging.getLogger(__name__)
 

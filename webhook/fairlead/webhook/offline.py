@@ -19,15 +19,16 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
-from fairlead.webhook import devices, handlers
-from fairlead.webhook.claims import claim_spec
-from fairlead.webhook.draft import applied
-from fairlead.webhook.facts import Facts, Key
-from fairlead.webhook.fields import Json, MalformedError, map_at
-from fairlead.webhook.policy import governing, selector_of
-from fairlead.webhook.review import Review
-from fairlead.webhook.templates import SHAPES, descend, parts_of
-from fairlead.webhook.verdict import Finding, Verdict
+from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.handlers.claims import claim_spec
+from fairlead.webhook.objects import device_models as devices
+from fairlead.webhook.objects.fields import Json, MalformedError, map_at
+from fairlead.webhook.objects.pod_templates import SHAPES, descend, parts_of
+from fairlead.webhook.policy.policies import governing, selector_of
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.patch import applied
+from fairlead.webhook.review.verdict import Finding, Verdict
 
 RESOURCES: dict[str, tuple[str, str]] = {
     "Pod": ("", "pods"),

@@ -1,0 +1,120 @@
+"""A working copy of an object that remembers its changes as a JSON patch (RFC 6902).
+
+Exists so that one handler sees what the one before it changed, and the apiserver gets only the changes.
+The original is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from fairlead.webhook.objects.fields import Json, MalformedError
+from fairlead.webhook.review.verdict import Operation
+
+Step = str | int
+
+
+class Draft:
+    """`object` is the copy; `operations` bring the original to it."""
+
+    def __init__(self, original: Json) -> None:
+        # Ten times faster than deepcopy, and what came as JSON goes through JSON unchanged.
+        self.object: Json = msgspec.json.decode(msgspec.json.encode(original))
+        self.operations: list[Operation] = []
+
+    def set(self, path: Sequence[Step], value: Any) -> None:
+        """Add or replace the member at path; missing parents become objects."""
+        *parents, last = path
+        parent = self._grow(parents)
+        if isinstance(parent, dict) and parent.get(str(last)) == value and str(last) in parent:
+            return
+        exists = str(last) in parent if isinstance(parent, dict) else True
+        parent[last] = _copy(value)
+        self._note("replace" if exists else "add", path, value)
+
+    def append(self, path: Sequence[Step], value: Any) -> None:
+        """Append to the list at path; a missing list is made. Raises MalformedError where there is something else."""
+        *parents, last = path
+        parent = self._grow(parents)
+        if parent.get(last) is None:
+            exists = last in parent
+            parent[last] = [_copy(value)]
+            self._note("replace" if exists else "add", path, [value])
+            return
+        if not isinstance(parent[last], list):
+            where = pointer(path).strip("/").replace("/", ".")
+            raise MalformedError(f"{where}: expected a list, not {type(parent[last]).__name__}")
+        parent[last].append(_copy(value))
+        self._note("add", [*path, "-"], value)
+
+    def remove(self, path: Sequence[Step]) -> None:
+        """Remove the member at path, which must exist."""
+        *parents, last = path
+        del self._grow(parents)[last]
+        self.operations.append({"op": "remove", "path": pointer(path)})
+
+    def _grow(self, path: Sequence[Step]) -> Any:
+        node: Any = self.object
+        for depth, step in enumerate(path):
+            if isinstance(node, dict) and node.get(str(step)) is None:
+                exists = str(step) in node
+                node[str(step)] = {}
+                self._note("replace" if exists else "add", path[: depth + 1], {})
+            node = node[step]
+        return node
+
+    def _note(self, op: str, path: Sequence[Step], value: Any) -> None:
+        self.operations.append({"op": op, "path": pointer(path), "value": _copy(value)})
+
+
+def applied(object_: Json, operations: Iterable[Operation]) -> Json:
+    """A copy with the operations in it, as the apiserver would. Raises KeyError, IndexError or ValueError where one does not apply."""
+    result: Json = _copy(object_)
+    for operation in operations:
+        _apply(result, operation)
+    return result
+
+
+def _apply(document: Json, operation: Operation) -> None:
+    *parents, last = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
+    node: Any = document
+    for step in parents:
+        node = node[int(step)] if isinstance(node, list) else node[step]
+    value = _copy(operation.get("value"))
+    match operation["op"], node:
+        case "add", list():
+            node.insert(len(node) if last == "-" else int(last), value)
+        case "add", dict():
+            node[last] = value
+        case "replace", list():
+            node[int(last)] = value
+        case "replace", dict() if last in node:
+            node[last] = value
+        case "remove", list():
+            del node[int(last)]
+        case "remove", dict():
+            del node[last]
+        case other:
+            raise ValueError(f"{operation} does not apply to {other}")
+
+
+def pointer(path: Iterable[Step]) -> str:
+    """`("metadata", "annotations", "a/b")` as `/metadata/annotations/a~1b`."""
+    steps = [step if isinstance(step, str) else str(step) for step in path]
+    return "/" + "/".join([_escape(step) if "/" in step or "~" in step else step for step in steps])
+
+
+def _escape(step: str) -> str:
+    return step.replace("~", "~0").replace("/", "~1")
+
+
+def _copy(value: Any) -> Any:
+    """A value of JSON, so that patch and object never share it; deepcopy takes several times as long."""
+    if isinstance(value, dict):
+        return {key: _copy(inner) if isinstance(inner, dict | list) else inner for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_copy(inner) for inner in value]
+    return value
