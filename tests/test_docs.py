@@ -24,7 +24,7 @@ def served_metrics():
 
     from fairlead.controller.report.metrics import Metrics as Controller
     from fairlead.driver.common.metrics import Metrics as Driver
-    from fairlead.webhook.metrics import Metrics as Webhook
+    from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     Controller(controller)
