@@ -28,7 +28,7 @@ from fairlead.webhook.certificates.mounted import MountedCertificate
 from fairlead.webhook.certificates.secret import CertificateSecret
 from fairlead.webhook.certificates.tls import load, tls_context
 from fairlead.webhook.registration import registrar
-from fairlead.webhook.registration.configurations import Target, bypass_policies
+from fairlead.webhook.registration.configurations import Target
 from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.server import Server
 
@@ -134,7 +134,7 @@ class _Program:
             url=None if self._options.url is None else _with_port(self._options.url, port),
             service=self._options.service,
             drivers=self._options.managed_drivers,
-            bypasses=bypass_policies(self._cache.policies),
+            policies=self._cache.policies,
         )
 
     async def _reconcile(self, target: Target) -> None:
@@ -146,7 +146,7 @@ class _Program:
             self._cache.policies_changed.clear()
             try:
                 material = await self._certificate.material()
-                target = replace(target, bundle=material.bundle, bypasses=bypass_policies(self._cache.policies))
+                target = replace(target, bundle=material.bundle, policies=self._cache.policies)
                 await registrar.ensure(self._client, target)
             except (errors.ApiError, CertificateError) as error:
                 log.warning("certificate or registration: %s; trying again in %.0f s", error, RECONCILE_S)

@@ -15,32 +15,15 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.cel.requests import device_requests
-from fairlead.kube import labels
+from fairlead.kube import labels, resources
 from fairlead.kube.client import Client
 from fairlead.kube.core import Namespace
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceClaimTemplate
-from fairlead.kube.resources import (
-    DEVICE_CLASSES,
-    FLAVORS,
-    JOBS,
-    NAMESPACES,
-    QUEUES,
-    RESOURCE_CLAIM_TEMPLATES,
-    RESOURCE_CLAIMS,
-    TENANCY_POLICIES,
-    Resource,
-    raw,
-)
+from fairlead.kube.resources import Resource, raw
+from fairlead.webhook.cache import trimmed
 from fairlead.webhook.cache.live_lookup import LiveLookup, LookupNeededError
-from fairlead.webhook.cache.trimmed import (
-    TRIMMED_PODS,
-    TRIMMED_SLICES,
-    DeviceModelIndex,
-    GangMemberIndex,
-    TrimmedPod,
-    TrimmedSlice,
-)
+from fairlead.webhook.cache.trimmed import DeviceModelIndex, GangMemberIndex, TrimmedPod, TrimmedSlice
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import parallel_pods
@@ -64,8 +47,8 @@ class InformerCache:
         self._client = client
         self._drivers = drivers
         self._controllers = controllers
-        self._templates: Informer[ResourceClaimTemplate] = Informer(client, RESOURCE_CLAIM_TEMPLATES)
-        self._namespaces: Informer[Namespace] = Informer(client, NAMESPACES)
+        self._templates: Informer[ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
+        self._namespaces: Informer[Namespace] = Informer(client, resources.NAMESPACES)
         self._device_classes: dict[str, DeviceClass] = {}
         self._queues: dict[str, Queue] = {}
         self._flavors: dict[str, Flavor] = {}
@@ -76,12 +59,12 @@ class InformerCache:
         self._device_models = DeviceModelIndex()
         self.policies_changed = asyncio.Event()
         """Set when a policy is added, changed or deleted."""
-        classes: Informer[DeviceClass] = Informer(client, DEVICE_CLASSES)
-        pods: Informer[TrimmedPod] = Informer(client, TRIMMED_PODS)
-        slices: Informer[TrimmedSlice] = Informer(client, TRIMMED_SLICES)
-        raw_queues: Informer[dict[str, Any]] = Informer(client, QUEUES)
-        raw_flavors: Informer[dict[str, Any]] = Informer(client, FLAVORS)
-        raw_policies: Informer[dict[str, Any]] = Informer(client, TENANCY_POLICIES)
+        classes: Informer[DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
+        pods: Informer[TrimmedPod] = Informer(client, trimmed.PODS)
+        slices: Informer[TrimmedSlice] = Informer(client, trimmed.SLICES)
+        raw_queues: Informer[dict[str, Any]] = Informer(client, resources.QUEUES)
+        raw_flavors: Informer[dict[str, Any]] = Informer(client, resources.FLAVORS)
+        raw_policies: Informer[dict[str, Any]] = Informer(client, resources.TENANCY_POLICIES)
         classes.subscribe(_into(self._device_classes, lambda found: found))
         raw_queues.subscribe(_into(self._queues, Queue.stored))
         raw_flavors.subscribe(_into(self._flavors, Flavor.stored))
@@ -158,13 +141,15 @@ class InformerCache:
             drivers=self._drivers,
             controllers=self._controllers,
             may_remove_gate=may_remove_gate,
-            classes=_with_lookups(class_names, self._device_classes, DEVICE_CLASSES, lambda found: found, lookup),
+            classes=_with_lookups(
+                class_names, self._device_classes, resources.DEVICE_CLASSES, lambda found: found, lookup
+            ),
             templates=templates,
             claims=claims,
             gangs={key: self._gang_members.members(key) for key in wanted.gangs},
             jobs={key: pods for key in wanted.jobs if (pods := _parallel_pods(key, lookup)) > 0},
-            queues=_with_lookups(wanted.queues, self._queues, QUEUES, Queue.stored, lookup),
-            flavors=_with_lookups(wanted.flavors, self._flavors, FLAVORS, Flavor.stored, lookup),
+            queues=_with_lookups(wanted.queues, self._queues, resources.QUEUES, Queue.stored, lookup),
+            flavors=_with_lookups(wanted.flavors, self._flavors, resources.FLAVORS, Flavor.stored, lookup),
             policies=self._policies_for(review, namespace_labels),
             namespace_labels=namespace_labels,
             device_models=self._device_models.models() if with_models else (),
@@ -176,7 +161,7 @@ class InformerCache:
             return {}
         known = self._namespaces.get(name)
         if known is None:
-            known = lookup.get(NAMESPACES, name)
+            known = lookup.get(resources.NAMESPACES, name)
         return {} if known is None else known.metadata.labels
 
     def _policies_for(self, review: Review, namespace_labels: Mapping[str, str]) -> tuple[TenancyPolicy, ...]:
@@ -200,18 +185,18 @@ class InformerCache:
         if known is None and legacy.parse_template_name(key[1]) is not None:
             return None  # the controller creates it, and its name says what it holds
         if known is None:
-            known = lookup.get(RESOURCE_CLAIM_TEMPLATES, key[1], key[0])
+            known = lookup.get(resources.RESOURCE_CLAIM_TEMPLATES, key[1], key[0])
         return None if known is None else known.spec.spec
 
 
 def _claim(key: Key, lookup: LiveLookup) -> ResourceClaimSpec | None:
-    found = lookup.get(RESOURCE_CLAIMS, key[1], key[0])
+    found = lookup.get(resources.RESOURCE_CLAIMS, key[1], key[0])
     return None if found is None else found.spec
 
 
 def _parallel_pods(job: Key, lookup: LiveLookup) -> int:
     """How many pods the Job runs at once; 0 where there is none."""
-    found = lookup.get(raw(JOBS), job[1], job[0])
+    found = lookup.get(raw(resources.JOBS), job[1], job[0])
     return 0 if found is None else parallel_pods(found["spec"], "spec")
 
 

@@ -12,11 +12,11 @@ import msgspec
 
 from fairlead.api import foreign
 from fairlead.api.intent import IntentError, read_intent
+from fairlead.kube import resources
 from fairlead.kube.core import PodSchedulingGroup
 from fairlead.kube.informer import Change
 from fairlead.kube.objects import Object, Struct
 from fairlead.kube.resource import Device
-from fairlead.kube.resources import PODS, RESOURCE_SLICES, Resource
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
 from fairlead.webhook.review.facts import GangMember, Key
 
@@ -59,8 +59,8 @@ class TrimmedSlice(Object, frozen=True, kw_only=True):
         msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver))
 
 
-TRIMMED_SLICES: Resource[TrimmedSlice] = dataclasses.replace(RESOURCE_SLICES, type=TrimmedSlice)  # type: ignore[arg-type, assignment]
-TRIMMED_PODS: Resource[TrimmedPod] = dataclasses.replace(PODS, type=TrimmedPod)  # type: ignore[arg-type, assignment]
+SLICES: resources.Resource[TrimmedSlice] = dataclasses.replace(resources.RESOURCE_SLICES, type=TrimmedSlice)  # type: ignore[arg-type, assignment]
+PODS: resources.Resource[TrimmedPod] = dataclasses.replace(resources.PODS, type=TrimmedPod)  # type: ignore[arg-type, assignment]
 
 
 def _gang(pod: TrimmedPod) -> str | None:

@@ -91,7 +91,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         return replace(denial, warnings=())
     if not gated(review.object) and any(claim.managed is Managed.YES for claim in claims):
         fault = (
-            f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so that nobody could place the pod; "
+            f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
             "create it again, and see that no other webhook removes the gate"
         )
         return deny("gate", *review.about([fault]), code=TRY_AGAIN)

@@ -10,7 +10,7 @@ A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of i
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,42 +38,6 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BypassPolicy:
-    """A policy that judges every pod of its namespaces, as far as the registration needs it."""
-
-    policy: str
-    enforced: bool
-    match_labels: tuple[tuple[str, str], ...] = ()
-    match_expressions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-
-    @property
-    def selector(self) -> Json:
-        expressions = [
-            {"key": key, "operator": operator} | ({"values": list(values)} if values else {})
-            for key, operator, values in self.match_expressions
-        ]
-        labels = {"matchLabels": dict(self.match_labels)} if self.match_labels else {}
-        return labels | {"matchExpressions": [*_judged_namespaces(), *expressions]}
-
-
-def bypass_policies(policies: Iterable[TenancyPolicy]) -> tuple[BypassPolicy, ...]:
-    """The policies that need webhooks of their own, at most BYPASSES_MAX."""
-    return tuple(
-        BypassPolicy(
-            policy=policy.name,
-            enforced=policy.spec.mode == "Enforce",
-            match_labels=tuple(sorted(policy.spec.namespace_selector.match_labels.items())),
-            match_expressions=tuple(
-                (rule.key, rule.operator, tuple(rule.values))
-                for rule in policy.spec.namespace_selector.match_expressions
-            ),
-        )
-        for policy in policies
-        if policy.spec.device_bypass == "Reject"
-    )[:BYPASSES_MAX]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Target:
     """Where the apiserver reaches the webhook: a URL, or a Service as namespace/name."""
 
@@ -81,7 +45,7 @@ class Target:
     url: str | None = None
     service: str = f"{names.NAMESPACE}/fairlead-webhook"
     drivers: tuple[str, ...] = (names.DRIVER,)
-    bypasses: tuple[BypassPolicy, ...] = ()
+    policies: tuple[TenancyPolicy, ...] = ()
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -188,14 +152,23 @@ def _bypass_webhooks(target: Target, path: str, more: Json) -> list[Json]:
     pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
     unmarked, added = f"!({MARKED_POD})", "has(object.spec.ephemeralContainers)"
     found: list[Json] = []
-    for bypass in target.bypasses:
-        failure_policy = "Fail" if bypass.enforced else "Ignore"
-        selected = more | {"namespaceSelector": bypass.selector}
+    judging = [policy for policy in target.policies if policy.spec.device_bypass == "Reject"]
+    for policy in judging[:BYPASSES_MAX]:
+        failure_policy = "Fail" if policy.spec.mode == "Enforce" else "Ignore"
+        selected = more | {"namespaceSelector": _selector(policy)}
         found += [
-            _webhook(f"{bypass.policy}.bypass.pods", target, path, pods, failure_policy, [unmarked], selected),
-            _webhook(f"{bypass.policy}.debug.pods", target, path, debug, failure_policy, [added], selected),
+            _webhook(f"{policy.name}.bypass.pods", target, path, pods, failure_policy, [unmarked], selected),
+            _webhook(f"{policy.name}.debug.pods", target, path, debug, failure_policy, [added], selected),
         ]
     return found
+
+
+def _selector(policy: TenancyPolicy) -> Json:
+    """The policy's namespaces, without those that the webhook leaves alone; lists and order as the apiserver stores them."""
+    selector = policy.spec.namespace_selector
+    labels = {"matchLabels": dict(sorted(selector.match_labels.items()))} if selector.match_labels else {}
+    rules = [rule.model_dump(by_alias=True, mode="json", exclude_defaults=True) for rule in selector.match_expressions]
+    return labels | {"matchExpressions": [*_judged_namespaces(), *rules]}
 
 
 def _rule(group: str, resources: str | list[str], operations: list[str], version: str = "v1") -> Json:
