@@ -1,6 +1,6 @@
 """What the webhook answers in a second on one core, and how long an answer takes: ten policies, TLS, 16 connections that stay open.
 
-The whole server in a process of its own, with its real knowledge of a cluster (informers fed by a fake apiserver) and the ready
+The whole server in a process of its own, with its real cache of a cluster (informers fed by a fake apiserver) and the ready
 policies of manifests/policies. The load comes from this process, as an apiserver sends it: pods as a gang's Job makes them, each
 first to /mutate, then, patched, to /validate; every fourth asks in the old way. Answers are checked, not only counted.
 Rates are per second of the server's CPU time, so that a busy machine does not blur them; latencies are of the wall clock, each
@@ -31,14 +31,15 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube.listing import Listing
-from fairlead.webhook.app import settle_heap
-from fairlead.webhook.cache.informer_cache import Knowledge
-from fairlead.webhook.certificates import authority as certificates
-from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.app import tune_garbage_collection
+from fairlead.webhook.cache.informer_cache import InformerCache
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.tls import tls_context
+from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import review_of, world_of
-from fairlead.webhook.review.patch import applied
+from fairlead.webhook.review.patch import apply_patch
 from fairlead.webhook.serve.metrics import Metrics
-from fairlead.webhook.serve.server import Server, tls_context
+from fairlead.webhook.serve.server import Server
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -106,14 +107,14 @@ def _serve(pipe: Connection) -> None:
 async def _server(pipe: Connection) -> None:
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    material = certificates.make(("127.0.0.1",), dt.datetime.now(dt.UTC))
+    material = authority.new_material(("127.0.0.1",), dt.datetime.now(dt.UTC))
     client: Any = _Cluster()
-    knowledge = Knowledge(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
-    server = Server(knowledge.facts, Metrics(CollectorRegistry()), at_once=knowledge.at_once)
-    keeping = asyncio.create_task(knowledge.run())
+    cache = InformerCache(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
+    server = Server(cache.facts, Metrics(CollectorRegistry()), cached_facts=cache.cached_facts)
+    keeping = asyncio.create_task(cache.run())
     async with asyncio.timeout(30):
-        await knowledge.synced()
-    settle_heap()
+        await cache.synced()
+    tune_garbage_collection()
     async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
         pipe.send((port, material.bundle))
         loop, done = asyncio.get_running_loop(), asyncio.Event()
@@ -132,7 +133,7 @@ async def _server(pipe: Connection) -> None:
 
 
 class _Cluster:
-    """As much of a client as Knowledge needs: everything is listed once and never changes."""
+    """As much of a client as InformerCache needs: everything is listed once and never changes."""
 
     def __init__(self) -> None:
         files = sorted(READY.glob("*.yaml"))
@@ -263,10 +264,10 @@ def _reviews() -> list[tuple[bytes, bytes]]:
     for index in range(64):
         pod = _pod(index)
         review = review_of(pod, "alice", frozenset())
-        verdict = handlers.mutate(review, world.facts(review))
+        verdict = dispatch.mutate(review, world.facts(review))
         assert verdict.allowed, verdict.message
         found.append((_request("/mutate", pod), b'"allowed":true'))
-        found.append((_request("/validate", applied(pod, verdict.patch)), b'"allowed":true'))
+        found.append((_request("/validate", apply_patch(pod, verdict.patch)), b'"allowed":true'))
     return found
 
 

@@ -19,8 +19,8 @@ from fairlead.controller.report.settings_status import flavor_status, queue_stat
 from fairlead.controller.watch import settings
 from fairlead.engine.types.model import QueueUse
 from fairlead.kube import resource
-from fairlead.webhook.handlers import dispatch as handlers
-from fairlead.webhook.objects import device_models as devices
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.device_models import device_models
 from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review
@@ -254,15 +254,15 @@ def test_it_is_told_to_whoever_writes_the_object(fault: Fault):
     models = [
         found
         for body in msgspec.convert([*world.slice_json.values()], list[resource.ResourceSlice])
-        for found in devices.models(body.spec.driver, body.spec.node_name or "", body.spec.devices)
+        for found in device_models(body.spec.driver, body.spec.node_name or "", body.spec.devices)
     ]
     *others, last = fault.objects
     known = facts(
         queues={body["metadata"]["name"]: Queue.stored(body) for body in others if body["kind"] == "Queue"},
         flavors={body["metadata"]["name"]: Flavor.stored(body) for body in others if body["kind"] == "Flavor"},
-        devices=tuple(dict.fromkeys(models)),
+        device_models=tuple(dict.fromkeys(models)),
     )
-    verdict = handlers.validate(review(last), known)
+    verdict = dispatch.validate(review(last), known)
     assert verdict.allowed is not fault.refused
     said = [verdict.message] if fault.refused else list(verdict.warnings)
     assert len(said) == 1, said
@@ -287,12 +287,12 @@ def test_what_is_fine_is_told_to_nobody():
     assert {each["reason"] for each in ready(fine).values()} == {"Ready"}
     world = cluster()
     slices = msgspec.convert([*world.slice_json.values()], list[resource.ResourceSlice])
-    models = [found for body in slices for found in devices.models(body.spec.driver, "n0", body.spec.devices)]
+    models = [found for body in slices for found in device_models(body.spec.driver, "n0", body.spec.devices)]
     for body in fine.objects:
         known = facts(
             queues={e["metadata"]["name"]: Queue.stored(e) for e in fine.objects if e["kind"] == "Queue"},
             flavors={e["metadata"]["name"]: Flavor.stored(e) for e in fine.objects if e["kind"] == "Flavor"},
-            devices=tuple(dict.fromkeys(models)),
+            device_models=tuple(dict.fromkeys(models)),
         )
-        verdict = handlers.validate(review(body, operation="UPDATE", old=body), known)
+        verdict = dispatch.validate(review(body, operation="UPDATE", old=body), known)
         assert (verdict.allowed, verdict.warnings) == (True, ()), body["metadata"]["name"]

@@ -41,7 +41,7 @@ from fairlead.sandbox.apply import Applier
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.installed import SIMULATED, Installation, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
-from fairlead.webhook.certificates import authority as certificates
+from fairlead.webhook.certificates import authority
 from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 Objects = list[dict[str, Any]]
@@ -227,7 +227,9 @@ async def _slices(site: Installation) -> list[str]:
 
 def issued() -> dict[str, Any]:
     """The Secret that cert-manager would write for the chart's Certificate."""
-    made = certificates.make(certificates.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC))
+    made = authority.new_material(
+        authority.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC)
+    )
     files_ = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
     return {
         "apiVersion": "v1",

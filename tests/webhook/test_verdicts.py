@@ -11,7 +11,7 @@ import yaml
 
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
-from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import Result, review_of
 from tests.support.webhook import patched
 
@@ -58,12 +58,12 @@ def _allowed() -> list[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("case", [case for _, case in _allowed()], ids=[name for name, _ in _allowed()])
-def test_a_second_pass_changes_nothing_and_what_it_makes_is_admitted(case: Json) -> None:
+def test_a_second_pass_changes_nothing_and_what_the_object_creates_is_admitted(case: Json) -> None:
     found: list[Result] = table.results(case)
     for result in found:
         assert result.allowed, f"{result.review.subject}: {result.last.message}"
         facts = table.world(case).facts(result.review)
-        again = handlers.mutate(review_of(result.object, "alice", result.review.groups), facts)
+        again = dispatch.mutate(review_of(result.object, "alice", result.review.groups), facts)
         assert again.patch == ()
 
 

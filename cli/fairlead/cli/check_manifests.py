@@ -61,12 +61,12 @@ def check(
     """Prints a verdict per object; the exit status."""
     try:
         documents = list(_documents(files))
-        there, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
+        there, served_apis = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
         around = [*there, *_documents(policies)]
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*around, *documents], serves=serves)
+    world = world_of([*around, *documents], served_apis=served_apis)
     results = [found for document in documents for found in _judged(document, world, user, GROUPS | set(groups))]
     if output == "json":
         print(json.dumps([_json(result) for result in results], indent=1, ensure_ascii=False))

@@ -1,8 +1,8 @@
-"""What the caches do not have, asked of the apiserver: once for each review, and only what the review names.
+"""Live lookups: what the informer cache lacks is read from the apiserver, once per review and only what the review names.
 
-Exists because `kubectl apply` makes a template and, a moment later, the pod that uses it: a cache that lags must not turn a
-managed pod into an unmanaged one. A snapshot that lacks something raises `UnaskedError`; it is answered, and the snapshot
-made again. Keeps nothing from one review to the next. Writes nothing.
+`kubectl apply` creates a template and, a moment later, the pod that uses it: a cache that lags must not turn a managed pod into
+an unmanaged one. A snapshot that lacks something raises LookupNeededError; the lookup is done, and the snapshot taken again.
+Keeps nothing from one review to the next. Writes nothing.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ from fairlead.webhook.review.envelope import Review
 log = logging.getLogger(__name__)
 
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-What = tuple[str, str, str]
+LookupKey = tuple[str, str, str]
 """Resource, namespace and name."""
 
 
-class UnaskedError(Exception):
-    """Something that has to be asked first."""
+class LookupNeededError(Exception):
+    """The snapshot needs a lookup that was not done yet."""
 
-    def __init__(self, what: What, ask: Callable[[], Awaitable[Any]]) -> None:
-        super().__init__(what)
-        self.what, self.ask = what, ask
+    def __init__(self, key: LookupKey, read: Callable[[], Awaitable[Any]]) -> None:
+        super().__init__(key)
+        self.key, self.read = key, read
 
 
-class Answers:
-    """The apiserver's answers for one review. Each method raises UnaskedError until it was asked."""
+class LiveLookup:
+    """The results of one review's lookups. Each method raises LookupNeededError until `perform` has done its lookup."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._given: dict[What, Any] = {}
+        self._results: dict[LookupKey, Any] = {}
 
-    async def find(self, unasked: UnaskedError) -> None:
+    async def perform(self, needed: LookupNeededError) -> None:
         """Raises ApiError."""
-        self._given[unasked.what] = await unasked.ask()
+        self._results[needed.key] = await needed.read()
 
-    def live(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Any:
-        """What the apiserver has under that name, None if nothing."""
-        what = (resource.plural, namespace or "", name)
-        return self._answer(what, lambda: _or_none(self._client.get(resource, name, namespace)))
+    def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Any:
+        """The object of that name, None if there is none."""
+        key = (resource.plural, namespace or "", name)
+        return self._result(key, lambda: _or_none(self._client.get(resource, name, namespace)))
 
-    def may_release(self, review: Review) -> bool:
-        """Whether RBAC lets the user write allocations: who may give devices to a pod may let it go, too."""
-        return bool(self._answer(("subjectaccessreviews", "", review.username), lambda: self._allowed(review)))
+    def may_remove_gate(self, review: Review) -> bool:
+        """Whether RBAC lets the user write allocations: a user who may allocate devices to a pod may also release it."""
+        return bool(self._result(("subjectaccessreviews", "", review.username), lambda: self._allowed(review)))
 
-    def serves(self, api: str) -> bool:
-        """Whether the cluster serves an API group. One that cannot be asked counts as served: nothing is done then."""
-        return bool(self._answer(("apis", "", api), lambda: self._served(api)))
+    def serves(self, api_group: str) -> bool:
+        """Whether the cluster serves an API group. A group whose lookup fails counts as served: the object is left alone."""
+        return bool(self._result(("apis", "", api_group), lambda: self._served(api_group)))
 
-    def _answer(self, what: What, ask: Callable[[], Awaitable[Any]]) -> Any:
-        if what not in self._given:
-            raise UnaskedError(what, ask)
-        return self._given[what]
+    def _result(self, key: LookupKey, read: Callable[[], Awaitable[Any]]) -> Any:
+        if key not in self._results:
+            raise LookupNeededError(key, read)
+        return self._results[key]
 
-    async def _served(self, api: str) -> bool:
+    async def _served(self, api_group: str) -> bool:
         try:
-            await self._client.request("GET", f"/apis/{api}")
+            await self._client.request("GET", f"/apis/{api_group}")
         except errors.NotFound:
             return False
         except errors.ApiError as error:
-            log.warning("whether %s is served cannot be asked: %s", api, error)
+            log.warning("whether API group %s is served cannot be looked up: %s", api_group, error)
         return True
 
     async def _allowed(self, review: Review) -> bool:
@@ -90,7 +90,7 @@ class Answers:
         try:
             answer = msgspec.json.decode(await self._client.request("POST", SAR_PATH, body=body))
         except errors.ApiError as error:
-            log.warning("whether %s may release pods cannot be found out: %s", review.username, error)
+            log.warning("whether %s may remove gates cannot be looked up: %s", review.username, error)
             return False
         return bool(answer.get("status", {}).get("allowed"))
 

@@ -1,13 +1,13 @@
-"""The webhook's own authority and server certificate: ECDSA P-256, made and renewed without anyone's help.
+"""The webhook's own authority and server certificate: ECDSA P-256, created and renewed without any certificate tooling.
 
-Exists so that an install needs no certificate tooling, and so that a renewal never refuses a request. Pure: time
-comes in, keys come from `make`; nothing is stored or served here.
+A renewal refuses no request. Pure but for the keys, which `new_key` generates: time is an argument, nothing is stored or served
+here.
 
 How a renewal goes, each step safe by itself:
-1. the certificate is renewed by the same authority when a third of its life is left; who trusts it still does;
+1. the authority renews the certificate when a third of its life is left; clients that trust the authority still do;
 2. an authority near its end gets a successor, which is only *trusted* at first (it is in the bundle);
-3. after SETTLE every apiserver has the bundle: the successor signs the next certificate;
-4. the old one stays in the bundle until SETTLE after that, then goes.
+3. after PROPAGATION every apiserver has the bundle: the successor signs the next certificate;
+4. the old authority stays in the bundle until PROPAGATION after that, then goes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 AUTHORITY_LIFE = dt.timedelta(days=730)
 SERVER_LIFE = dt.timedelta(days=90)
-SETTLE = dt.timedelta(hours=1)
+PROPAGATION = dt.timedelta(hours=1)
+"""How long after a change of the caBundle every apiserver surely uses it."""
 SKEW = dt.timedelta(minutes=5)
 """Certificates are valid from a little before now, for apiservers whose clock is behind."""
 AUTHORITIES_MAX = 4
@@ -33,7 +34,7 @@ MakeKey = Callable[[], ec.EllipticCurvePrivateKey]
 
 
 class CertificateError(ValueError):
-    """PEM that cannot be used; the message says which and why."""
+    """PEM that cannot be used; the message says what and why."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Material:
 
     @property
     def issuer(self) -> Pair | None:
-        """The trusted authority that signed the server certificate."""
+        """The trusted authority that signed the server certificate; None if there is none."""
         return next((a for a in self.authorities if _signed_by(self.server.x509, a.x509)), None)
 
 
@@ -95,31 +96,31 @@ def new_key() -> ec.EllipticCurvePrivateKey:
     return ec.generate_private_key(ec.SECP256R1())
 
 
-def make(hosts: tuple[str, ...], now: dt.datetime, new_key: MakeKey = new_key) -> Material:
-    """A first authority and certificate for hosts (DNS names and IP addresses)."""
+def new_material(hosts: tuple[str, ...], now: dt.datetime, new_key: MakeKey = new_key) -> Material:
+    """A new authority and server certificate for hosts (DNS names and IP addresses)."""
     authority = _authority(now, new_key)
     return Material(authorities=(authority,), server=_server(authority, hosts, now, new_key))
 
 
 def advance(material: Material, hosts: tuple[str, ...], now: dt.datetime, new_key: MakeKey = new_key) -> Material:
-    """What the material should be now; the same object when nothing is due. Raises CertificateError on bad PEM."""
+    """The material that is due now; the same object when nothing is. Raises CertificateError on bad PEM."""
     issuer = material.issuer
     if issuer is None or issuer.ends <= now:
-        # Nobody who trusts the bundle can check the certificate: nothing left to be gentle with.
-        return make(hosts, now, new_key)
+        # No client can verify the certificate with the bundle, so replacing both at once breaks nothing more.
+        return new_material(hosts, now, new_key)
     authorities = tuple(a for a in material.authorities if a.ends > now)
     newest = authorities[-1]
     if newest.renewal() <= now and len(authorities) < AUTHORITIES_MAX:
         authorities = (*authorities, _authority(now, new_key))
-    settled = [a for a in authorities if a.made + SETTLE <= now] or [issuer]
-    signer = settled[-1]
+    propagated = [a for a in authorities if a.made + PROPAGATION <= now] or [issuer]
+    signer = propagated[-1]
     server = material.server
     if signer != issuer or server.renewal() <= now or missing_hosts(server, hosts):
         if signer.ends <= now + SKEW:
             signer = newest
         server = _server(signer, hosts, now, new_key)
         issuer = signer
-    elif server.made + SETTLE <= now:
+    elif server.made + PROPAGATION <= now:
         authorities = authorities[authorities.index(issuer) :]
     if authorities == material.authorities and server == material.server:
         return material
@@ -141,7 +142,7 @@ def missing_hosts(server: Pair, hosts: tuple[str, ...]) -> bool:
 
 
 def service_hosts(service: str) -> tuple[str, ...]:
-    """The names under which the apiserver and others reach `namespace/name`. Raises ValueError."""
+    """The DNS names of the Service `namespace/name`. Raises ValueError."""
     namespace, slash, name = service.partition("/")
     if not (slash and namespace and name) or "/" in name:
         raise ValueError(f"service {service!r}: write namespace/name, such as fairlead-system/fairlead-webhook")
@@ -156,41 +157,49 @@ def _authority(now: dt.datetime, new_key: MakeKey) -> Pair:
             x509.NameAttribute(NameOID.COMMON_NAME, f"fairlead-webhook-ca {now:%Y-%m-%dT%H:%M:%SZ}"),
         ]
     )
-    usage = x509.KeyUsage(
-        digital_signature=True,
-        key_cert_sign=True,
-        crl_sign=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    public = key.public_key()
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + AUTHORITY_LIFE)
+    builder = (
+        _builder(name, name, key, now, now + AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-        .sign(key, hashes.SHA256())
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return _pair(certificate, key)
+    return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
 def _server(authority: Pair, hosts: tuple[str, ...], now: dt.datetime, new_key: MakeKey) -> Pair:
     key = new_key()
     issuer, issuer_key = authority.x509, authority.private_key
-    usage = x509.KeyUsage(
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    builder = (
+        _builder(subject, issuer.subject, key, now, min(now + SERVER_LIFE, authority.ends))
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+    )
+    return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: dt.datetime, ends: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(ends)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=False,
-        crl_sign=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
@@ -198,22 +207,6 @@ def _server(authority: Pair, hosts: tuple[str, ...], now: dt.datetime, new_key: 
         encipher_only=False,
         decipher_only=False,
     )
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])]))
-        .issuer_name(issuer.subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(min(now + SERVER_LIFE, authority.ends))
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(usage, critical=True)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
-        .sign(issuer_key, hashes.SHA256())
-    )
-    return _pair(certificate, key)
 
 
 def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:

@@ -1,7 +1,7 @@
-"""The certificate in the cluster: one Secret that all replicas read, renew and agree on.
+"""The certificate Secret: one Secret that all replicas of the webhook read and renew.
 
-Exists so that replicas serve certificates of one authority without a leader. Whoever finds something due writes
-with the resourceVersion it read; whoever loses that race takes what the winner wrote.
+So all replicas serve certificates of one authority without a leader. A replica that finds something due writes with the
+resourceVersion that it read; a replica that loses that race takes what the winner wrote.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import binascii
 import datetime as dt
 import json
 import logging
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.resources import SECRETS, Resource
-from fairlead.webhook.certificates import authority as certificates
-from fairlead.webhook.certificates.authority import CertificateError, Material, Pair
+from fairlead.webhook.certificates.authority import (
+    CertificateError,
+    Material,
+    Pair,
+    advance,
+    hosts_of,
+    new_material,
+)
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +33,8 @@ SECRET = "fairlead-webhook-tls"  # noqa: S105 - the object's name
 ATTEMPTS_MAX = 5
 
 
-Use = Callable[[Material], None]
-"""Takes the material that is to be served from now on."""
-
-
-class Source(Protocol):
-    """What is needed of a client."""
+class SecretClient(Protocol):
+    """The part of a client that the Secret needs."""
 
     async def get(self, resource: Resource[Any], name: str, namespace: str | None = None) -> Any: ...
     async def create(self, resource: Resource[Any], obj: Any, namespace: str | None = None) -> Any: ...
@@ -42,42 +42,16 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mounted:
-    """Material in files that somebody else renews: cert-manager's Secret as a volume.
-
-    Without ca.crt the bundle is empty: the caBundle of the configurations is then somebody else's, too, and left alone.
-    """
-
-    directory: Path
-    now: Callable[[], dt.datetime]
-
-    async def material(self) -> Material:
-        """What the files hold now. Raises CertificateError where they cannot be served, such as amid a change."""
-        try:
-            certificate, key = ((self.directory / name).read_text() for name in ("tls.crt", "tls.key"))
-            authority = self.directory / "ca.crt"
-            bundle = authority.read_text() if authority.exists() else ""
-            pair = Pair(certificate, key)
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
-                self.directory / "tls.crt", self.directory / "tls.key"
-            )
-        except (OSError, ValueError) as error:
-            raise CertificateError(f"{self.directory}: tls.crt and tls.key cannot be served: {error}") from None
-        log.debug("%s: valid until %s", self.directory, pair.ends.isoformat())
-        return Material(authorities=(Pair(bundle, ""),) if bundle else (), server=pair)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keeper:
+class CertificateSecret:
     """Reads and renews the material in the Secret."""
 
-    client: Source
+    client: SecretClient
     hosts: tuple[str, ...]
     now: Callable[[], dt.datetime]
     namespace: str = names.NAMESPACE
 
     async def material(self) -> Material:
-        """The material that all replicas use now, renewed if that is due. Raises ApiError."""
+        """The material of all replicas, renewed if that is due. Raises ApiError."""
         for _ in range(ATTEMPTS_MAX):
             secret = await self._read()
             stored = None if secret is None else self._decode(secret)
@@ -85,7 +59,7 @@ class Keeper:
                 due = self._due(stored)
             except CertificateError as error:
                 log.warning("Secret %s/%s: %s; making a new certificate", self.namespace, SECRET, error)
-                due = certificates.make(self.hosts, self.now())
+                due = new_material(self.hosts, self.now())
             if due is stored:
                 return due
             try:
@@ -98,10 +72,10 @@ class Keeper:
 
     def _due(self, stored: Material | None) -> Material:
         if stored is None:
-            return certificates.make(self.hosts, self.now())
+            return new_material(self.hosts, self.now())
         # Replicas that are reached by different names share one certificate for all of them.
-        hosts = tuple(dict.fromkeys((*certificates.hosts_of(stored.server), *self.hosts)))
-        return certificates.advance(stored, hosts, self.now())
+        hosts = tuple(dict.fromkeys((*hosts_of(stored.server), *self.hosts)))
+        return advance(stored, hosts, self.now())
 
     async def _read(self) -> dict[str, Any] | None:
         try:
@@ -111,7 +85,7 @@ class Keeper:
         return secret
 
     def _decode(self, secret: dict[str, Any]) -> Material | None:
-        """None where the Secret holds nothing usable: it is then made anew."""
+        """None where the Secret holds nothing usable: the material is then recreated."""
         try:
             data = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
             authorities = tuple(
@@ -124,28 +98,26 @@ class Keeper:
 
     async def _write(self, material: Material, secret: dict[str, Any] | None) -> None:
         authorities = [{"certificate": a.certificate, "key": a.key} for a in material.authorities]
-        data = {
+        texts = {
             "ca.crt": material.bundle,
             "tls.crt": material.server.certificate,
             "tls.key": material.server.key,
             "authorities.json": json.dumps(authorities),
         }
+        data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
+        if secret is not None:
+            await self.client.replace(SECRETS, secret | {"data": data})
+            return
+        labels = {names.MANAGED_BY: names.MANAGED_BY_VALUE}
         body = {
             "apiVersion": "v1",
             "kind": "Secret",
-            "metadata": {
-                "name": SECRET,
-                "namespace": self.namespace,
-                "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
-            },
+            "metadata": {"name": SECRET, "namespace": self.namespace, "labels": labels},
             "type": "Opaque",
-            "data": {key: base64.b64encode(value.encode()).decode() for key, value in data.items()},
+            "data": data,
         }
-        if secret is None:
-            try:
-                await self.client.create(SECRETS, body, self.namespace)
-            except errors.NotFound as error:
-                text = f"{error}: the webhook keeps its certificate in a Secret there; apply manifests/base first"
-                raise errors.NotFound(text, status=error.status, reason=error.reason) from error
-            return
-        await self.client.replace(SECRETS, secret | {"data": body["data"]})
+        try:
+            await self.client.create(SECRETS, body, self.namespace)
+        except errors.NotFound as error:
+            text = f"{error}: the webhook keeps its certificate in a Secret there; apply manifests/base first"
+            raise errors.NotFound(text, status=error.status, reason=error.reason) from error

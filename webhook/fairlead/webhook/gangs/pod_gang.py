@@ -1,7 +1,8 @@
-"""Gangs at the door: what a pod's annotations say, and whether the members agree.
+"""A pod's gang, as its annotations and those of the gang's existing members describe it.
 
-Exists so that a gang that could never be complete is refused when it is made, by name, instead of waiting
-for ever. Knows the members that exist; two that arrive at the same moment are the controller's to compare.
+A gang that could never be complete (no size, or members that disagree) is denied when a pod of it is created, with the reason,
+instead of waiting forever. Compares a pod with the members that exist; of two that are created at the same moment the
+controller compares the annotations.
 """
 
 from __future__ import annotations
@@ -14,20 +15,19 @@ import msgspec
 from fairlead.api import foreign, names
 from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, read_intent, unheard, without_counterpart
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
-from fairlead.webhook.objects.pod_templates import group_of, pod_group_of
-from fairlead.webhook.review.facts import Facts, Key, Member, owner_job
-from fairlead.webhook.review.patch import Draft
+from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
+from fairlead.webhook.review.facts import Facts, GangMember, Key
+from fairlead.webhook.review.patch import PatchBuilder
 
-CONTROLLERS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
-"""Annotations by which the controller evicts pods and keeps devices for others: who writes them decides about those."""
+CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
+"""By these the controller evicts pods and holds devices for others, so a user who wrote them would decide about both."""
+
+IntentSource = tuple[dict[str, str], dict[str, str], str | None]
+"""What an intent is read from: a pod's annotations, labels and native PodGroup."""
 
 
-Words = tuple[dict[str, str], dict[str, str], str | None]
-"""What names a pod's gang and queue: annotations, labels, native PodGroup."""
-
-
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod's intent with what the other members say filled in; faults if it cannot stand."""
+class PodGang(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's intent, completed from the gang's other members; with faults it is denied."""
 
     intent: Intent
     faults: tuple[str, ...] = ()
@@ -36,15 +36,15 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 def intent_of(pod: Json) -> Intent:
     """Of a pod, or a pod template. Raises IntentError, MalformedError."""
-    return read_intent(*_words(pod))
+    return read_intent(*_intent_source(pod))
 
 
-def warnings_of(pod: Json) -> tuple[str, ...]:
-    """What of a pod's, or template's, words nobody reads. Raises MalformedError."""
-    return _warnings(*_words(pod))
+def intent_warnings(pod: Json) -> tuple[str, ...]:
+    """Annotations and labels of a pod, or pod template, that have no effect. Raises MalformedError."""
+    return _ineffective(*_intent_source(pod))
 
 
-def _warnings(annotations: Mapping[str, str], labels: Mapping[str, str], pod_group: str | None) -> tuple[str, ...]:
+def _ineffective(annotations: dict[str, str], labels: dict[str, str], pod_group: str | None) -> tuple[str, ...]:
     return (
         *misspelt(annotations),
         *unheard(annotations, labels, pod_group),
@@ -52,65 +52,62 @@ def _warnings(annotations: Mapping[str, str], labels: Mapping[str, str], pod_gro
     )
 
 
-def _words(pod: Json) -> Words:
-    metadata = map_at(pod, "metadata")
-    annotations, labels = strings_at(metadata, "annotations", "metadata"), strings_at(metadata, "labels", "metadata")
-    return annotations, labels, pod_group_of(map_at(pod, "spec"))
+def _intent_source(pod: Json) -> IntentSource:
+    return *annotations_and_labels(map_at(pod, "metadata")), native_pod_group(map_at(pod, "spec"))
 
 
-def settle(pod: Json, *, namespace: str, name: str, facts: Facts) -> Settled:
-    """Judge one managed pod's annotations. Raises MalformedError."""
-    metadata, words = map_at(pod, "metadata"), _words(pod)
-    annotations = words[0]
+def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
+    """The gang of a managed pod. Raises MalformedError.
+
+    Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job.
+    """
+    metadata, source = map_at(pod, "metadata"), _intent_source(pod)
+    annotations, *_ = source
     forged = tuple(
         f"metadata.annotations[{key}]: only the controller writes this; remove it"
-        for key in CONTROLLERS
+        for key in CONTROLLER_ANNOTATIONS
         if key in annotations
     )
     try:
-        intent = read_intent(*words)
+        intent = read_intent(*source)
     except IntentError as error:
-        return Settled(intent=Intent(), faults=(*error.faults, *forged))
+        return PodGang(intent=Intent(), faults=(*error.faults, *forged))
     if forged:
-        return Settled(intent=intent, faults=forged)
-    warnings = [*_warnings(*words), *queue_warnings(intent, facts)]
+        return PodGang(intent=intent, faults=forged)
+    warnings = (*_ineffective(*source), *queue_warnings(intent, facts))
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
-            return Settled(intent=intent, faults=(_no_gang(intent.size),))
-        return Settled(intent=intent, warnings=tuple(warnings))
-    group = group_of(metadata)
-    if group is not None and group != intent.gang and intent.system is None:
-        intent = replace(intent, gang=group)
-    assert intent.gang is not None
-    members = tuple(m for m in facts.gangs.get((namespace, intent.gang), ()) if m.name != name)
+            return PodGang(intent=intent, faults=(_no_gang(intent.size),))
+        return PodGang(intent=intent, warnings=warnings)
+    group = leader_worker_group(metadata)
+    gang = group if group is not None and intent.system is None else intent.gang
+    members = tuple(member for member in facts.gangs.get((namespace, gang), ()) if member.name != name)
     size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
-    elsewhere = size is None and intent.size_elsewhere  # in a PodGroup object, which the controller reads
-    if size is None and not elsewhere and (job := owner_job(metadata)) is not None:
-        size = facts.jobs.get((namespace, job))  # a Job that was made before the webhook was there
-    if size is None and not elsewhere:
-        return Settled(intent=intent, faults=(_no_size(intent),))
-    settled = intent if size == intent.size else replace(intent, size=size)
-    return Settled(
-        intent=settled, faults=_disagreements(settled, members, (namespace, intent.gang)), warnings=tuple(warnings)
-    )
+    if size is None and not intent.size_elsewhere:
+        job = owner_job(metadata)
+        size = None if job is None else facts.jobs.get((namespace, job))  # a Job that is older than the webhook
+        if size is None:
+            return PodGang(intent=intent, faults=(_no_size(gang, intent),))
+    resolved = intent if (gang, size) == (intent.gang, intent.size) else replace(intent, gang=gang, size=size)
+    return PodGang(intent=resolved, faults=_disagreements(resolved, members, (namespace, gang)), warnings=warnings)
 
 
-def strip(draft: Draft) -> tuple[str, ...]:
-    """Takes the controller's own annotations off a new pod: a copy of one that was evicted carries them. Warnings."""
-    annotations = strings_at(map_at(draft.object, "metadata"), "annotations", "metadata")
-    found = [key for key in CONTROLLERS if key in annotations]
+def strip_controller_annotations(patch: PatchBuilder) -> tuple[str, ...]:
+    """Remove them from a new pod: a copy of an evicted pod carries them. Returns warnings."""
+    annotations = strings_at(map_at(patch.patched, "metadata"), "annotations", "metadata")
+    found = [key for key in CONTROLLER_ANNOTATIONS if key in annotations]
     for key in found:
-        draft.remove(("metadata", "annotations", key))
+        patch.remove(("metadata", "annotations", key))
     return tuple(f"metadata.annotations[{key}]: only the controller writes this; it was taken off" for key in found)
 
 
 def changed(before: Json, after: Json) -> tuple[str, ...]:
-    """The annotations of ours that differ between two versions of an object's metadata, and the queue label."""
+    """Our annotations, and the queue label, that differ between two versions of an object's metadata."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
     found += [
         f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"
-        for key in CONTROLLERS
+        for key in CONTROLLER_ANNOTATIONS
         if old.get(key) != new.get(key)
     ]
     old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
@@ -120,10 +117,12 @@ def changed(before: Json, after: Json) -> tuple[str, ...]:
 
 
 def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
-    """What differs between two versions of a pod in other systems' words. What is once said stays; what was not said may be
-    added, as Volcano's controller does after a pod is made, unless that changes the gang, its size or the queue.
+    """Other systems' annotations and labels that differ between two versions of a pod.
+
+    A value that was set cannot change. One that was not set may be added, as Volcano's controller does after a pod is created,
+    unless that changes the pod's gang, size or queue.
     """
-    old, new = _words(before), _words(after)
+    old, new = _intent_source(before), _intent_source(after)
     found: list[str] = []
     added: list[foreign.Word] = []
     for word in foreign.WORDS:
@@ -133,15 +132,15 @@ def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
         elif was is None and now is not None:
             added.append(word)
     if added and not found:
-        found += _overrules(added, old, new)
+        found += _intent_changes(added, old, new)
     return tuple(found)
 
 
-def _overrules(added: list[foreign.Word], old: Words, new: Words) -> Iterator[str]:
+def _intent_changes(added: list[foreign.Word], old: IntentSource, new: IntentSource) -> Iterator[str]:
     try:
         before = read_intent(*old)
     except IntentError:
-        return  # the pod cannot run as it is
+        return  # such a pod is never placed
     try:
         after = read_intent(*new)
     except IntentError as error:
@@ -170,27 +169,25 @@ def _stays(old: object) -> str:
     return f"it {said} since the pod was admitted; delete the pod and create it anew"
 
 
-def _disagreements(intent: Intent, members: tuple[Member, ...], gang: Key) -> tuple[str, ...]:
-    """What the pod says otherwise than the first member that says anything of it."""
-    if not members:
-        return ()
+def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
+    """For each of size, queue and topology: the first existing member with another value."""
     pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
         (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
         (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
         (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
     )
     faults: list[str] = []
-    for key, mine, theirs, cure in pairs:
-        other = next(((name, value) for name, value in theirs if None not in {mine, value} and value != mine), None)
+    for key, own, others, cure in pairs:
+        other = next(((name, value) for name, value in others if None not in {own, value} and value != own), None)
         if other is not None:
             name, value = other
-            said = f"{str(mine)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
+            said = f"{str(own)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
             faults.append(f"{intent.said[key]}: {said}; {cure}, or this gang another name")
     return tuple(faults)
 
 
 def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
-    """Of a queue that is not there, where there are any."""
+    """A warning where the named queue does not exist but other queues do."""
     if intent.queue is None or not facts.queues or intent.queue in facts.queues:
         return []
     known = ", ".join(sorted(facts.queues)[:8])
@@ -207,8 +204,8 @@ def _no_gang(size: int) -> str:
     )
 
 
-def _no_size(intent: Intent) -> str:
+def _no_size(gang: str, intent: Intent) -> str:
     return (
-        f"{intent.said[names.GANG_SIZE]}: is missing: write how many members gang {intent.gang!r} needs to run "
+        f"{intent.said[names.GANG_SIZE]}: is missing: write how many members gang {gang!r} needs to run "
         "(a Job's pods get it from the Job)"
     )

@@ -1,12 +1,10 @@
-"""What is written on a Job or its like reaches its pod templates: our annotations, then the words of other systems.
+"""Annotation propagation: what is written on a workload reaches its pod templates, since its pods are reviewed by themselves.
 
-Exists because users write them on the Job, and its pods come to us by themselves.
-
-- Annotations of ours and the queue label are copied; what both say must agree.
-- A queue in another system's words reaches the templates as it is written, not as `fairlead.dev/queue`: it then means the
-  same as on a pod (it counts where a Queue of that name exists, now or later). Kueue hands it on to Deployments' pods in
-  the same way, and leaves pods alone whose Job it manages. A template that names a queue itself keeps it.
-- Kueue admits a Job whole, so a Job in a queue of Kueue's is a gang; `kueue.x-k8s.io/job-min-parallelism`, and Volcano's
+- Our annotations and the queue label are copied; where workload and template both have one, the values must agree.
+- A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
+  as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
+  and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.
+- Kueue admits a Job whole, so a Job in a Kueue queue is a gang; `kueue.x-k8s.io/job-min-parallelism`, and Volcano's
   `scheduling.volcano.sh/group-min-member`, become its gang's size.
 """
 
@@ -16,97 +14,96 @@ from collections.abc import Iterator
 
 from fairlead.api import foreign, names
 from fairlead.api.intent import KEYS, is_size, no_size, without_counterpart
-from fairlead.webhook.objects.fields import Json, map_at, strings_at
-from fairlead.webhook.objects.pod_templates import Part, descend, dotted
-from fairlead.webhook.review.patch import Draft
+from fairlead.webhook.objects.fields import Json, dotted, map_at, object_at, strings_at
+from fairlead.webhook.objects.pod_templates import PodTemplate
+from fairlead.webhook.objects.pods import annotations_and_labels
+from fairlead.webhook.review.patch import PatchBuilder
 
-Said = tuple[dict[str, str], dict[str, str]]
+Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
 
 
-def whole(draft: Draft, part: Part) -> bool:
-    """Whether the pods of this template run together because Kueue would admit them together."""
+def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:
+    """Whether Kueue would admit the template's pods, all at once."""
     return any(
         names.KUEUE_QUEUE in found
-        for holder in part.holders
-        for found in _said(descend(draft.object, holder), dotted(holder))
+        for source in template.metadata_sources
+        for found in annotations_and_labels(object_at(patch.patched, source), dotted(source))
     )
 
 
-def ours(draft: Draft, part: Part) -> list[str]:
-    """Copy our annotations from the objects around a pod template to it; what both have must agree."""
-    given = strings_at(
-        map_at(descend(draft.object, part.path), "metadata", part.where), "annotations", f"{part.where}.metadata"
-    )
+def propagate(patch: PatchBuilder, template: PodTemplate, warnings: list[str]) -> list[str]:
+    """Copy annotations of the objects around a pod template to it; adds to warnings. Returns faults. Raises MalformedError."""
+    faults = _copy_ours(patch, template)
+    for source in template.metadata_sources:
+        where = dotted(source)
+        metadata = annotations_and_labels(object_at(patch.patched, source), where)
+        warnings += _copy_foreign_queue(patch, template, metadata, where)
+        warnings += without_counterpart(*metadata)
+        faults += _copy_foreign_size(patch, template, metadata, where)
+    return faults
+
+
+def _copy_ours(patch: PatchBuilder, template: PodTemplate) -> list[str]:
+    metadata = map_at(object_at(patch.patched, template.path), "metadata", template.where)
+    given = strings_at(metadata, "annotations", f"{template.where}.metadata")
     faults: list[str] = []
-    for holder in part.holders:
-        metadata, where = descend(draft.object, holder), dotted(holder)
-        own = own_of(metadata, where)
+    for source in template.metadata_sources:
+        where = dotted(source)
+        own = fairlead_annotations(object_at(patch.patched, source), where)
         for key in (key for key in KEYS if key in own):
             if key in given and given[key] != own[key]:
                 said = f"{own[key]!r}, but the pod template says {given[key]!r}"
                 faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")
             elif key not in given:
-                draft.set((*part.path, "metadata", "annotations", key), own[key])
+                patch.set((*template.path, "metadata", "annotations", key), own[key])
                 given = {**given, key: own[key]}
     return faults
 
 
-def own_of(metadata: Json, where: str) -> dict[str, str]:
-    """Annotations of ours on an object around the pods, and its queue label."""
-    own = {**strings_at(metadata, "annotations", where)}
-    label = strings_at(metadata, "labels", where).get(names.QUEUE)
-    if label is not None:
-        own.setdefault(names.QUEUE, label)
-    return own
+def fairlead_annotations(metadata: Json, where: str) -> dict[str, str]:
+    """The annotations of a workload, with its queue label as one."""
+    annotations, labels = annotations_and_labels(metadata, where)
+    queue = {names.QUEUE: labels[names.QUEUE]} if names.QUEUE in labels else {}
+    return {**queue, **annotations}
 
 
-def theirs(draft: Draft, part: Part, warnings: list[str]) -> list[str]:
-    """Copies what the objects around a template say in the words of others, after ours. Returns faults. Raises MalformedError."""
-    faults: list[str] = []
-    for holder in part.holders:
-        where = dotted(holder)
-        said = _said(descend(draft.object, holder), where)
-        warnings += _carry_queue(draft, part, said, where)
-        warnings += without_counterpart(*said)
-        faults += _carry_size(draft, part, said, where)
-    return faults
-
-
-def _carry_queue(draft: Draft, part: Part, said: Said, where: str) -> Iterator[str]:
-    word = next((each for each in foreign.QUEUES if each.said(*said)), None)
+def _copy_foreign_queue(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+    """Yields a warning where the template names another queue."""
+    word = next((each for each in foreign.QUEUES if each.said(*metadata)), None)
     if word is None:
         return
-    name = word.said(*said)
-    there = _queue_of(_said(map_at(descend(draft.object, part.path), "metadata", part.where), f"{part.where}.metadata"))
+    name = word.said(*metadata)
+    there = _named_queue(_template_metadata(patch, template))
     if there is None:
-        draft.set((*part.path, "metadata", word.kind, word.key), name)
+        patch.set((*template.path, "metadata", word.kind, word.key), name)
     elif there[0] != name:
         path = f"{where}.{word.kind}[{word.key}]"
-        yield f"{path}: {name!r} does not count: {part.where}.{there[1]} says {there[0]!r}; keep one of them"
+        yield f"{path}: {name!r} does not count: {template.where}.{there[1]} says {there[0]!r}; keep one of them"
 
 
-def _carry_size(draft: Draft, part: Part, said: Said, where: str) -> Iterator[str]:
-    annotations, _ = said
-    keys = [names.KUEUE_LEAST] if any(names.KUEUE_QUEUE in found for found in said) else []
+def _copy_foreign_size(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+    """Yields a fault where the text is no size."""
+    annotations, _ = metadata
+    keys = [names.KUEUE_LEAST] if any(names.KUEUE_QUEUE in found for found in metadata) else []
     key = next((each for each in (*keys, names.VOLCANO_SIZE) if each in annotations), None)
-    metadata = map_at(descend(draft.object, part.path), "metadata", part.where)
-    there, labels = _said(metadata, f"{part.where}.metadata")
+    there, labels = _template_metadata(patch, template)
     if key is None or names.GANG_SIZE in there or next(foreign.groups(there, labels), None) is not None:
         return
     if not is_size(annotations[key]):
         yield f"{where}.annotations[{key}]: {no_size(annotations[key])}"
         return
-    draft.set((*part.path, "metadata", "annotations", names.GANG_SIZE), annotations[key])
+    patch.set((*template.path, "metadata", "annotations", names.GANG_SIZE), annotations[key])
 
 
-def _queue_of(said: Said) -> tuple[str, str] | None:
-    """The queue that a template names, and where."""
-    annotations, labels = said
+def _named_queue(metadata: Metadata) -> tuple[str, str] | None:
+    """The queue that a template names, and the path of the annotation or label."""
+    annotations, labels = metadata
     if own := annotations.get(names.QUEUE, labels.get(names.QUEUE)):
         return own, f"metadata.{'annotations' if names.QUEUE in annotations else 'labels'}[{names.QUEUE}]"
     return next(foreign.queues(annotations, labels), None)
 
 
-def _said(metadata: Json, where: str) -> Said:
-    return strings_at(metadata, "annotations", where), strings_at(metadata, "labels", where)
+def _template_metadata(patch: PatchBuilder, template: PodTemplate) -> Metadata:
+    metadata = map_at(object_at(patch.patched, template.path), "metadata", template.where)
+    return annotations_and_labels(metadata, f"{template.where}.metadata")

@@ -1,8 +1,7 @@
-"""ResourceClaims, templates and DeviceClasses: refused when they are nonsense, warned about when they would wait.
+"""ResourceClaims, templates and DeviceClasses: denied where they are invalid, warned about where pods would wait.
 
-Exists so that a mistake is shown where it is made, with the character it is at, instead of as a pod that is
-pending. Judges only requests that a managed driver may serve and configurations for our own driver; the rest
-is other drivers' business. Kubernetes accepts an unknown class, so that is a warning.
+A mistake is reported when the object is written, with the field and position, instead of as a pending pod. Judges only requests
+that a managed driver may serve, and configurations for our own driver. Kubernetes accepts an unknown class, so that is a warning.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import msgspec
 from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
-from fairlead.api.config import DeviceConfig, GpuConfig, decode
+from fairlead.api.config import GpuConfig, decode
 from fairlead.cel.asks import Ask, asks
 from fairlead.kube.resource import (
     DeviceClassSpec,
@@ -22,65 +21,63 @@ from fairlead.kube.resource import (
     OpaqueDeviceConfiguration,
     ResourceClaimSpec,
 )
-from fairlead.webhook.objects.device_models import nearest
-from fairlead.webhook.objects.fields import Json, MalformedError, map_at
-from fairlead.webhook.policy import policies as policy
+from fairlead.webhook.objects.claim_specs import claim_spec
+from fairlead.webhook.objects.device_models import unservable_reason
+from fairlead.webhook.objects.fields import MalformedError, map_at
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import claim_findings
+from fairlead.webhook.policy.policies import apply_findings
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.pod_claims import Managed, ask_managed
+from fairlead.webhook.review.pod_claims import Managed, request_managed
 from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow, deny
 
 
 def validate(review: Review, facts: Facts) -> Verdict:
     """The verdict on a new claim or template. Raises MalformedError."""
     if review.operation != "CREATE":
-        return UNTOUCHED  # the spec is immutable, and the status is fenced by policy
+        return UNTOUCHED  # the spec is immutable, and a ValidatingAdmissionPolicy guards the status
     path = "spec.spec" if review.resource == "resourceclaimtemplates" else "spec"
     spec = claim_spec(review.object or {}, path)
-    managed = [(where, ask) for where, ask in asks(spec) if ask_managed(ask, facts) is not Managed.NO]
+    managed = [(where, request) for where, request in asks(spec) if request_managed(request, facts) is not Managed.NO]
     configs = list(_our_configs(spec))
     if not managed and not configs:
         return UNTOUCHED
     faults: list[str] = []
-    for where, ask in managed:
-        faults += _selector_faults(ask.selectors, f"{path}.{where}.selectors")
-        faults += _count_faults(ask, f"{path}.{where}")
+    for where, request in managed:
+        faults += _selector_faults(request.selectors, f"{path}.{where}.selectors")
+        faults += _count_faults(request, f"{path}.{where}")
     for index, requests, opaque in configs:
         faults += _config_faults(opaque, f"{path}.devices.config[{index}].opaque.parameters", _classes(spec, requests))
-    faults += _own_name_faults(review, spec, facts)
+    faults += _reserved_name_faults(review, spec, facts)
     if faults:
-        return deny("claim", *(f"{review.subject}: {fault}" for fault in faults), code=422)
+        return deny("claim", *review.about(faults), code=422)
     warnings = [
-        f"{path}.{where}.deviceClassName: DeviceClass {ask.device_class_name!r} does not exist; pods wait until it does"
-        for where, ask in managed
-        if ask.device_class_name not in facts.classes
+        f"{path}.{where}.deviceClassName: DeviceClass {request.device_class_name!r} does not exist; pods wait until it does"
+        for where, request in managed
+        if request.device_class_name not in facts.classes
     ]
     warnings += _unservable(managed, path, facts)
-    verdict = allow("claim", warnings=warnings)
     findings = [
         *claim_findings(facts.policies, spec, path, facts),
         *rule_findings(facts.policies, review, facts),
     ]
-    return policy.apply(verdict, review.subject, findings)
+    return apply_findings(allow("claim", warnings=warnings), review.subject, findings)
 
 
 def _unservable(managed: Iterable[tuple[str, Ask]], path: str, facts: Facts) -> Iterator[str]:
-    """Requests that no device of the cluster could ever serve; of alternatives, each."""
-    for where, ask in managed:
-        device_class = facts.classes.get(ask.device_class_name)
-        if device_class is None or ask_managed(ask, facts) is not Managed.YES:
+    """Warnings about requests, and alternatives of requests, that no device of the cluster could serve."""
+    for where, request in managed:
+        device_class = facts.classes.get(request.device_class_name)
+        if device_class is None or request_managed(request, facts) is not Managed.YES:
             continue
-        reason = nearest(ask, device_class, facts.devices, facts.drivers)
+        reason = unservable_reason(request, device_class, facts.device_models, facts.drivers)
         if reason is not None:
             yield f"{path}.{where}: {reason}; pods wait until such a device comes"
 
 
 def validate_class(review: Review, facts: Facts) -> Verdict:
     """The verdict on a DeviceClass: its selectors and our driver's configurations. Raises MalformedError."""
-    if review.operation not in {"CREATE", "UPDATE"}:
-        return UNTOUCHED
     try:
         spec = msgspec.convert(map_at(review.object or {}, "spec"), DeviceClassSpec)
     except msgspec.ValidationError as error:
@@ -92,19 +89,8 @@ def validate_class(review: Review, facts: Facts) -> Verdict:
     if any(name in selector.cel.expression for selector in spec.selectors if selector.cel for name in facts.drivers):
         faults += _selector_faults(spec.selectors, "spec.selectors")
     if faults:
-        return deny("class", *(f"{review.subject}: {fault}" for fault in faults), code=422)
+        return deny("class", *review.about(faults), code=422)
     return allow("class")
-
-
-def claim_spec(object_: Json, path: str) -> ResourceClaimSpec:
-    """The claim's spec at path. Raises MalformedError."""
-    spec = object_
-    for step in path.split("."):
-        spec = map_at(spec, step)
-    try:
-        return msgspec.convert(spec, ResourceClaimSpec)
-    except msgspec.ValidationError as error:
-        raise MalformedError(f"{path}: {error}") from None
 
 
 def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterator[str]:
@@ -118,10 +104,10 @@ def _selector_faults(selectors: tuple[DeviceSelector, ...], path: str) -> Iterat
             yield f"{where}: {error}"
 
 
-def _count_faults(ask: Ask, path: str) -> Iterator[str]:
-    if ask.allocation_mode == "ExactCount" and ask.count > legacy.COUNT_MAX:
+def _count_faults(request: Ask, path: str) -> Iterator[str]:
+    if request.allocation_mode == "ExactCount" and request.count > legacy.COUNT_MAX:
         yield (
-            f"{path}.count: {ask.count} devices are more than one claim may hold ({legacy.COUNT_MAX}); "
+            f"{path}.count: {request.count} devices are more than one claim may hold ({legacy.COUNT_MAX}); "
             "use more pods with fewer devices each, as a gang"
         )
 
@@ -138,18 +124,15 @@ def _config_faults(opaque: OpaqueDeviceConfiguration, path: str, classes: tuple[
     except ManifestError as error:
         yield from (f"{path}: {fault}" for fault in error.faults)
         return
-    wrong = _wrong_class(config)
+    is_gpu = isinstance(config, GpuConfig)
+    wrong = names.MIG_CLASS if is_gpu else names.GPU_CLASS
     if classes and all(name == wrong for name in classes):
-        kind, other = type(config).__name__, "MigDeviceConfig" if isinstance(config, GpuConfig) else "GpuConfig"
+        kind, other = type(config).__name__, "MigDeviceConfig" if is_gpu else "GpuConfig"
         yield f"{path}.kind: {kind} does not apply to devices of class {wrong}; write {other}"
 
 
-def _wrong_class(config: DeviceConfig) -> str:
-    return names.MIG_CLASS if isinstance(config, GpuConfig) else names.GPU_CLASS
-
-
 def _classes(spec: ResourceClaimSpec, requests: tuple[str, ...]) -> tuple[str, ...]:
-    """The classes of the requests that a configuration names; none where it names none (it then skips what it does not fit)."""
+    """The classes of the requests that a configuration names. One that names none applies only to the devices that it fits."""
     found: list[str] = []
     for name in requests:
         main, _, sub = name.partition("/")
@@ -160,8 +143,8 @@ def _classes(spec: ResourceClaimSpec, requests: tuple[str, ...]) -> tuple[str, .
     return tuple(found)
 
 
-def _own_name_faults(review: Review, spec: ResourceClaimSpec, facts: Facts) -> Iterator[str]:
-    """A template with a name that stands for a legacy request must be that request, or pods get something else."""
+def _reserved_name_faults(review: Review, spec: ResourceClaimSpec, facts: Facts) -> Iterator[str]:
+    """A template whose name stands for a legacy request must ask for just that, or legacy pods get other devices."""
     if review.resource != "resourceclaimtemplates" or review.username in facts.controllers:
         return
     if legacy.parse_template_name(review.name) is None:

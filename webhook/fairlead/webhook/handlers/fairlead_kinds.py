@@ -1,8 +1,7 @@
-"""Queue, Flavor and TenancyPolicy: what the CRDs' schemas cannot say.
+"""Validation of our own kinds, Queue, Flavor and TenancyPolicy: what the schemas of their CRDs cannot say.
 
-Exists so that a platform engineer hears at once of a tree with a loop, a selector that does not compile, or a
-name that means nothing. What may still come (a parent, a flavor, a class) is a warning: manifests are applied
-in any order.
+Denied: a loop in the queue tree, a selector or rule that does not compile, a limit below deserved. Warned about: names that do
+not exist (a parent, a flavor, a class), since manifests are applied in any order, and numbers that do not add up.
 """
 
 from __future__ import annotations
@@ -16,22 +15,20 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.api.queues import overlaps, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.webhook.objects import device_models as devices
+from fairlead.webhook.objects.device_models import no_match_reason, selected
 from fairlead.webhook.objects.fields import Json
-from fairlead.webhook.policy import cel_rules as policy_rules
+from fairlead.webhook.policy.cel_rules import rule_faults
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow, deny
+from fairlead.webhook.review.verdict import Verdict, allow, deny
 
 DEPTH_MAX = 16
 """Levels of queues; fair share is divided once per level."""
 
 
 def validate_queue(review: Review, facts: Facts) -> Verdict:
-    if review.operation not in {"CREATE", "UPDATE"}:
-        return UNTOUCHED
     try:
-        queue = Queue.read(_written(review))
+        queue = Queue.read(_without_status(review))
     except ManifestError as error:
         return deny("queue", str(error), code=422)
     faults = [*_cycle(queue, facts.queues), *_limits(queue)]
@@ -42,35 +39,36 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
         warnings.append(
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
         )
-    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, _rivals(queue, facts.queues))]
-    return allow("queue", warnings=[*warnings, *(each.message for each in found), *_promised(queue, facts.queues)])
+    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, _other_leaves(queue, facts.queues))]
+    return allow(
+        "queue", warnings=[*warnings, *(each.message for each in found), *_overcommitments(queue, facts.queues)]
+    )
 
 
-def _rivals(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:
-    """The other leaves: only leaves take gangs, so only they can want the same."""
+def _other_leaves(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:
+    """The other leaf queues; none if this one is no leaf. Only leaves take gangs, so only their selectors can overlap."""
+    parents = {other.spec.parent for other in {**queues, queue.name: queue}.values()}
+    return [] if queue.name in parents else [other for name, other in queues.items() if name not in parents]
+
+
+def _overcommitments(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Warnings where the children of this queue, or of one above it, deserve more together than their parent."""
     after = {**queues, queue.name: queue}
-    above = {other.spec.parent for other in after.values()}
-    return [] if queue.name in above else [other for name, other in queues.items() if name not in above]
-
-
-def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
-    """Where the queues below it deserve more than it does, or it makes that so of a queue above."""
-    after = {**queues, queue.name: queue}
-    below: dict[str | None, list[Queue]] = {}
+    children: dict[str | None, list[Queue]] = {}
     for other in after.values():
-        below.setdefault(other.spec.parent, []).append(other)
+        children.setdefault(other.spec.parent, []).append(other)
 
     def deserved(of: Queue, flavor: str) -> Quantity:
-        """Its own word, else what the queues below it deserve together, as the controller has it."""
+        """The queue's own value, else the sum of its children, as the controller counts."""
         for entry in of.spec.flavors:
             if entry.flavor == flavor:
                 return Quantity.of(entry.deserved)
-        return sum((deserved(child, flavor) for child in below.get(of.name, ())), Quantity.of(0))
+        return sum((deserved(child, flavor) for child in children.get(of.name, ())), Quantity.of(0))
 
     above: Queue | None = queue
     while above is not None:
         for entry in above.spec.flavors:
-            whole = sum((deserved(child, entry.flavor) for child in below.get(above.name, ())), Quantity.of(0))
+            whole = sum((deserved(child, entry.flavor) for child in children.get(above.name, ())), Quantity.of(0))
             if whole > Quantity.of(entry.deserved):
                 yield (
                     f"spec.flavors: the queues below {above.name} deserve {whole} of {entry.flavor}, it only "
@@ -80,10 +78,8 @@ def _promised(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
 
 
 def validate_flavor(review: Review, facts: Facts) -> Verdict:
-    if review.operation not in {"CREATE", "UPDATE"}:
-        return UNTOUCHED
     try:
-        flavor = Flavor.read(_written(review))
+        flavor = Flavor.read(_without_status(review))
     except ManifestError as error:
         return deny("flavor", str(error), code=422)
     try:
@@ -95,18 +91,18 @@ def validate_flavor(review: Review, facts: Facts) -> Verdict:
         for other in sorted(facts.flavors.values(), key=lambda other: other.name)
         if other.name != flavor.name and other.spec == flavor.spec
     ]
-    return allow("flavor", warnings=[*warnings, *_useless(flavor, facts)])
+    return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
 
 
-def _useless(flavor: Flavor, facts: Facts) -> Iterator[str]:
-    """Where it would count nothing of what the cluster has now."""
-    why = devices.selects_nothing(flavor.spec.device_selector, facts.devices)
-    if why is not None:
-        yield f"spec.deviceSelector: {why}; until such a device comes the flavor counts nothing"
+def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:
+    """Where the flavor would count nothing of what the cluster has now."""
+    reason = no_match_reason(flavor.spec.device_selector, facts.device_models)
+    if reason is not None:
+        yield f"spec.deviceSelector: {reason}; until such a device comes the flavor counts nothing"
         return
     name = flavor.spec.capacity_name
-    taken = devices.selected(flavor.spec.device_selector, facts.devices)
-    if name is not None and taken and not any(model.has_capacity(name) for model in taken):
+    models = selected(flavor.spec.device_selector, facts.device_models)
+    if name is not None and models and not any(model.has_capacity(name) for model in models):
         yield (
             f"spec.capacityName: no device that the flavor selects has the capacity {name!r}, so it counts nothing; "
             "`fairlead devices` shows what they have"
@@ -114,16 +110,14 @@ def _useless(flavor: Flavor, facts: Facts) -> Iterator[str]:
 
 
 def validate_policy(review: Review, facts: Facts) -> Verdict:
-    if review.operation not in {"CREATE", "UPDATE"}:
-        return UNTOUCHED
     try:
-        policy = TenancyPolicy.read(_written(review))
+        policy = TenancyPolicy.read(_without_status(review))
     except ManifestError as error:
         return deny("tenancypolicy", str(error), code=422)
     faults = [
         f"TenancyPolicy {policy.name}: {fault}"
         for index, rule in enumerate(policy.spec.rules)
-        for fault in policy_rules.faults(rule, f"spec.rules[{index}]")
+        for fault in rule_faults(rule, f"spec.rules[{index}]")
     ]
     if faults:
         return deny("tenancypolicy", *faults, code=422)
@@ -139,8 +133,8 @@ def validate_policy(review: Review, facts: Facts) -> Verdict:
     return allow("tenancypolicy", warnings=warnings)
 
 
-def _written(review: Review) -> Json:
-    """What a user wrote: the status, which a newer controller may have written, is not theirs."""
+def _without_status(review: Review) -> Json:
+    """The object as users write it; a newer controller's status may have fields that our model does not know."""
     return {key: value for key, value in (review.object or {}).items() if key != "status"}
 
 

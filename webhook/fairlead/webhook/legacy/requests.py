@@ -1,88 +1,90 @@
-"""`nvidia.com/gpu: 2` and `nvidia.com/mig-1g.10gb: 1` in a pod's limits, turned into claims on templates.
+"""`nvidia.com/gpu: 2` and `nvidia.com/mig-1g.10gb: 1` in a pod's limits, translated into claims on templates.
 
-Exists so that a pod written for the device plugin runs unchanged. Names templates only; the controller makes
-them (`fairlead.api.legacy`). Each container keeps its own devices:
+Names the templates only; the controller creates them (`fairlead.api.legacy`). Each container keeps its own devices:
 
-- a container, or an init container that stays (restartPolicy Always), gets a claim of its own per resource;
-- other init containers run before them, one after another, and use the same devices, as under the device plugin:
-  they take the containers' claims until they have enough, and an extra claim only for what is still missing,
-  so that the pod holds max(sum of containers, largest init container), which is what Kubernetes counts. The devices
-  of one that stays are in use by then, and not lent.
+- a container, or a sidecar (an init container with restartPolicy Always), gets a claim of its own per resource;
+- other init containers run before them, one after another, and use the same devices, as under the device plugin: each uses the
+  containers' claims until it has enough devices, and an extra claim only for the rest. So the pod holds max(sum of containers,
+  largest init container), which is what Kubernetes counts. A sidecar's devices are in use by then, and not shared so.
 
-Node selectors on the labels of GPU feature discovery become selectors of the claims (legacy_selectors.py). A limit of 0
-asks for nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing.
+Example: two containers with 1 GPU each, an init container with 3. Three claims of 1: one for each container, and one for the
+third GPU of the init container, which uses all three.
+
+Node selectors on the labels of GPU feature discovery become selectors of the claims (`node_selectors`). A limit of 0 asks for
+nothing and stays, as under the device plugin. A second pass finds no limits any more and changes nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import msgspec
 
 from fairlead.api import legacy, names
 from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.webhook.legacy import node_selectors as selectors
+from fairlead.webhook.legacy import node_selectors
 from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
-from fairlead.webhook.review.patch import Draft
+from fairlead.webhook.objects.pods import containers
+from fairlead.webhook.review.patch import PatchBuilder
 
 _NO_LABEL = re.compile(r"[^a-z0-9]+")
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """count devices of a legacy resource, asked by one container."""
+class LegacyLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """`count` devices of a legacy resource, in one container's limits."""
 
     list_name: str
     index: int
-    container: str
     resource: str
     count: int
-    stays: bool = False
-    """restartPolicy Always: among init containers, a sidecar."""
+    sidecar: bool = False
+    """An init container that keeps running: restartPolicy Always."""
 
     @property
-    def transient(self) -> bool:
-        """An init container that ends before the containers start."""
-        return self.list_name == "initContainers" and not self.stays
+    def init(self) -> bool:
+        """Whether the container ends before the others start."""
+        return self.list_name == "initContainers" and not self.sidecar
 
     @property
     def path(self) -> str:
-        return f"spec.{self.list_name}[{self.index}].resources"
+        return f"spec.{self.list_name}[{self.index}].resources.limits[{self.resource}]"
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a pod asks in the old way, and what is wrong with it."""
+class LegacyLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The legacy limits of a pod, in order, and what is wrong with those that cannot be translated."""
 
-    asks: tuple[Ask, ...] = ()
+    limits: tuple[LegacyLimit, ...] = ()
     faults: tuple[str, ...] = ()
 
     @property
     def any(self) -> bool:
-        return bool(self.asks or self.faults)
+        return bool(self.limits or self.faults)
+
+    @property
+    def paths(self) -> list[str]:
+        return [limit.path for limit in self.limits]
 
 
 @dataclass(kw_only=True)
-class _Claim:
+class _NewClaim:
     name: str
-    resource: str
     count: int
-    users: list[Ask] = field(default_factory=list)
+    users: list[LegacyLimit] = field(default_factory=list)
 
 
-def find(spec: Json) -> Found:
-    """Every legacy request of a pod spec, in order, with its faults. Raises MalformedError."""
-    asks: list[Ask] = []
+def legacy_limits(spec: Json) -> LegacyLimits:
+    """Raises MalformedError."""
+    found: list[LegacyLimit] = []
     faults: list[str] = []
-    for list_name, index, container in _containers(spec):
+    for list_name, index, container in containers(spec):
         path = f"spec.{list_name}[{index}].resources"
         resources = map_at(container, "resources", path.removesuffix(".resources"))
         limits = map_at(resources, "limits", path)
         requests = map_at(resources, "requests", path)
-        named = {resource for side in (limits, requests) for resource in side if resource.startswith("nvidia.com/")}
-        for resource in sorted(named):
-            if not resource.startswith((names.LEGACY_MIG_PREFIX, names.LEGACY_GPU)):
-                continue
+        for resource in sorted(
+            {name for side in (limits, requests) for name in side if name.startswith("nvidia.com/")}
+        ):
             if not legacy.is_legacy(resource):
                 if resource.startswith(names.LEGACY_MIG_PREFIX):
                     faults.append(
@@ -96,74 +98,66 @@ def find(spec: Json) -> Found:
                 faults.append(str(error))
                 continue
             if count == 0:
-                continue  # as under the device plugin: it asks for nothing, and stays
-            asks.append(
-                Ask(
-                    list_name=list_name,
-                    index=index,
-                    container=text_at(container, "name", path),
-                    resource=resource,
-                    count=count,
-                    stays=container.get("restartPolicy") == "Always",
-                )
-            )
-    return Found(asks=tuple(asks), faults=tuple(faults))
+                continue  # asks for nothing, and stays, as under the device plugin
+            text_at(container, "name", path)  # raises MalformedError
+            sidecar = list_name == "initContainers" and container.get("restartPolicy") == "Always"
+            found.append(LegacyLimit(list_name=list_name, index=index, resource=resource, count=count, sidecar=sidecar))
+    return LegacyLimits(limits=tuple(found), faults=tuple(faults))
 
 
-def translate(draft: Draft, asks: tuple[Ask, ...]) -> tuple[str, ...]:
-    """Turn the requests of draft's pod into claims, with its node selectors on GPUs. Returns what could not be turned."""
-    narrowing = selectors.narrowing(map_at(draft.object, "spec"), mig=any(a.resource != names.LEGACY_GPU for a in asks))
-    entries = list_at(map_at(draft.object, "spec"), "resourceClaims", "spec")
+def translate(patch: PatchBuilder, limits: tuple[LegacyLimit, ...]) -> tuple[str, ...]:
+    """Replace the limits by claims, and the node selectors on GPU labels by claim selectors. Returns warnings."""
+    spec = map_at(patch.patched, "spec")
+    narrowing = node_selectors.narrowing(spec, mig=any(limit.resource != names.LEGACY_GPU for limit in limits))
+    entries = list_at(spec, "resourceClaims", "spec")
     taken = {text_at(entry, "name", f"spec.resourceClaims[{index}]") for index, entry in enumerate(entries)}
-    claims: list[_Claim] = []
-    for resource in sorted({ask.resource for ask in asks}):
-        mine = [ask for ask in asks if ask.resource == resource]
-        claims += _claims(resource, mine, taken)
-    for claim in claims:
-        template = legacy.template_name(claim.resource, claim.count, narrowing.narrow)
-        draft.append(("spec", "resourceClaims"), {"name": claim.name, "resourceClaimTemplateName": template})
-        for ask in claim.users:
-            draft.append(("spec", ask.list_name, ask.index, "resources", "claims"), {"name": claim.name})
-    for ask in asks:
+    for resource in sorted({limit.resource for limit in limits}):
+        for claim in _new_claims(resource, [limit for limit in limits if limit.resource == resource], taken):
+            template = legacy.template_name(resource, claim.count, narrowing.narrow)
+            patch.append(("spec", "resourceClaims"), {"name": claim.name, "resourceClaimTemplateName": template})
+            for user in claim.users:
+                patch.append(("spec", user.list_name, user.index, "resources", "claims"), {"name": claim.name})
+    for limit in limits:
+        at = ("spec", limit.list_name, limit.index, "resources")
+        resources = patch.patched["spec"][limit.list_name][limit.index]["resources"]
         for side in ("limits", "requests"):
-            resources = draft.object["spec"][ask.list_name][ask.index]["resources"]
-            if ask.resource in (resources.get(side) or {}):
-                draft.remove(("spec", ask.list_name, ask.index, "resources", side, ask.resource))
-    selectors.remove(draft, narrowing)
-    return narrowing.left
+            if limit.resource in (resources.get(side) or {}):
+                patch.remove((*at, side, limit.resource))
+    node_selectors.remove_translated(patch, narrowing)
+    return narrowing.untranslated
 
 
-def _claims(resource: str, asks: list[Ask], taken: set[str]) -> list[_Claim]:
-    """Claims for one resource: the containers' own, then what init containers need beyond them."""
-    claims: list[_Claim] = []
+def _new_claims(resource: str, limits: list[LegacyLimit], taken: set[str]) -> list[_NewClaim]:
+    """Claims for one resource: the containers' own, then what init containers need beyond them. Adds to the taken names."""
+    claims: list[_NewClaim] = []
 
-    def make(ask: Ask, count: int) -> None:
-        claim = _Claim(name=_name(ask, resource, taken), resource=resource, count=count, users=[ask])
-        taken.add(claim.name)
-        claims.append(claim)
+    def add(limit: LegacyLimit, count: int) -> None:
+        claims.append(_NewClaim(name=_claim_name(limit, taken), count=count, users=[limit]))
+        taken.add(claims[-1].name)
 
-    for ask in (ask for ask in asks if not ask.transient):
-        make(ask, ask.count)
-    for ask in (ask for ask in asks if ask.transient):
-        free = [
-            claim for claim in claims if not (claim.users[0].list_name == "initContainers" and claim.users[0].stays)
-        ]
-        exact = next((claim for claim in free if claim.count == ask.count), None)
-        missing = ask.count
+    for limit in limits:
+        if not limit.init:
+            add(limit, limit.count)
+    for limit in limits:
+        if not limit.init:
+            continue
+        free = [claim for claim in claims if not claim.users[0].sidecar]
+        exact = next((claim for claim in free if claim.count == limit.count), None)
+        missing = limit.count
         for claim in free if exact is None else [exact]:
             if missing > 0:
-                claim.users.append(ask)
+                claim.users.append(limit)
                 missing -= claim.count
         if missing > 0:
-            make(ask, missing)
+            add(limit, missing)
     return claims
 
 
-def _name(ask: Ask, resource: str, taken: set[str]) -> str:
-    """A claim's name within the pod, a DNS label: what for, and for which container."""
-    what = _NO_LABEL.sub("-", resource.removeprefix("nvidia.com/"))
-    kind = "init-" if ask.list_name == "initContainers" else ""
-    name = base = f"{names.MANAGED_BY_VALUE}-{what}-{kind}{ask.index}"[:60]
+def _claim_name(limit: LegacyLimit, taken: set[str]) -> str:
+    """A claim's name within the pod, a DNS label: `fairlead-gpu-0` for container 0, `fairlead-gpu-init-0` for an init container."""
+    resource = _NO_LABEL.sub("-", limit.resource.removeprefix("nvidia.com/"))
+    kind = "init-" if limit.list_name == "initContainers" else ""
+    name = base = f"{names.MANAGED_BY_VALUE}-{resource}-{kind}{limit.index}"[:60]
     extra = 1
     while name in taken:
         extra += 1
@@ -172,15 +166,15 @@ def _name(ask: Ask, resource: str, taken: set[str]) -> str:
 
 
 def _count(path: str, resource: str, limits: Json, requests: Json) -> int:
-    """The number of devices that both sides agree on. Raises ValueError with path, value and next step."""
+    """The number of devices that limit and request agree on. Raises ValueError with path, value and next step."""
     if resource not in limits:
         raise ValueError(
             f"{path}.limits[{resource}]: is missing, but requests has {requests[resource]!r}; "
             "GPUs are not shared by requests: write the same number in limits"
         )
-    limit = _whole(f"{path}.limits[{resource}]", limits[resource])
+    limit = _whole_number(f"{path}.limits[{resource}]", limits[resource])
     if resource in requests:
-        request = _whole(f"{path}.requests[{resource}]", requests[resource])
+        request = _whole_number(f"{path}.requests[{resource}]", requests[resource])
         if request != limit:
             raise ValueError(
                 f"{path}.requests[{resource}]: {request} must equal the limit {limit}, as for every extended resource; "
@@ -189,7 +183,7 @@ def _count(path: str, resource: str, limits: Json, requests: Json) -> int:
     return limit
 
 
-def _whole(path: str, value: object) -> int:
+def _whole_number(path: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{path}: {value!r} is no number of devices; write a whole number")  # noqa: TRY004 - a fault
     try:
@@ -209,9 +203,3 @@ def _whole(path: str, value: object) -> int:
             f"({names.LEGACY_MIG_PREFIX}1g.10gb: 1) or share a claim between containers"
         )
     return int(quantity)
-
-
-def _containers(spec: Json) -> Iterator[tuple[str, int, Json]]:
-    for list_name in ("initContainers", "containers"):
-        for index, container in enumerate(list_at(spec, list_name, "spec")):
-            yield list_name, index, container

@@ -1,9 +1,12 @@
-"""The kinds of devices that the cluster has, and whether a request could ever get one.
+"""Device models: the kinds of devices that the cluster has, and whether a request could ever get one.
 
-Exists so that a request for hardware that nobody has is pointed out when it is written, with the device that comes
-nearest, and so that policies can ask what a request may be given. A model is a device without what tells it from its
-neighbours (UUID, bus address, index), so a cluster of 100,000 devices is a few dozen models; a selector that reads
-those is not judged. Counts no devices and knows no nodes: whether enough are free is the controller's question.
+A model is a device without what tells it from its neighbours (IDENTITY: UUID, bus address, index), so a cluster of 100,000
+devices has a few dozen models. With them a request for hardware that the cluster lacks is reported when it is written, with the
+nearest model, and policies see which devices a request may get. A selector that reads IDENTITY is not judged. Counts no devices
+and knows no nodes: whether enough are free is the controller's question.
+
+Example: `productName == "H200" && memory >= 80Gi`, shortened, selects nothing in a cluster of H100s and A100s with 40 GB. The
+nearest model is the one that passes most of the conjuncts, here the H100; the message lists those that it fails.
 """
 
 from __future__ import annotations
@@ -25,8 +28,8 @@ IDENTITY = frozenset(
 
 
 @dataclass(frozen=True)
-class Model:
-    """Devices that differ in nothing but IDENTITY; `example` is one of them, as node or pool and name."""
+class DeviceModel:
+    """Devices that differ only in IDENTITY; `example` is one of them, as `<node or pool>/<name>`."""
 
     key: tuple[object, ...]
     view: DeviceView = field(compare=False)
@@ -34,12 +37,12 @@ class Model:
 
     @property
     def whole(self) -> bool:
-        """Whether it is no MIG device."""
+        """Whether it is a whole GPU and not a MIG device."""
         return self._attribute("type") != "mig"
 
     @property
     def label(self) -> str:
-        """What people call it: `NVIDIA H100 80GB HBM3`, `1g.10gb of NVIDIA A100-SXM4-80GB`."""
+        """The name for messages: `NVIDIA H100 80GB HBM3`, `1g.10gb of NVIDIA A100-SXM4-80GB`."""
         product, profile = self._attribute("productName"), self._attribute("profile")
         name = str(product or self.view.driver)
         return f"{profile} of {name}" if profile else name
@@ -53,49 +56,53 @@ class Model:
         return self.view.attributes[self.view.driver].get(name)
 
 
-def models(driver: str, pool: str, devices: Iterable[Device]) -> tuple[Model, ...]:
+def device_models(driver: str, pool: str, devices: Iterable[Device]) -> tuple[DeviceModel, ...]:
     """The models among a slice's devices, each once."""
-    found: dict[tuple[object, ...], Model] = {}
+    found: dict[tuple[object, ...], DeviceModel] = {}
     for device in devices:
         kept = {name: value for name, value in device.attributes.items() if name.rpartition("/")[2] not in IDENTITY}
         view = DeviceView.of(driver, msgspec.structs.replace(device, attributes=kept))
         key = (driver, *view.layout.positions, *view.keys)
-        found.setdefault(key, Model(key, view, f"{pool}/{device.name}"))
+        found.setdefault(key, DeviceModel(key, view, f"{pool}/{device.name}"))
     return tuple(found.values())
 
 
-def candidates(ask: Ask, device_class: DeviceClass | None, known: Sequence[Model]) -> tuple[Model, ...] | None:
-    """The models that the request may be given; None where that cannot be said."""
-    return _taken(_texts(ask, device_class), known)
+def candidates(
+    request: Ask, device_class: DeviceClass | None, known: Sequence[DeviceModel]
+) -> tuple[DeviceModel, ...] | None:
+    """The models that the request may get; None where that is not known."""
+    return _matching(_expressions(request, device_class), known)
 
 
-def selected(text: str, known: Sequence[Model]) -> tuple[Model, ...] | None:
-    """The models that one selector takes; None where that cannot be said."""
-    return _taken([text], known)
+def selected(text: str, known: Sequence[DeviceModel]) -> tuple[DeviceModel, ...] | None:
+    """The models that one selector matches; None where that is not known."""
+    return _matching([text], known)
 
 
-def _taken(texts: Sequence[str], known: Sequence[Model]) -> tuple[Model, ...] | None:
+def _matching(texts: Sequence[str], known: Sequence[DeviceModel]) -> tuple[DeviceModel, ...] | None:
     selectors = _selectors(texts)
     if selectors is None or not known:
         return None
     return tuple(model for model in known if all(selector.verdict(model.view) for selector in selectors))
 
 
-def nearest(ask: Ask, device_class: DeviceClass, known: Sequence[Model], drivers: Sequence[str]) -> str | None:
-    """Why no model will ever serve the request, with the nearest one; None where one may, or nothing can be said."""
-    ours = tuple(model for model in known if model.view.driver in drivers)
-    why = _nearest(_texts(ask, device_class), ours)
-    return None if why is None else f"no device in the cluster can serve it; {why}"
+def unservable_reason(
+    request: Ask, device_class: DeviceClass, known: Sequence[DeviceModel], drivers: Sequence[str]
+) -> str | None:
+    """Why no model can serve the request, with the nearest model; None where one may, or where that is not known."""
+    managed = tuple(model for model in known if model.view.driver in drivers)
+    reason = _nearest_miss(_expressions(request, device_class), managed)
+    return None if reason is None else f"no device in the cluster can serve it; {reason}"
 
 
-def selects_nothing(text: str, known: Sequence[Model]) -> str | None:
-    """Why a selector takes no model, with the nearest one; None where it takes one, or nothing can be said."""
-    why = _nearest([text], known)
-    return None if why is None else f"selects no device of the cluster; {why}"
+def no_match_reason(text: str, known: Sequence[DeviceModel]) -> str | None:
+    """Why a selector matches no model, with the nearest model; None where it matches one, or where that is not known."""
+    reason = _nearest_miss([text], known)
+    return None if reason is None else f"selects no device of the cluster; {reason}"
 
 
-def _nearest(texts: Sequence[str], ours: Sequence[Model]) -> str | None:
-    found = _taken(texts, ours)
+def _nearest_miss(texts: Sequence[str], known: Sequence[DeviceModel]) -> str | None:
+    found = _matching(texts, known)
     if found is None or found:
         return None
     parts = [part for text in texts for part in conjuncts(text)]
@@ -103,16 +110,16 @@ def _nearest(texts: Sequence[str], ours: Sequence[Model]) -> str | None:
         selectors = [compile_selector(part) for part in parts]
     except CompileError:
         return None
-    best = max(ours, key=lambda model: (_passed(selectors, model), model.key.__repr__()))
+    best = max(known, key=lambda model: (_passed(selectors, model), model.key.__repr__()))
     failed = [selector for selector in selectors if not selector.verdict(best.view)]
     if not failed:
         return None
-    reasons = "; ".join(_why(selector, best) for selector in failed[:3])
+    reasons = "; ".join(_failure(selector, best) for selector in failed[:3])
     return f"the nearest is {best.label} ({best.example}), which fails {reasons}"
 
 
 def conjuncts(text: str) -> list[str]:
-    """`a && b` as a and b, where nothing outside of brackets and quotes says otherwise; else the text itself."""
+    """`a && b` as [a, b]; the whole text where an operator of lower precedence stands outside brackets and quotes."""
     depth, quote, start, parts, index = 0, "", 0, [], 0
     while index < len(text):
         char = text[index]
@@ -137,8 +144,8 @@ def conjuncts(text: str) -> list[str]:
     return [*parts, text[start:].strip()]
 
 
-def _texts(ask: Ask, device_class: DeviceClass | None) -> list[str]:
-    return ([] if device_class is None else expressions(device_class.spec.selectors)) + expressions(ask.selectors)
+def _expressions(request: Ask, device_class: DeviceClass | None) -> list[str]:
+    return ([] if device_class is None else expressions(device_class.spec.selectors)) + expressions(request.selectors)
 
 
 def _selectors(texts: Iterable[str]) -> list[Selector] | None:
@@ -153,18 +160,18 @@ def _selectors(texts: Iterable[str]) -> list[Selector] | None:
     return selectors
 
 
-def _passed(selectors: Iterable[Selector], model: Model) -> int:
+def _passed(selectors: Iterable[Selector], model: DeviceModel) -> int:
     return sum(selector.verdict(model.view).outcome is Outcome.MATCH for selector in selectors)
 
 
-def _why(selector: Selector, model: Model) -> str:
-    values = list(_values(selector, model))
+def _failure(selector: Selector, model: DeviceModel) -> str:
+    values = list(_model_values(selector, model))
     shown = f" ({', '.join(values)})" if values else ""
     return f"{' '.join(selector.text.split())}{shown}"
 
 
-def _values(selector: Selector, model: Model) -> Iterator[str]:
-    """What the model has where the selector looks."""
+def _model_values(selector: Selector, model: DeviceModel) -> Iterator[str]:
+    """What the model has in the fields that the selector reads."""
     for read in sorted(selector.reads):
         if not read.name:
             continue

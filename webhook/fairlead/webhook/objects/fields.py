@@ -1,7 +1,7 @@
-"""Reading JSON that should have a shape: absent is empty, wrong is an error that names its path.
+"""Typed access to the fields of a raw object: an absent field is empty, a field of the wrong type is an error with its path.
 
-Exists because the webhook reads raw objects (a patch must not lose fields that a struct does not know), and
-a review is input from outside: no shape of it may end in a crash.
+The webhook reads raw JSON, since a patch made from a typed model would drop the fields that the model does not know. A review
+is untrusted input: no shape of it may end in another exception than MalformedError.
 """
 
 from __future__ import annotations
@@ -9,14 +9,25 @@ from __future__ import annotations
 from typing import Any
 
 Json = dict[str, Any]
+Step = str | int
+Path = tuple[Step, ...]
+"""Where a field is: member names and list indexes, `("spec", "jobs", 0, "template")`."""
 
 
 class MalformedError(ValueError):
-    """An object whose JSON is not of the kind's shape; the message names the path."""
+    """An object whose JSON does not have the kind's shape; the message names the field's path."""
 
 
 def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
+
+
+def dotted(path: Path) -> str:
+    """`("spec", "jobs", 0, "template")` as `spec.jobs[0].template`."""
+    text = ""
+    for step in path:
+        text = f"{text}[{step}]" if isinstance(step, int) else join(text, step)
+    return text
 
 
 def map_at(parent: Json, key: str, path: str = "") -> Json:
@@ -70,3 +81,18 @@ def strings_at(parent: Json, key: str, path: str = "") -> dict[str, str]:
         if not isinstance(text, str):
             raise MalformedError(f"{join(path, key)}[{name}]: expected text, not {type(text).__name__}")
     return value
+
+
+def object_at(object_: Json, path: Path) -> Json:
+    """The object at path; {} where a step is absent. Raises MalformedError."""
+    if not path:
+        return object_
+    node: Any = object_
+    where = ""
+    for step, following in zip(path, (*path[1:], ""), strict=True):
+        if isinstance(step, int):
+            node, where = node[step] if step < len(node) else {}, f"{where}[{step}]"
+        else:
+            node, where = (list_at if isinstance(following, int) else map_at)(node, step, where), join(where, step)
+    found: Json = node
+    return found

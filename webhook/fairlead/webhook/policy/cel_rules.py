@@ -1,9 +1,8 @@
-"""Rules of one's own: a policy's CEL expressions over the object.
+"""A policy's own rules: CEL expressions over the object.
 
-Exists so that what the fields of a TenancyPolicy cannot say needs no second webhook. The language is that of a
-ValidatingAdmissionPolicy with `object`, `oldObject`, `request` and `namespaceObject`; there is no `authorizer`, no
-`params`, and a budget, so that no rule can hold a review up. A rule that fails or does not come to an end counts as
-broken, with the reason: a rule that nobody could judge must not let everything pass.
+The language is that of a ValidatingAdmissionPolicy with `object`, `oldObject`, `request` and `namespaceObject`; there is no
+`authorizer` and no `params`. Each expression has a cost budget, so that no rule can hold up a review. A rule that fails, or
+exceeds its budget, counts as broken, with the reason: an object that cannot be judged must not pass.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from fairlead.api.policy import CelRule
-from fairlead.cel import CompileError, EvaluationError, Program, compile  # noqa: A004 - the word of the trade
+from fairlead.cel import CompileError, EvaluationError, Program, compile  # noqa: A004 - CEL's own word
 from fairlead.cel import types as t
 from fairlead.cel.kubernetes import BASE
 from fairlead.webhook.policy.policies import Policies, finding
@@ -22,20 +21,20 @@ from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import Finding
 
 BUDGET: Final = 100_000
-"""What one expression may cost, in the apiserver's units: a hundredth of what it gives to all rules of one policy."""
+"""What one expression may cost, in the apiserver's units: a hundredth of its limit for all rules of one policy."""
 VARIABLES: Final = ("object", "oldObject", "request", "namespaceObject")
 ENVIRONMENT: Final = BASE.extend(variables=dict.fromkeys(VARIABLES, t.DYN))
 MESSAGE_MAX: Final = 1024
 
 
 @lru_cache(maxsize=1024)
-def program(text: str, result: t.Type) -> Program:
+def compiled(text: str, result: t.Type) -> Program:
     """Raises CompileError."""
     return compile(text, ENVIRONMENT, result=result)
 
 
-def faults(rule: CelRule, path: str) -> Iterator[str]:
-    """Why the rule cannot be admitted."""
+def rule_faults(rule: CelRule, path: str) -> Iterator[str]:
+    """Why the rule cannot be admitted, at the policy's own review."""
     for name, text, result in (
         ("expression", rule.expression, t.BOOL),
         ("messageExpression", rule.message_expression, t.STRING),
@@ -43,13 +42,13 @@ def faults(rule: CelRule, path: str) -> Iterator[str]:
         if text is None:
             continue
         try:
-            program(text, result)
+            compiled(text, result)
         except CompileError as error:
             yield f"{path}.{name}: {error}"
 
 
 def rule_findings(policies: Policies, review: Review, facts: Facts) -> Iterator[Finding]:
-    """The rules that the review's object breaks."""
+    """The rules that the review's object breaks, or that fail."""
     bindings: dict[str, Any] | None = None
     for policy in policies:
         for rule in policy.spec.rules:
@@ -63,13 +62,13 @@ def rule_findings(policies: Policies, review: Review, facts: Facts) -> Iterator[
 
 def _broken(rule: CelRule, bindings: Mapping[str, Any]) -> str | None:
     try:
-        if program(rule.expression, t.BOOL).evaluate(bindings, BUDGET) is True:
+        if compiled(rule.expression, t.BOOL).evaluate(bindings, BUDGET) is True:
             return None
     except (CompileError, EvaluationError) as error:
         return f"cannot be judged: {_line(error)}; ask whoever wrote the policy"
     if rule.message_expression is not None:
         try:
-            text = program(rule.message_expression, t.STRING).evaluate(bindings, BUDGET)
+            text = compiled(rule.message_expression, t.STRING).evaluate(bindings, BUDGET)
         except (CompileError, EvaluationError):
             text = ""
         if isinstance(text, str) and text.strip():

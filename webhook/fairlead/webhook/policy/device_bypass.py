@@ -1,17 +1,17 @@
-"""Ways to a GPU past the claims: refused where a policy says so (`deviceBypass: Reject`).
+"""Ways around the claims to a GPU, denied where a policy says so (`deviceBypass: Reject`).
 
-Exists because a fence that a privileged container or one environment variable steps over is no fence. Unlike the other
-rules this one judges every pod of the namespaces that such a policy selects, whether it asks for devices or not: the
-webhook registers itself for them (registration.py), with `Fail` for Enforce.
+A privileged container, or one environment variable, reaches devices that the pod's claims do not allocate. Unlike the other
+rules this one judges every pod of the namespaces that such a policy selects, whether it asks for devices or not: the webhook
+registers itself for them (`registration`), with `Fail` for Enforce.
 
 - privileged containers, and capabilities that amount to it;
 - the NVIDIA runtime's own switches: NVIDIA_VISIBLE_DEVICES other than void or none, volume mounts under
   /var/run/nvidia-container-devices, a runtime class of the name nvidia*, CDI by annotation;
 - host paths that hold device nodes, the driver's sockets, CDI files, or the runtime's or kubelet's sockets.
 
-An *image* may carry NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's own do: the pod's spec says nothing of it. So an Enforce
-policy sets the variable to void in each container that does not say it; the spec's value goes before the image's and
-before envFrom. Our driver's CDI edits say void, too, so a pod with claims notices nothing.
+An *image* may carry NVIDIA_VISIBLE_DEVICES=all, as NVIDIA's own do: the pod's spec does not show it. So an Enforce policy sets
+the variable to void in each container that does not set it; the spec's value goes before the image's and before envFrom. Our
+driver's CDI edits set void, too, so a pod with claims is not affected.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import posixpath
 from collections.abc import Iterator
 
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
+from fairlead.webhook.objects.pods import START_CONTAINERS, containers
 from fairlead.webhook.policy.policies import Policies, finding
-from fairlead.webhook.review.patch import Draft
+from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.verdict import Finding
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-HARMLESS = frozenset({"void", "none"})
+HARMLESS = ("void", "none")
 CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
 CDI_ANNOTATION = "cdi.k8s.io/"
 DEVICE_LIST = "/var/run/nvidia-container-devices"
@@ -43,48 +44,49 @@ HOST_PATHS = (
     "/run/docker.sock",
     "/var/lib/kubelet",
 )
-"""Neither these nor what is in or above them; /var/run is /run."""
+"""Forbidden, with everything below and above them; /var/run counts as /run."""
 ALLOWED_PATHS = ("/dev/shm", "/dev/log", "/dev/hugepages", "/dev/infiniband", "/sys/fs/cgroup")
-CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
+ALL_CONTAINERS = (*START_CONTAINERS, "ephemeralContainers")
 
 
 def bypass_findings(policies: Policies, pod: Json, path: str = "") -> Iterator[Finding]:
-    """What a pod, or the pod template at path, does past the claims. Raises MalformedError."""
-    judges = [policy for policy in policies if policy.spec.device_bypass == "Reject"]
-    if not judges:
+    """Ways around the claims in a pod, or in the pod template at path. Raises MalformedError."""
+    judging = [policy for policy in policies if policy.spec.device_bypass == "Reject"]
+    if not judging:
         return
     prefix = f"{path}." if path else ""
-    for text in _ways(pod, prefix):
-        for policy in judges:
+    for text in _bypasses(pod, prefix):
+        for policy in judging:
             yield finding(policy, "deviceBypass", text)
 
 
-def hide(policies: Policies, draft: Draft, *, since: Json | None = None) -> bool:
-    """Sets the variable to void where an Enforce policy asks for it and the pod says nothing. Whether it changed anything.
+def void_visible_devices(policies: Policies, patch: PatchBuilder, *, before: Json | None = None) -> bool:
+    """Set the variable to void where an Enforce policy asks for it and the pod does not set it. Whether anything changed.
 
-    since: the pod as it was, whose containers cannot be changed any more. Raises MalformedError.
+    before: the pod before an update, whose containers cannot be changed any more. Raises MalformedError.
     """
     if not any(policy.spec.device_bypass == "Reject" and policy.spec.mode == "Enforce" for policy in policies):
         return False
     changed = False
-    spec, before = map_at(draft.object, "spec"), map_at(since or {}, "spec")
-    for list_name in CONTAINERS:
-        done = {container.get("name") for container in list_at(before, list_name, "spec")}
-        for index, container in enumerate(list_at(spec, list_name, "spec")):
-            if container.get("name") not in done and not any(
-                entry.get("name") == VISIBLE for entry in list_at(container, "env", "spec")
-            ):
-                draft.append(("spec", list_name, index, "env"), {"name": VISIBLE, "value": "void"})
-                changed = True
+    spec, old_spec = map_at(patch.patched, "spec"), map_at(before or {}, "spec")
+    fixed = [(name, old.get("name")) for name, _, old in containers(old_spec, lists=ALL_CONTAINERS)]
+    for list_name, index, container in containers(spec, lists=ALL_CONTAINERS):
+        if (list_name, container.get("name")) in fixed or _sets_visible_devices(container):
+            continue
+        patch.append(("spec", list_name, index, "env"), {"name": VISIBLE, "value": "void"})
+        changed = True
     return changed
 
 
-def _ways(pod: Json, prefix: str) -> Iterator[str]:
+def _sets_visible_devices(container: Json) -> bool:
+    return any(entry.get("name") == VISIBLE for entry in list_at(container, "env", "spec"))
+
+
+def _bypasses(pod: Json, prefix: str) -> Iterator[str]:
     spec = map_at(pod, "spec", prefix.removesuffix("."))
     where = f"{prefix}spec"
-    for list_name in CONTAINERS:
-        for index, container in enumerate(list_at(spec, list_name, where)):
-            yield from _container(container, f"{where}.{list_name}[{index}]")
+    for list_name, index, container in containers(spec, where, ALL_CONTAINERS):
+        yield from _container_bypasses(container, f"{where}.{list_name}[{index}]")
     runtime = text_at(spec, "runtimeClassName", where)
     if runtime.startswith("nvidia"):
         yield f"{where}.runtimeClassName: {runtime!r} adds GPUs by itself; remove it, and ask by a claim"
@@ -97,7 +99,7 @@ def _ways(pod: Json, prefix: str) -> Iterator[str]:
             yield f"{where}.volumes[{index}].hostPath.path: {host!r} reaches device nodes or their managers; remove the volume"
 
 
-def _container(container: Json, where: str) -> Iterator[str]:
+def _container_bypasses(container: Json, where: str) -> Iterator[str]:
     security = map_at(container, "securityContext", where)
     if security.get("privileged") is True:
         yield f"{where}.securityContext.privileged: a privileged container sees every GPU of its node; remove it"

@@ -1,7 +1,7 @@
-"""The policies' rules about pods with managed devices: requests, tolerations, node affinity, and the defaults of the last two.
+"""Policy rules about pods with managed devices: requests, tolerations, node affinity, and the defaults of the last two.
 
-Exists so that a pod and the template of a job are judged by the same functions. Ways past the claims are bypass.py's.
-Keeps: what `defaults` adds is what `pod_findings` asks for, and a second pass adds nothing.
+A pod and the template of a workload are judged by the same functions. Keeps: `set_defaults` adds what `pod_findings` would
+report, and a second pass adds nothing.
 """
 
 from __future__ import annotations
@@ -13,82 +13,84 @@ from fairlead.api.base import SelectorRequirement
 from fairlead.api.policy import NodeAffinity, Toleration
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at
+from fairlead.webhook.objects.pods import REQUIRED_NODE_AFFINITY, containers, required_node_terms
 from fairlead.webhook.policy.policies import Policies, finding
-from fairlead.webhook.review.patch import Draft
+from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.verdict import Finding
-
-_AFFINITY = ("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
 def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = False) -> Iterator[Finding]:
-    """Everything that a pod spec at path breaks; what a template lacks is added to its pods. Raises MalformedError."""
+    """Of a pod spec at path; template: of a template's pods, to which defaults are added when they are created. Raises MalformedError."""
     for policy in policies:
         rules = policy.spec
         if rules.resource_requests == "EqualLimits":
-            for text in _unequal(spec, path):
+            for text in _unequal_requests(spec, path):
                 yield finding(policy, "resourceRequests", text)
-        if rules.tolerations is not None and _wants(rules.tolerations.missing, rules.mode, template=template):
-            for toleration in _untolerated(spec, rules.tolerations.tolerations):
-                yield finding(policy, "tolerations", f"{path}.tolerations: {_shown(toleration)} is missing; add it")
-        if rules.node_affinity is not None and _wants(rules.node_affinity.missing, rules.mode, template=template):
-            for wanted in _unasked(spec, rules.node_affinity):
+        if rules.tolerations is not None and _reported(rules.tolerations.missing, rules.mode, template=template):
+            for toleration in _missing_tolerations(spec, rules.tolerations.tolerations):
+                yield finding(
+                    policy, "tolerations", f"{path}.tolerations: {_toleration_text(toleration)} is missing; add it"
+                )
+        if rules.node_affinity is not None and _reported(rules.node_affinity.missing, rules.mode, template=template):
+            for wanted in _missing_requirements(spec, rules.node_affinity):
                 where = f"{path}.affinity.nodeAffinity"
                 yield finding(
-                    policy, "nodeAffinity", f"{where}: {_said(wanted)} is missing; require it, or set nodeSelector"
+                    policy,
+                    "nodeAffinity",
+                    f"{where}: {_requirement_text(wanted)} is missing; require it, or set nodeSelector",
                 )
 
 
-def defaults(policies: Policies, draft: Draft) -> None:
-    """Adds to draft's pod what Enforce policies add where it is missing. Raises MalformedError."""
+def set_defaults(policies: Policies, patch: PatchBuilder) -> None:
+    """Add the tolerations and node affinity of Enforce policies that the pod lacks. Raises MalformedError."""
     for policy in policies:
         rules = policy.spec
         if rules.mode != "Enforce":
             continue
         if rules.tolerations is not None and rules.tolerations.missing == "Default":
-            for toleration in _untolerated(map_at(draft.object, "spec"), rules.tolerations.tolerations):
-                draft.append(("spec", "tolerations"), _json(toleration))
+            for toleration in _missing_tolerations(map_at(patch.patched, "spec"), rules.tolerations.tolerations):
+                patch.append(("spec", "tolerations"), _json(toleration))
         if rules.node_affinity is not None and rules.node_affinity.missing == "Default":
-            _require(draft, rules.node_affinity)
+            _require(patch, rules.node_affinity)
 
 
-def _wants(missing: str, mode: str, *, template: bool) -> bool:
-    """Whether what is missing is a finding; otherwise it is added."""
+def _reported(missing: str, mode: str, *, template: bool) -> bool:
+    """Whether something missing is a finding; otherwise it is added."""
     return missing == "Require" or (mode != "Enforce" and not template)
 
 
 # -- requests ------------------------------------------------------------------------------------------------------
 
 
-def _unequal(spec: Json, path: str) -> Iterator[str]:
-    for list_name in ("initContainers", "containers"):
-        for index, container in enumerate(list_at(spec, list_name, path)):
-            where = f"{path}.{list_name}[{index}].resources"
-            resources = map_at(container, "resources", where)
-            limits, requests = map_at(resources, "limits", where), map_at(resources, "requests", where)
-            for resource in ("cpu", "memory"):
-                limit, request = limits.get(resource), requests.get(resource, limits.get(resource))
-                if limit is None:
-                    yield f"{where}.limits[{resource}]: is missing; write a limit, and the same as request or none"
-                elif limit != request and not _same(limit, request):
-                    yield f"{where}.requests[{resource}]: {request} must equal the limit {limit}; write the same, or none"
+def _unequal_requests(spec: Json, path: str) -> Iterator[str]:
+    for list_name, index, container in containers(spec, path):
+        where = f"{path}.{list_name}[{index}].resources"
+        resources = map_at(container, "resources", where)
+        limits, requests = map_at(resources, "limits", where), map_at(resources, "requests", where)
+        for resource in ("cpu", "memory"):
+            limit, request = limits.get(resource), requests.get(resource, limits.get(resource))
+            if limit is None:
+                yield f"{where}.limits[{resource}]: is missing; write a limit, and the same as request or none"
+            elif limit != request and not _equal(limit, request):
+                yield f"{where}.requests[{resource}]: {request} must equal the limit {limit}; write the same, or none"
 
 
-def _same(limit: Any, request: Any) -> bool:
+def _equal(limit: Any, request: Any) -> bool:
     try:
         return Quantity.of(limit) == Quantity.of(request)
     except (QuantityError, TypeError):
-        return True  # the apiserver refuses it, with its reason
+        return True  # the apiserver denies it, with a reason of its own
 
 
 # -- tolerations ---------------------------------------------------------------------------------------------------
 
 
-def _untolerated(spec: Json, wanted: list[Toleration]) -> list[Toleration]:
+def _missing_tolerations(spec: Json, wanted: list[Toleration]) -> list[Toleration]:
     given = list_at(spec, "tolerations", "spec")
-    return [toleration for toleration in wanted if not any(_covers(one, toleration) for one in given)]
+    return [toleration for toleration in wanted if not any(_includes(one, toleration) for one in given)]
 
 
-def _covers(given: Json, wanted: Toleration) -> bool:
+def _includes(given: Json, wanted: Toleration) -> bool:
     operator = given.get("operator") or "Equal"
     if given.get("effect") and given["effect"] != wanted.effect:
         return False
@@ -114,7 +116,7 @@ def _json(toleration: Toleration) -> Json:
     return {name: value for name, value in written.items() if value is not None}
 
 
-def _shown(toleration: Toleration) -> str:
+def _toleration_text(toleration: Toleration) -> str:
     value = f"={toleration.value}" if toleration.value else ""
     effect = f":{toleration.effect}" if toleration.effect else ""
     return f"the toleration {toleration.key or 'of everything'}{value}{effect} ({toleration.operator})"
@@ -123,18 +125,9 @@ def _shown(toleration: Toleration) -> str:
 # -- node affinity -------------------------------------------------------------------------------------------------
 
 
-def _terms(spec: Json) -> list[Json]:
-    """The terms of the required node affinity, of which one must hold. Raises MalformedError."""
-    node, where = spec, "spec"
-    for step in _AFFINITY:
-        node = map_at(node, step, where)
-        where = f"{where}.{step}"
-    return list_at(node, "nodeSelectorTerms", where)
-
-
-def _unasked(spec: Json, affinity: NodeAffinity) -> list[SelectorRequirement]:
-    """What is not in every term, nor in the node selector."""
-    terms = _terms(spec)
+def _missing_requirements(spec: Json, affinity: NodeAffinity) -> list[SelectorRequirement]:
+    """The requirements that are neither in every term nor in the node selector."""
+    terms = required_node_terms(spec)
     selector = strings_at(spec, "nodeSelector", "spec")
     return [
         wanted
@@ -166,24 +159,24 @@ def _implies(given: Json, wanted: SelectorRequirement) -> bool:
     return operator == "DoesNotExist"
 
 
-def _require(draft: Draft, affinity: NodeAffinity) -> None:
-    spec = map_at(draft.object, "spec")
-    missing = [_expression(wanted) for wanted in _unasked(spec, affinity)]
+def _require(patch: PatchBuilder, affinity: NodeAffinity) -> None:
+    spec = map_at(patch.patched, "spec")
+    missing = [_expression(wanted) for wanted in _missing_requirements(spec, affinity)]
     if not missing:
         return
-    at = ("spec", *_AFFINITY, "nodeSelectorTerms")
-    terms = _terms(spec)
+    at = (*REQUIRED_NODE_AFFINITY, "nodeSelectorTerms")
+    terms = required_node_terms(spec)
     if not terms:
-        draft.set(at, [{"matchExpressions": missing}])
+        patch.set(at, [{"matchExpressions": missing}])
     for index in range(len(terms)):
         for expression in missing:
             if expression not in list_at(terms[index], "matchExpressions", "nodeSelectorTerms"):
-                draft.append((*at, index, "matchExpressions"), expression)
+                patch.append((*at, index, "matchExpressions"), expression)
 
 
 def _expression(wanted: SelectorRequirement) -> Json:
     return wanted.model_dump(by_alias=True, mode="json", exclude_defaults=True)
 
 
-def _said(wanted: SelectorRequirement) -> str:
+def _requirement_text(wanted: SelectorRequirement) -> str:
     return f"{wanted.key} {wanted.operator}{f' {sorted(wanted.values)}' if wanted.values else ''}"

@@ -1,20 +1,21 @@
-"""TenancyPolicies: which of them govern a review, and what their findings mean together.
+"""TenancyPolicies: which of them govern a review, and how their findings combine.
 
-Exists so that several policies on one namespace add up predictably. Each is judged by itself, in its own mode, and
-nothing that one of them allows takes back what another forbids, so the strictest wins:
+Several policies on one namespace add up predictably. Each is judged by itself, in its own mode, and what one allows takes
+nothing back that another forbids, so the strictest wins:
 
-- an object is refused when one Enforce policy has a finding; the message names every one of them;
+- an object is denied when one Enforce policy has a finding; the message lists the findings of all of them;
 - of limits the smallest counts, of lists only what is in all of them, for each is a finding of its own policy;
-- defaults (tolerations, affinity, pod failure policy) of all Enforce policies are added; Warn and Audit policies
-  change nothing, and say what is missing instead;
+- defaults (tolerations, affinity, pod failure policy) of all Enforce policies are set; Warn and Audit policies change nothing,
+  and report what is missing instead;
 - legacy requests: Reject goes before Ignore, Ignore before Translate; only Enforce policies can ask for Ignore.
 
-The rules themselves are in policy_claims, policy_pods, policy_jobs and policy_rules.
+The rules themselves are in the other modules of this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -27,11 +28,34 @@ from fairlead.webhook.review.verdict import Finding, Verdict, deny
 
 Policies = tuple[TenancyPolicy, ...]
 AUDIT_MAX = 32
-"""Findings that one answer notes for the audit log; the rest is counted."""
+"""Findings that one answer writes to the audit log; the rest is counted."""
 
 
-def governing(policies: Policies, username: str, groups: frozenset[str]) -> Policies:
-    """Those of a namespace's policies that judge this user."""
+@dataclass(frozen=True)
+class SelectingPolicy:
+    """A policy with its namespace selector, compiled once."""
+
+    policy: TenancyPolicy
+    selector: labels.Selector
+
+    @staticmethod
+    def of(policy: TenancyPolicy) -> SelectingPolicy:
+        """Raises SelectorError."""
+        raw = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
+        return SelectingPolicy(policy, labels.from_label_selector(msgspec.convert(raw, LabelSelector)))
+
+
+def of_namespace(known: Mapping[str, SelectingPolicy], namespace: str, namespace_labels: Mapping[str, str]) -> Policies:
+    """The policies that select a namespace and do not exempt it, by name."""
+    return tuple(
+        found.policy
+        for _, found in sorted(known.items())
+        if found.selector.matches(namespace_labels) and namespace not in found.policy.spec.exemptions.namespaces
+    )
+
+
+def of_user(policies: Policies, username: str, groups: frozenset[str]) -> Policies:
+    """The policies that do not exempt the user."""
     if not any(policy.spec.exemptions.users or policy.spec.exemptions.groups for policy in policies):
         return policies
     return tuple(
@@ -39,12 +63,6 @@ def governing(policies: Policies, username: str, groups: frozenset[str]) -> Poli
         for policy in policies
         if username not in policy.spec.exemptions.users and groups.isdisjoint(policy.spec.exemptions.groups)
     )
-
-
-def selector_of(policy: TenancyPolicy) -> labels.Selector:
-    """Which namespaces the policy governs. Raises SelectorError."""
-    raw = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
-    return labels.from_label_selector(msgspec.convert(raw, LabelSelector))
 
 
 def finding(policy: TenancyPolicy, rule: str, text: str) -> Finding:
@@ -75,21 +93,21 @@ def legacy_findings(policies: Policies, paths: Iterable[str]) -> Iterator[Findin
 
 
 def gang_findings(
-    policies: Policies, size: int | None, path: str, *, elsewhere: str | None = None
+    policies: Policies, size: int | None, path: str, *, pod_group: str | None = None
 ) -> Iterator[Finding]:
-    """path: the annotations that say the size; elsewhere: the PodGroup that says it instead, which no policy can see."""
+    """path: the annotations that hold the size; pod_group: the PodGroup that holds it instead, which no policy can read."""
     for policy in policies:
         limit = policy.spec.max_gang_size
-        if limit is not None and elsewhere is not None:
-            text = f"{path}[{names.GANG_SIZE}]: is missing: the size is in PodGroup {elsewhere}; write it here, too, at most {limit}"
+        if limit is not None and pod_group is not None:
+            text = f"{path}[{names.GANG_SIZE}]: is missing: the size is in PodGroup {pod_group}; write it here, too, at most {limit}"
             yield finding(policy, "maxGangSize", text)
         elif limit is not None and size is not None and size > limit:
             text = f"{path}[{names.GANG_SIZE}]: {size} members, but at most {limit} are allowed here"
             yield finding(policy, "maxGangSize", text)
 
 
-def apply(verdict: Verdict, subject: str, findings: Iterable[Finding]) -> Verdict:
-    """The verdict with the findings in it: refused, warned or noted for the audit log, by each one's mode."""
+def apply_findings(verdict: Verdict, subject: str, findings: Iterable[Finding]) -> Verdict:
+    """The verdict with the findings in it: a denial, a warning or an audit annotation, by the mode of each one's policy."""
     found = tuple(dict.fromkeys(findings))
     if not found:
         return verdict
@@ -101,6 +119,5 @@ def apply(verdict: Verdict, subject: str, findings: Iterable[Finding]) -> Verdic
     enforced = [f"{subject}: {each.message}" for each in found if each.mode == "Enforce"]
     warned = [each.message for each in found if each.mode == "Warn"]
     if verdict.allowed and enforced:
-        denied = deny("policy", *enforced, warnings=verdict.warnings)
-        return replace(denied, audit=audit, findings=found).with_warnings(warned)
+        verdict = deny("policy", *enforced, warnings=verdict.warnings)
     return replace(verdict, audit=audit, findings=found).with_warnings(warned)

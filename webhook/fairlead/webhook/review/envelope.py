@@ -1,13 +1,12 @@
-"""AdmissionReview in, AdmissionReview out (admission.k8s.io/v1), as bytes.
+"""AdmissionReview (admission.k8s.io/v1) as bytes: decoded into a Review, and encoded from a Verdict.
 
-Exists so that handlers never see the envelope, and so that whatever arrives is either a review or an error
-with an HTTP status. Decides nothing.
+Whatever bytes arrive are either a Review or a BadReviewError with an HTTP status. Decides nothing.
 """
 
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Iterable
 
 import msgspec
 
@@ -20,7 +19,7 @@ _REASONS = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests"}
 
 
 class BadReviewError(Exception):
-    """What arrived is no AdmissionReview that can be answered; `status` is the HTTP status to say so with."""
+    """The bytes are no AdmissionReview that can be answered; `status` is the HTTP status of the answer."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         self.status = status
@@ -28,7 +27,7 @@ class BadReviewError(Exception):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: who does what to which object. `object` is None on DELETE, `old` on CREATE."""
+    """One admission request: a user's operation on an object. `object` is None on DELETE, `old` on CREATE."""
 
     uid: str
     group: str
@@ -45,18 +44,22 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     old: Json | None
 
     @property
-    def of(self) -> str:
-        """The resource as `pods`, `jobs.batch`."""
+    def group_resource(self) -> str:
+        """The resource with its group: `pods`, `jobs.batch`."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
     def subject(self) -> str:
-        """What messages begin with: `Pod ml/train-0`; a name that is yet to be made up shows as `ml/train-*`."""
+        """How messages begin: `Pod ml/train-0`; a name that the apiserver has yet to generate shows as `ml/train-*`."""
         metadata = (self.object or self.old or {}).get("metadata")
         generated = metadata.get("generateName") if isinstance(metadata, dict) else None
         name = self.name or (f"{generated}*" if generated else "")
-        where = f"{self.namespace}/{name}" if self.namespace and self.of != "namespaces" else name
+        where = f"{self.namespace}/{name}" if self.namespace and self.group_resource != "namespaces" else name
         return f"{self.kind} {where}" if where else self.kind
+
+    def about(self, faults: Iterable[str]) -> list[str]:
+        """Each fault with the subject before it."""
+        return [f"{self.subject}: {fault}" for fault in faults]
 
 
 def decode(body: bytes) -> Review:
@@ -111,7 +114,7 @@ def _request(envelope: Json) -> Review:
 
 
 def encode(uid: str, verdict: Verdict) -> bytes:
-    """The answer to the review of that uid."""
+    """The AdmissionReview that answers the review of that uid."""
     response: Json = {"uid": uid, "allowed": verdict.allowed}
     if verdict.patch and verdict.allowed:
         response["patchType"] = "JSONPatch"
@@ -126,29 +129,22 @@ def encode(uid: str, verdict: Verdict) -> bytes:
         if verdict.code == 429:  # the apiserver makes a Retry-After of it, which every Kubernetes client heeds
             response["status"]["details"] = {"retryAfterSeconds": RETRY_AFTER_S}
     if verdict.warnings:
-        response["warnings"] = _fitting(verdict.warnings)
+        response["warnings"] = _cut_to_limits(verdict.warnings)
     if verdict.audit:
         response["auditAnnotations"] = verdict.audit
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
-def _fitting(warnings: tuple[str, ...]) -> list[str]:
-    """As many warnings as the apiserver shows: long ones cut, the rest counted."""
-    fitting: list[str] = []
+def _cut_to_limits(warnings: tuple[str, ...]) -> list[str]:
+    """As many warnings as the apiserver shows: long ones cut, those beyond the total counted."""
+    kept: list[str] = []
     left = WARNINGS_CHARS_MAX
     for index, warning in enumerate(warnings):
         text = " ".join(warning.split())
         text = text if len(text) <= WARNING_CHARS_MAX else f"{text[: WARNING_CHARS_MAX - 1]}…"
         if len(text) > left - 40:
-            fitting.append(f"and {len(warnings) - index} more")
+            kept.append(f"and {len(warnings) - index} more")
             break
-        fitting.append(text)
+        kept.append(text)
         left -= len(text)
-    return fitting
-
-
-def answer(body: bytes) -> Json:
-    """The response within an encoded answer, with its patch decoded; for tests and `fairlead check`."""
-    response: Json = msgspec.json.decode(body)["response"]
-    patch: Any = response.get("patch")
-    return response | {"patch": msgspec.json.decode(base64.b64decode(patch))} if patch else response
+    return kept

@@ -1,7 +1,7 @@
-"""A working copy of an object that remembers its changes as a JSON patch (RFC 6902).
+"""A JSON patch (RFC 6902) built while a copy of the object is changed, and applied as the apiserver applies it.
 
-Exists so that one handler sees what the one before it changed, and the apiserver gets only the changes.
-The original is never touched.
+Each step of a handler sees the changes of the steps before it; the apiserver gets only the changes. The original object is
+never modified.
 """
 
 from __future__ import annotations
@@ -11,67 +11,65 @@ from typing import Any
 
 import msgspec
 
-from fairlead.webhook.objects.fields import Json, MalformedError
+from fairlead.webhook.objects.fields import Json, MalformedError, Step
 from fairlead.webhook.review.verdict import Operation
 
-Step = str | int
 
-
-class Draft:
-    """`object` is the copy; `operations` bring the original to it."""
+class PatchBuilder:
+    """`patched` is the changed copy; `operations` turn the original into it."""
 
     def __init__(self, original: Json) -> None:
-        # Ten times faster than deepcopy, and what came as JSON goes through JSON unchanged.
-        self.object: Json = msgspec.json.decode(msgspec.json.encode(original))
+        # Ten times faster than deepcopy, and lossless, since the object was decoded from JSON.
+        self.patched: Json = msgspec.json.decode(msgspec.json.encode(original))
         self.operations: list[Operation] = []
 
     def set(self, path: Sequence[Step], value: Any) -> None:
         """Add or replace the member at path; missing parents become objects."""
         *parents, last = path
-        parent = self._grow(parents)
+        parent = self._parent(parents)
         if isinstance(parent, dict) and parent.get(str(last)) == value and str(last) in parent:
             return
         exists = str(last) in parent if isinstance(parent, dict) else True
         parent[last] = _copy(value)
-        self._note("replace" if exists else "add", path, value)
+        self._record("replace" if exists else "add", path, value)
 
     def append(self, path: Sequence[Step], value: Any) -> None:
-        """Append to the list at path; a missing list is made. Raises MalformedError where there is something else."""
+        """Append to the list at path; a missing list is created. Raises MalformedError where there is another type."""
         *parents, last = path
-        parent = self._grow(parents)
+        parent = self._parent(parents)
         if parent.get(last) is None:
             exists = last in parent
             parent[last] = [_copy(value)]
-            self._note("replace" if exists else "add", path, [value])
+            self._record("replace" if exists else "add", path, [value])
             return
         if not isinstance(parent[last], list):
             where = pointer(path).strip("/").replace("/", ".")
             raise MalformedError(f"{where}: expected a list, not {type(parent[last]).__name__}")
         parent[last].append(_copy(value))
-        self._note("add", [*path, "-"], value)
+        self._record("add", [*path, "-"], value)
 
     def remove(self, path: Sequence[Step]) -> None:
         """Remove the member at path, which must exist."""
         *parents, last = path
-        del self._grow(parents)[last]
+        del self._parent(parents)[last]
         self.operations.append({"op": "remove", "path": pointer(path)})
 
-    def _grow(self, path: Sequence[Step]) -> Any:
-        node: Any = self.object
+    def _parent(self, path: Sequence[Step]) -> Any:
+        node: Any = self.patched
         for depth, step in enumerate(path):
             if isinstance(node, dict) and node.get(str(step)) is None:
                 exists = str(step) in node
                 node[str(step)] = {}
-                self._note("replace" if exists else "add", path[: depth + 1], {})
+                self._record("replace" if exists else "add", path[: depth + 1], {})
             node = node[step]
         return node
 
-    def _note(self, op: str, path: Sequence[Step], value: Any) -> None:
+    def _record(self, op: str, path: Sequence[Step], value: Any) -> None:
         self.operations.append({"op": op, "path": pointer(path), "value": _copy(value)})
 
 
-def applied(object_: Json, operations: Iterable[Operation]) -> Json:
-    """A copy with the operations in it, as the apiserver would. Raises KeyError, IndexError or ValueError where one does not apply."""
+def apply_patch(object_: Json, operations: Iterable[Operation]) -> Json:
+    """A patched copy, as the apiserver makes it. Raises KeyError, IndexError or ValueError where an operation does not apply."""
     result: Json = _copy(object_)
     for operation in operations:
         _apply(result, operation)
@@ -112,7 +110,7 @@ def _escape(step: str) -> str:
 
 
 def _copy(value: Any) -> Any:
-    """A value of JSON, so that patch and object never share it; deepcopy takes several times as long."""
+    """A copy of a JSON value, so that patch and object never share one; deepcopy takes several times as long."""
     if isinstance(value, dict):
         return {key: _copy(inner) if isinstance(inner, dict | list) else inner for key, inner in value.items()}
     if isinstance(value, list):

@@ -1,6 +1,6 @@
-"""What the webhook answers: allowed or not, and why, with patches, warnings and audit annotations.
+"""The verdict on one review: allowed or denied, with reason, patch, warnings and audit annotations.
 
-Exists so that every handler returns one type. `cause` is a short word for metrics, never a name or a value.
+Every handler returns one. `cause` is a short word for metrics, from a closed set: never a name or a value of the object.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Operation = dict[str, Any]
 
 WARNING_CHARS_MAX = 256
 WARNINGS_CHARS_MAX = 4096
-"""apiserver: longer warnings are cut, and all of them together are dropped beyond this."""
+"""Of the apiserver: it cuts a longer warning, and drops what exceeds the total."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One broken rule of one TenancyPolicy: `rule` is the policy's field, `mode` what is done about it."""
+    """One broken rule of one TenancyPolicy: `rule` is the policy's field, `mode` what follows: Enforce, Warn or Audit."""
 
     policy: str
     rule: str
@@ -42,7 +42,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cause: str = "ok"
     audit: dict[str, str] = {}
     findings: tuple[Finding, ...] = ()
-    """The policies' rules that the object breaks, whatever each one's mode; for metrics."""
+    """Every policy rule that the object breaks, in any mode; for metrics."""
 
     def with_warnings(self, warnings: Iterable[str]) -> Verdict:
         """The same with more warnings, each once, in order."""
@@ -54,9 +54,9 @@ def allow(cause: str = "ok", *, warnings: Sequence[str] = (), patch: Sequence[Op
 
 
 def deny(cause: str, *faults: str, code: int = 403, warnings: Sequence[str] = ()) -> Verdict:
-    """A refusal; each fault names object, field, value and next step, and stands on a line of its own."""
+    """A denial, one line per fault; each fault names object, field, value and next step."""
     return Verdict(allowed=False, cause=cause, message="\n".join(faults), code=code, warnings=tuple(warnings))
 
 
 UNTOUCHED = Verdict(cause="unmanaged")
-"""Not ours: allowed as it is."""
+"""Allowed without a change: the object is not managed."""

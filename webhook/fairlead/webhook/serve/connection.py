@@ -1,23 +1,24 @@
-"""HTTP/1.1 as an apiserver speaks it to a webhook, and no more: requests with a body in, one answer each, over one connection.
+"""One HTTP/1.1 connection, as an apiserver speaks it to a webhook: requests with a body in, one answer each.
 
-Exists because a web framework took more time for an answer than the verdict did, and because every
-limit is then in one place. Knows nothing of reviews and TLS: `handle` answers a whole request at once, or later.
-Strict, for whatever is not plain is an attack or a mistake: no transfer encodings, no folded headers, one Content-Length, a bounded head.
-Keeps: an answer goes out before the next request is looked at; every state has a deadline (`expire` ends what is late).
-Source: RFC 9112.
+Knows nothing of reviews or TLS: `handle` answers a whole request at once, or later. A web framework would take more time for an
+answer than the verdict does. The bytes of a request are collected here and its head is parsed by llhttp (`request_head`), one head
+at a time, because httptools cannot pause: fed the whole stream, it would parse requests before those ahead of them are answered.
+
+Keeps: an answer is sent before the next request is parsed; how the bytes are split into reads changes no answer; nothing is read
+after an answer that closes the connection; every state has a deadline (`expire` ends a connection that is late).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import cast
 
 import msgspec
 
-HEAD_BYTES_MAX = 16 * 1024
+from fairlead.webhook.serve.limits import HEAD_BYTES_MAX, Limits
+from fairlead.webhook.serve.request_head import HEAD_END, HttpError, RequestHead, parse_head
+
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -46,93 +47,76 @@ class Request(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
-    close: bool = False
 
 
 Handle = Callable[[Request], Answer | Awaitable[Answer]]
 Refuse = Callable[[int, str], bytes]
-"""The body of an answer with a status and a reason; told so that the caller can count it."""
-
-
-class HttpError(Exception):
-    """What arrived cannot be answered as a request; the connection ends after the answer."""
-
-    def __init__(self, status: int, reason: str) -> None:
-        self.status, self.reason = status, reason
-        super().__init__(reason)
-
-
-class _Head(msgspec.Struct, frozen=True):
-    method: str
-    path: str
-    content_type: str
-    length: int
-    close: bool
-    expects: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class Times:
-    """Seconds for the head, the body, an answer, and between requests; and the largest body."""
-
-    headers_s: float
-    body_s: float
-    answer_s: float
-    idle_s: float
-    body_bytes: int
+"""The body of an error's answer, by status and reason; called once per error, so that the server can count them."""
 
 
 class Connection(asyncio.Protocol):
-    """One connection. `closed` is called when it is gone."""
+    """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone."""
 
     def __init__(
         self,
         handle: Handle,
         refuse: Refuse,
-        times: Times,
+        limits: Limits,
         clock: Callable[[], float],
+        *,
+        opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
     ) -> None:
-        self._handle, self._refuse, self._times, self._clock, self._closed = handle, refuse, times, clock, closed
+        self._handle, self._refuse, self._limits, self._clock = handle, refuse, limits, clock
+        self._opened, self._closed = opened, closed
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
-        self._head: _Head | None = None
+        self._searched = 0
+        """Bytes of the buffer in which no head ends."""
+        self._head: RequestHead | None = None
         self._answering: asyncio.Task[None] | None = None
-        self._stopping = False
-        self._began = False
-        self.deadline = clock() + times.headers_s
+        self._draining = False
+        self._closing = False
+        self.deadline = 0.0
 
-    # -- what the loop calls ---------------------------------------------------------------------------------------
+    # -- called by the event loop ----------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self.deadline = self._clock() + self._limits.head_s
+        if not self._opened(self):
+            self._closing = True
+            self.abort()
 
     def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
         self._buffer += data
         if self._answering is None:
             self._advance()
-        elif len(self._buffer) > HEAD_BYTES_MAX + self._times.body_bytes:
-            self.abort()  # it sends and sends, and never waits for an answer
+        elif len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
+            self.abort()  # the client sends without ever waiting for an answer
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._closed(self)
 
-    # -- what the server calls -------------------------------------------------------------------------------------
+    # -- called by the server --------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
         """End the connection if it is late."""
         if now < self.deadline:
             return
         if self._answering is None and self._head is not None:
-            self._fail(408, f"the body did not arrive within {self._times.body_s:g} s")
+            self._fail(HttpError(408, f"the body did not arrive within {self._limits.body_s:g} s"))
         else:
             self.abort()
 
-    def stop(self) -> asyncio.Task[None] | None:
-        """Close as soon as what is in flight is answered; that answer's task, if there is one."""
-        self._stopping = True
+    def drain(self) -> asyncio.Task[None] | None:
+        """Close as soon as the request in flight is answered; that answer's task, if there is one."""
+        self._draining = True
         if self._answering is None and self._transport is not None:
+            self._closing = True
             self._transport.close()
         return self._answering
 
@@ -143,106 +127,78 @@ class Connection(asyncio.Protocol):
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
-        """Answer every request that is whole."""
+        """Answer every request that has arrived whole."""
         while self._buffer and self._answering is None and self._transport is not None:
             try:
-                request = self._next()
+                request = self._next_request()
             except HttpError as error:
-                self._fail(error.status, error.reason)
+                self._fail(error)
                 return
             if request is None:
                 return
-            self.deadline = self._clock() + self._times.answer_s
+            self.deadline = self._clock() + self._limits.answer_s
             answer = self._handle(request)
             if isinstance(answer, Answer):
                 self._send(answer, close=request.close)
             else:
-                self._answering = asyncio.ensure_future(self._later(answer, request))
+                self._answering = asyncio.ensure_future(self._answer_later(answer, request))
 
-    def _next(self) -> Request | None:
-        """The next request, if all of it is there. Raises HttpError."""
+    def _next_request(self) -> Request | None:
+        """The next request, if all of it has arrived. Raises HttpError."""
         head = self._head
         if head is None:
-            end = self._buffer.find(b"\r\n\r\n")
-            if end < 0 or end > HEAD_BYTES_MAX:
-                if end > HEAD_BYTES_MAX or len(self._buffer) > HEAD_BYTES_MAX:
-                    raise HttpError(431, f"the head is larger than {HEAD_BYTES_MAX} bytes")
-                if not self._began:
-                    self._began = True
-                    self.deadline = min(self.deadline, self._clock() + self._times.headers_s)
+            head = self._head = self._next_head()
+            if head is None:
                 return None
-            head = self._head = _parse(bytes(self._buffer[:end]), self._times.body_bytes)
-            del self._buffer[: end + 4]
-            if len(self._buffer) < head.length:
-                self.deadline = self._clock() + self._times.body_s
-                if head.expects and self._transport is not None:
+            if len(self._buffer) < head.body_bytes:
+                self.deadline = self._clock() + self._limits.body_s
+                if head.expects_continue and self._transport is not None:
                     self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if len(self._buffer) < head.length:
+        if len(self._buffer) < head.body_bytes:
             return None
-        body = bytes(self._buffer[: head.length])
-        del self._buffer[: head.length]
-        self._head, self._began = None, False
+        body = self._take(head.body_bytes)
+        self._head = None
         return Request(head.method, head.path, head.content_type, body, head.close)
 
-    async def _later(self, answer: Awaitable[Answer], request: Request) -> None:
+    def _next_head(self) -> RequestHead | None:
+        """The next request's head, if all of it has arrived. Raises HttpError."""
+        end = self._buffer.find(HEAD_END, max(0, self._searched - len(HEAD_END) + 1))
+        if end > HEAD_BYTES_MAX or (end < 0 and len(self._buffer) >= HEAD_BYTES_MAX + len(HEAD_END)):
+            raise HttpError(431, f"the head is larger than {HEAD_BYTES_MAX} bytes")
+        if end < 0:
+            if self._searched == 0:  # these are the first bytes of the head
+                self.deadline = min(self.deadline, self._clock() + self._limits.head_s)
+            self._searched = len(self._buffer)
+            return None
+        self._searched = 0
+        return parse_head(self._take(end + len(HEAD_END)), self._limits.body_bytes)
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    async def _answer_later(self, answer: Awaitable[Answer], request: Request) -> None:
         try:
             self._send(await answer, close=request.close)
         finally:
             self._answering = None
         self._advance()
 
-    def _fail(self, status: int, reason: str) -> None:
-        self._send(Answer(self._refuse(status, reason), status, close=True), close=True)
+    def _fail(self, error: HttpError) -> None:
+        self._send(Answer(self._refuse(error.status, error.reason), error.status), close=True)
 
     def _send(self, answer: Answer, *, close: bool) -> None:
         if self._transport is None:
             return
-        close = close or answer.close or self._stopping
-        ended = "Connection: close\r\n" if close else ""
+        self._closing = close or self._draining
+        ended = "Connection: close\r\n" if self._closing else ""
         head = (
             f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: application/json\r\n"
             f"Content-Length: {len(answer.body)}\r\n{ended}\r\n"
         )
         self._transport.write(head.encode() + answer.body)
-        self.deadline = self._clock() + self._times.idle_s
-        if close:
+        self.deadline = self._clock() + self._limits.idle_s
+        if self._closing:
             self._buffer.clear()
             self._transport.close()
-
-
-@lru_cache(maxsize=256)
-def _parse(head: bytes, body_bytes_max: int) -> _Head:
-    """Remembered, for an apiserver's heads differ in little but the length. Raises HttpError."""
-    try:
-        first, *lines = head.decode("ascii").split("\r\n")
-    except UnicodeDecodeError:
-        raise HttpError(400, "the head holds other than ASCII") from None
-    words = first.split(" ")
-    if len(words) != 3 or words[2] not in {"HTTP/1.1", "HTTP/1.0"}:
-        raise HttpError(400, "the first line is no HTTP/1.1 request")
-    method, target, version = words
-    content_type, length, close, expects = "", "", version == "HTTP/1.0", False
-    for line in lines:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name[-1] in " \t" or name[0] in " \t":
-            raise HttpError(400, "a header line is malformed")
-        match name.lower():
-            case "content-length":
-                if length and length != value.strip():
-                    raise HttpError(400, "Content-Length is said twice")
-                length = value.strip()
-            case "content-type":
-                content_type = value.partition(";")[0].strip().lower()
-            case "transfer-encoding":
-                raise HttpError(501, "Transfer-Encoding: send a Content-Length")
-            case "connection":
-                close = close or "close" in value.lower()
-            case "expect":
-                expects = value.strip().lower() == "100-continue"
-    if method == "POST" and not length:
-        raise HttpError(411, "Content-Length is missing")
-    if length and not (length.isdigit() and len(length) <= 12):
-        raise HttpError(400, f"Content-Length {length[:20]!r} is no number")
-    if int(length or 0) > body_bytes_max:
-        raise HttpError(413, f"the body is larger than {body_bytes_max} bytes")
-    return _Head(method, target.partition("?")[0], content_type, int(length or 0), close, expects)

@@ -1,6 +1,6 @@
-"""The webhook's metrics. Labels hold words from closed sets only: never a namespace, a name or a user.
+"""The webhook's metrics. The values of labels come from closed sets: never a namespace, an object's name or a user.
 
-The one name is that of a TenancyPolicy, of which a cluster has few: after POLICIES_MAX of them it is `other`.
+The one exception is the name of a TenancyPolicy, of which a cluster has few: after POLICIES_MAX of them the label says `other`.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ class Metrics:
             ["policy", "rule", "mode", "verdict"],
             registry=registry,
         )
-        # Finding a child by its labels takes as long as counting does; the sets are closed, so these stay small.
+        # Looking a child up by its labels takes as long as counting does; the label sets are closed, so the caches stay small.
         self._counter = cache(self._reviews.labels)
         self._observer = cache(self._seconds.labels)
 
     def reviewed(self, phase: str, review: Review, verdict: Verdict, seconds: float) -> None:
-        resource = review.of if review.of in _KNOWN else "other"
+        resource = review.group_resource if review.group_resource in _KNOWN else "other"
         decided = "denied" if not verdict.allowed else "patched" if verdict.patch else "allowed"
         self._counter(phase, resource, review.operation, decided, verdict.cause).inc()
         self._observer(phase).observe(seconds)

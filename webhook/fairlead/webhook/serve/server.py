@@ -1,8 +1,7 @@
-"""The HTTPS server: bytes of a review in, bytes of an answer out, with limits on everything.
+"""The HTTPS server: decodes each review, gets its facts, calls the handler, and answers, with limits on everything.
 
-Exists as the rim around the pure handlers: TLS 1.3, sizes, times, status codes, one log line and one metric per
-review. An error of ours is a 500, so that the failure policy decides and not a stack trace.
-A new certificate is loaded into the same context: connections that are open go on, new ones see the new one.
+One log line for a denial, one metric per review. An error of ours is a 500 without details, so that the apiserver's failure policy
+decides.
 """
 
 from __future__ import annotations
@@ -11,79 +10,42 @@ import asyncio
 import contextlib
 import logging
 import ssl
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
 
 import msgspec
 
 from fairlead.kube import errors, logs
-from fairlead.webhook.certificates.authority import Material
-from fairlead.webhook.handlers import dispatch as handlers
+from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
 from fairlead.webhook.review.envelope import BadReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.verdict import Verdict
-from fairlead.webhook.serve.connection import Answer, Connection, Request, Times
+from fairlead.webhook.serve.connection import Answer, Connection, Request
+from fairlead.webhook.serve.limits import Limits
 from fairlead.webhook.serve.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Every limit of the server. An update holds two objects, each of at most 3 MiB (the apiserver's limit)."""
-
-    body_bytes: int = 8 * 1024 * 1024
-    body_s: float = 5.0
-    headers_s: float = 10.0
-    handshake_s: float = 5.0
-    facts_s: float = 1.5
-    idle_s: float = 120.0
-    connections: int = 1024
-
-
-LoadFacts = Callable[[Review], Awaitable[Facts]]
-FactsAtOnce = Callable[[Review], Facts | None]
-Judge = Callable[[Review, Facts], Verdict]
-
-
-def tls_context(material: Material) -> ssl.SSLContext:
-    """A server context that speaks TLS 1.3 only."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    load(context, material)
-    return context
-
-
-def load(context: ssl.SSLContext, material: Material) -> None:
-    """Serve material from the next handshake on. The key is on disk only while OpenSSL reads it."""
-    with tempfile.TemporaryDirectory(prefix="fairlead-") as directory:
-        path = Path(directory) / "pair.pem"
-        path.touch(mode=0o600)
-        path.write_text(material.server.key + material.server.certificate)
-        context.load_cert_chain(path)
+_HANDLERS: dict[str, Handler] = {"/mutate": mutate, "/validate": validate}
 
 
 class Server:
     """`async with server.serve(host, port, context) as port`.
 
-    at_once: facts that need not be waited for, or None; where given it is asked first.
+    facts: the facts for a review, with lookups in the apiserver; cached_facts: the same without a lookup, or None. It is asked
+    first where it is given.
     """
 
     def __init__(
         self,
-        facts: LoadFacts,
+        facts: Callable[[Review], Awaitable[Facts]],
         metrics: Metrics,
         *,
-        at_once: FactsAtOnce | None = None,
+        cached_facts: Callable[[Review], Facts | None] | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limits = limits or Limits()
-        self._facts, self._at_once = facts, at_once
+        self._facts, self._cached_facts = facts, cached_facts
         self._metrics = metrics
         self._clock = clock
         self._connections: set[Connection] = set()
@@ -91,46 +53,48 @@ class Server:
     @contextlib.asynccontextmanager
     async def serve(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         """Listens while the context lasts; yields the port. Requests in flight are finished before it ends."""
-        loop, limits = asyncio.get_running_loop(), self._limits
-        times = Times(
-            headers_s=limits.headers_s,
-            body_s=limits.body_s,
-            answer_s=limits.body_s + limits.facts_s,
-            idle_s=limits.idle_s,
-            body_bytes=limits.body_bytes,
-        )
-
-        def protocol() -> asyncio.Protocol:
-            if len(self._connections) >= limits.connections:
-                return _Refusal()
-            made = Connection(self._handle, self._refuse, times, self._clock, self._connections.discard)
-            self._connections.add(made)
-            return made
-
+        loop = asyncio.get_running_loop()
         listener = await loop.create_server(
-            protocol, host, port, ssl=context, ssl_handshake_timeout=limits.handshake_s, backlog=256
+            self._connection, host, port, ssl=context, ssl_handshake_timeout=self._limits.handshake_s, backlog=256
         )
-        sweeping = loop.create_task(self._sweep())
+        expiring = loop.create_task(self._expire_late())
         try:
             yield int(listener.sockets[0].getsockname()[1])
         finally:
-            sweeping.cancel()
+            expiring.cancel()
             listener.close()
             await self._drain()
             await listener.wait_closed()
 
-    async def _sweep(self) -> None:
-        """For ever: ends connections that are late."""
-        often = min(self._limits.headers_s, self._limits.body_s, self._limits.idle_s) / 4
+    def _connection(self) -> Connection:
+        return Connection(
+            self._handle,
+            self._refuse,
+            self._limits,
+            self._clock,
+            opened=self._admit,
+            closed=self._connections.discard,
+        )
+
+    def _admit(self, connection: Connection) -> bool:
+        """Whether the limit has room for one more connection, which then counts."""
+        if len(self._connections) >= self._limits.connections:
+            return False
+        self._connections.add(connection)
+        return True
+
+    async def _expire_late(self) -> None:
+        """Runs forever: ends connections that are past their deadline."""
+        interval_s = min(self._limits.head_s, self._limits.body_s, self._limits.idle_s) / 4
         while True:
-            await asyncio.sleep(often)
+            await asyncio.sleep(interval_s)
             now = self._clock()
             for connection in list(self._connections):
                 connection.expire(now)
 
     async def _drain(self) -> None:
-        """Answers what is in flight, for as long as that may take; then every connection is closed."""
-        answering = [task for connection in list(self._connections) if (task := connection.stop()) is not None]
+        """Answers the requests in flight, for as long as a body may take; then every connection is closed."""
+        answering = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
         if answering:
             await asyncio.wait(answering, timeout=self._limits.body_s)
         for connection in list(self._connections):
@@ -138,29 +102,26 @@ class Server:
         await asyncio.sleep(0)
 
     def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
-        judge = _JUDGES.get(request.path)
-        if judge is None or request.method != "POST":
-            status = 404 if judge is None else 405
-            return Answer(
-                self._refuse(status, f"{request.method} {request.path}: POST to {' or '.join(_JUDGES)}"), status
-            )
+        handler = _HANDLERS.get(request.path)
+        if handler is None or request.method != "POST":
+            reason = f"{request.method} {request.path}: POST to {' or '.join(_HANDLERS)}"
+            return self._refusal(404 if handler is None else 405, reason)
         phase, began = request.path[1:], self._clock()
         try:
             if request.content_type != "application/json":
                 raise BadReviewError(f"content type {request.content_type!r}: send application/json", status=415)
             review = decode(request.body)
-            facts = None if self._at_once is None else self._at_once(review)
+            facts = None if self._cached_facts is None else self._cached_facts(review)
             if facts is not None:
-                return Answer(self._judge(phase, judge, review, facts, began))
+                return Answer(self._judge(phase, handler, review, facts, began))
         except BadReviewError as error:
-            return Answer(self._refuse(error.status, str(error)), error.status)
+            return self._refusal(error.status, str(error))
         except Exception:
-            log.exception("%s: a lookup failed", phase)
-            return Answer(self._refuse(500, f"{phase}: cannot be judged: internal error"), 500)
-        return self._asked(phase, judge, review, began)
+            log.exception("%s: reading the facts failed", phase)
+            return self._refusal(500, f"{phase}: cannot be judged: internal error")
+        return self._look_up_and_judge(phase, handler, review, began)
 
-    async def _asked(self, phase: str, judge: Judge, review: Review, began: float) -> Answer:
-        """The answer once the facts were read."""
+    async def _look_up_and_judge(self, phase: str, handler: Handler, review: Review, began: float) -> Answer:
         try:
             try:
                 async with asyncio.timeout(self._limits.facts_s):
@@ -168,35 +129,36 @@ class Server:
             except (errors.ApiError, TimeoutError) as error:
                 text = str(error) or f"the apiserver did not answer within {self._limits.facts_s:g} s"
                 raise BadReviewError(f"{review.subject}: cannot be judged: {text}", status=503) from error
-            return Answer(self._judge(phase, judge, review, facts, began))
+            return Answer(self._judge(phase, handler, review, facts, began))
         except BadReviewError as error:
-            return Answer(self._refuse(error.status, str(error)), error.status)
+            return self._refusal(error.status, str(error))
 
-    def _judge(self, phase: str, judge: Judge, review: Review, facts: Facts, began: float) -> bytes:
-        """Raises BadReviewError."""
+    def _judge(self, phase: str, handler: Handler, review: Review, facts: Facts, began: float) -> bytes:
+        """The encoded verdict. Raises BadReviewError."""
         with _operation(phase, review, self._clock):
             try:
-                verdict = judge(review, facts)
+                verdict = handler(review, facts)
                 answer = encode(review.uid, verdict)
             except Exception as error:
-                log.exception("%s %s: a handler failed", phase, review.subject)
+                log.exception("%s %s: the handler failed", phase, review.subject)
                 raise BadReviewError(f"{review.subject}: cannot be judged: internal error", status=500) from error
             if not verdict.allowed:
                 log.info("%s %s: denied to %s: %s", phase, review.subject, review.username, verdict.message)
         self._metrics.reviewed(phase, review, verdict, self._clock() - began)
         return answer
 
+    def _refusal(self, status: int, reason: str) -> Answer:
+        return Answer(self._refuse(status, reason), status)
+
     def _refuse(self, status: int, reason: str) -> bytes:
+        """Counts and logs an error; returns the body of its answer."""
         self._metrics.refused(status)
         log.warning("refused a request with %d: %s", status, reason)
         return msgspec.json.encode({"error": reason})
 
 
-_JUDGES: dict[str, Judge] = {"/mutate": handlers.mutate, "/validate": handlers.validate}
-
-
 def _operation(phase: str, review: Review, clock: Callable[[], float]) -> contextlib.AbstractContextManager[str]:
-    """One `op` on every line of a review; begin and end are written only where somebody reads them."""
+    """One `op` on every line of a review; subject and fields of its begin and end only where those lines are logged."""
     if not log.isEnabledFor(logging.DEBUG):
         return logs.operation(log, phase, level=logging.DEBUG, clock=clock)
     return logs.operation(
@@ -206,13 +168,6 @@ def _operation(phase: str, review: Review, clock: Callable[[], float]) -> contex
         clock=clock,
         uid=review.uid,
         operation=review.operation,
-        resource=review.of,
+        resource=review.group_resource,
         dry_run=review.dry_run,
     )
-
-
-class _Refusal(asyncio.Protocol):
-    """A connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
