@@ -169,6 +169,19 @@ async def test_more_connections_than_allowed_are_closed() -> None:
             writer.close()
 
 
+async def test_a_connection_without_a_handshake_takes_no_place() -> None:
+    """A port scan, or a health check by TCP, leaves every connection to clients that speak TLS."""
+    async with serving(limits=Limits(connections=2)) as site:
+        scans = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
+        for _, writer in scans[:3]:
+            writer.close()
+            await writer.wait_closed()
+        status, _ = await site.post("/mutate", envelope())
+        assert status == 200
+        for _, writer in scans[3:]:
+            writer.close()
+
+
 async def test_facts_that_cannot_be_read_leave_it_to_the_failure_policy() -> None:
     async def unreachable(review: Review) -> Facts:
         raise errors.Unreachable("GET https://apiserver: refused")

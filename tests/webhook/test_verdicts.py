@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,14 @@ def test_the_verdict_is_the_one_in_the_table(case: Json) -> None:
 
 def test_the_page_is_made_of_the_table() -> None:
     assert table.PAGE.read_text() == table.page(), "run: python tests/webhook/verdict_table.py"
+
+
+def test_every_row_of_the_page_links_to_the_line_of_its_case() -> None:
+    links = re.findall(r"^\| \[(.+?)\]\(\.\./(\S+)#L(\d+)\)", table.page(), re.MULTILINE)
+    assert len(links) == len(ROWS)
+    for name, file, line in links:
+        text = (table.ROOT / file).read_text().splitlines()[int(line) - 1]
+        assert yaml.safe_load(text)[0]["name"] == name
 
 
 def test_every_ready_policy_is_in_the_table_and_in_the_kustomization() -> None:

@@ -1,4 +1,16 @@
-"""The head of an HTTP/1.1 request: method, path, content type, length of the body. Source: RFC 9112."""
+"""The head of an HTTP/1.1 request, parsed by llhttp: method, path, content type, length of the body.
+
+Pure: the bytes of one whole head in, a RequestHead or an HttpError out. Anything but a plain request is an attack or a mistake:
+
+- llhttp, in its strict mode, rejects folded header fields, bare CR or LF, white space before a colon, a second Content-Length, one
+  beside Transfer-Encoding, and numbers with a sign, prefix or comma;
+- rejected here: other bytes than ASCII, a request line with more than two spaces or another version, any Transfer-Encoding, a POST
+  without Content-Length, and a head that ends elsewhere for llhttp than for the caller. So no two readers of the bytes can
+  disagree on where a request ends (request smuggling).
+
+A fresh parser for each head: nothing of one request reaches the next. An Upgrade is not taken up (RFC 9110, 7.8).
+Source: RFC 9112.
+"""
 
 from __future__ import annotations
 
@@ -28,19 +40,19 @@ class RequestHead(msgspec.Struct, frozen=True):
     expects_continue: bool
 
 
-class _Collector:
-    """What llhttp calls while it parses."""
+class _Events:
+    """What llhttp reports of one head; it calls the methods by these names."""
 
     def __init__(self) -> None:
-        self.url = b""
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.target = b""
+        self.fields: list[tuple[bytes, bytes]] = []
         self.complete = False
 
-    def on_url(self, url: bytes) -> None:
-        self.url += url
+    def on_url(self, part: bytes) -> None:
+        self.target += part
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name, value))
+        self.fields.append((name.lower(), value.strip()))
 
     def on_headers_complete(self) -> None:
         self.complete = True
@@ -50,43 +62,47 @@ class _Collector:
 def parse_head(head: bytes, body_bytes_max: int) -> RequestHead:
     """head: up to and with the first empty line. Cached, since an apiserver's heads differ in little but the length.
 
-    llhttp refuses what makes request smuggling possible: two lengths, a length beside Transfer-Encoding, lone CR or LF, folded
-    lines, space before a colon. Refused here too: any Transfer-Encoding, other than ASCII, versions before 1.0 and after 1.1.
     Raises HttpError.
     """
-    if not head.isascii():
-        raise HttpError(400, "the head holds other than ASCII")
-    collector = _Collector()
-    parser = httptools.HttpRequestParser(collector)
-    try:
-        parser.feed_data(head)
-    except httptools.HttpParserUpgrade:
-        raise HttpError(501, "Upgrade is not supported: send a plain request") from None
-    except httptools.HttpParserError as error:
-        raise HttpError(400, f"the head is no HTTP/1.1 request: {error}") from None
-    version = parser.get_http_version()
-    if not collector.complete or version not in {"1.0", "1.1"}:
-        raise HttpError(400, "the head is no HTTP/1.1 request")
-    return _request_head(parser.get_method().decode(), version, collector, body_bytes_max)
-
-
-def _request_head(method: str, version: str, collector: _Collector, body_bytes_max: int) -> RequestHead:
-    content_type, length, close, expects = "", None, version == "1.0", False
-    for name, value in collector.headers:
-        match name.lower():
+    method, target, version, fields = _parse(head)
+    if version not in {b"1.1", b"1.0"} or not head.startswith(b"%s %s HTTP/%s\r\n" % (method, target, version)):
+        raise HttpError(400, "the first line is no HTTP/1.1 request")
+    content_type, length, close, expects_continue = b"", b"", version == b"1.0", False
+    for name, value in fields:
+        match name:
             case b"content-length":
-                length = int(value)  # digits, once: llhttp has seen to that
+                length = value
             case b"content-type":
-                content_type = value.decode().partition(";")[0].strip().lower()
-            case b"transfer-encoding":
-                raise HttpError(501, "Transfer-Encoding: send a Content-Length")
+                content_type = value.partition(b";")[0].strip().lower()
             case b"connection":
                 close = close or b"close" in value.lower()
             case b"expect":
-                expects = value.strip().lower() == b"100-continue"
-    if method == "POST" and length is None:
+                expects_continue = value.lower() == b"100-continue"
+    if method == b"POST" and not length:
         raise HttpError(411, "Content-Length is missing")
-    if (length or 0) > body_bytes_max:
+    if int(length or 0) > body_bytes_max:
         raise HttpError(413, f"the body is larger than {body_bytes_max} bytes")
-    path = collector.url.decode().partition("?")[0]
-    return RequestHead(method, path, content_type, length or 0, close, expects)
+    path = target.partition(b"?")[0].decode()
+    return RequestHead(method.decode(), path, content_type.decode(), int(length or 0), close, expects_continue)
+
+
+def _parse(head: bytes) -> tuple[bytes, bytes, bytes, list[tuple[bytes, bytes]]]:
+    """Method, target, version and header fields, names in lower case. Raises HttpError."""
+    if not head.isascii():
+        raise HttpError(400, "the head holds other than ASCII")
+    events = _Events()
+    parser = httptools.HttpRequestParser(events)
+    fault, ends_early = "", False
+    try:
+        parser.feed_data(head[:-1])
+        ends_early = events.complete
+        parser.feed_data(head[-1:])
+    except httptools.HttpParserUpgrade:
+        pass
+    except httptools.HttpParserError as error:
+        fault = str(error)
+    if any(name == b"transfer-encoding" for name, _ in events.fields):
+        raise HttpError(501, "Transfer-Encoding: send a Content-Length")
+    if fault or ends_early or not events.complete:
+        raise HttpError(400, f"no plain HTTP/1.1 request: {fault or 'the head does not end with its first empty line'}")
+    return parser.get_method(), events.target, parser.get_http_version().encode(), events.fields
