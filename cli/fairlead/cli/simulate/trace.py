@@ -143,7 +143,7 @@ def _nodes(path: Path) -> Iterator[Node]:
     for row in _rows(path, NODE_COLUMNS)[1]:
         name = row.text("sn")
         if name in seen:
-            raise row.wrong("sn", f"{name!r} is there twice; names tell nodes apart")
+            raise row.wrong("sn", f"{name!r} is there twice; names of nodes must differ")
         seen.add(name)
         yield Node(
             name,

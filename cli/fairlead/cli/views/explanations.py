@@ -70,7 +70,7 @@ def gang_explanation(raw: Raw, *, now: float) -> Explanation:
         and not (message and condition.get("message", "") in message)
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
-    return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_told(parts))
+    return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
 
 
 def _sentence(text: str) -> str:
@@ -142,7 +142,7 @@ def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str
     parts.append(Part(title="Not shown", lines=(unseen,)))
     above = f", below {seen.parent}" if seen.parent else ""
     headline = f"queue {seen.name}{above}: {seen.running} running, {seen.waiting} waiting"
-    return Explanation(kind="queue", name=seen.name, headline=headline, parts=_told(parts))
+    return Explanation(kind="queue", name=seen.name, headline=headline, parts=_filled(parts))
 
 
 def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
@@ -164,14 +164,14 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
     name = f"{meta['namespace']}/{meta['name']}"
     if gang is not None:
         return Explanation(
-            kind="pod", name=name, headline=headline, parts=_told(parts), more=(gang_explanation(gang, now=now),)
+            kind="pod", name=name, headline=headline, parts=_filled(parts), more=(gang_explanation(gang, now=now),)
         )
     if names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
     else:
         no = "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
     return Explanation(
-        kind="pod", name=name, headline=headline, parts=_told([*parts, Part(title="Fairlead", lines=(no,))])
+        kind="pod", name=name, headline=headline, parts=_filled([*parts, Part(title="Fairlead", lines=(no,))])
     )
 
 
@@ -182,7 +182,7 @@ def gang_of(pod: Raw) -> str:
     return foreign.gang_name(meta.get("annotations") or {}, meta.get("labels") or {}, group) or str(meta["name"])
 
 
-def _told(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _filled(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Without empty lines and empty parts."""
     kept = (Part(title=part.title, lines=tuple(text for text in part.lines if text)) for part in parts)
     return tuple(part for part in kept if part.lines)

@@ -23,7 +23,7 @@ def assemble(
     bookmark_interval_s: float,
     history_limit: int,
 ) -> State:
-    """A state whose history starts now: nothing older can be watched, as after a real one's start."""
+    """A state whose history starts now: no older revision can be watched, as after the start of a real one."""
     state = State(
         Store(history_limit=history_limit),
         Registry(catalogue.kinds()),

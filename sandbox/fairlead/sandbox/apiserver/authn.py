@@ -1,7 +1,7 @@
-"""Who asks: bearer tokens that the sandbox handed out, each for one user.
+"""Authentication: bearer tokens that the sandbox issued, each for one user.
 
-Exists so that every program talks under its own identity, as in a cluster. There are no client certificates and no
-anonymous access but to the health endpoints.
+Every program has its own identity, as in a cluster. There are no client certificates, and anonymous access is to the health
+endpoints only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tokens:
     def issue(
         self, user: str, groups: Sequence[str] = (), extra: Mapping[str, Sequence[str]] | None = None, uid: str = ""
     ) -> str:
-        """A token for `user`. Service accounts get their groups, everybody `system:authenticated`."""
+        """A token for `user`. Service accounts get their groups, all users `system:authenticated`."""
         info = identity(user, groups, extra or {}, uid)
         key = (info.name, info.groups, info.uid, tuple(sorted(info.extra.items())))
         if key not in self._tokens:

@@ -1,8 +1,7 @@
-"""Request bodies: bytes to a dict, with the complaints of the real decoder.
+"""Request bodies: bytes to a dict, with the error texts of the real decoder.
 
-Exists so that every write reads bodies the same way: JSON or YAML, which fields came twice (fieldValidation tells),
-kind and apiVersion as they were given or as the URL implies.
-Source: k8s.io/apiserver/pkg/endpoints/handlers/create.go, rest.go (1.36).
+JSON, YAML or protobuf; reports duplicate fields (for fieldValidation); kind and apiVersion are those of the body, or those
+that the URL implies. Source: k8s.io/apiserver/pkg/endpoints/handlers/create.go, rest.go (1.36).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, Kind, Regis
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
 
 YAML = "application/yaml"
-BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as told in 415
+BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as listed in 415
 _SHOWN = 30
 BODY_LIMIT_BYTES = 3 * 1024 * 1024
 
@@ -29,7 +28,7 @@ INTERNAL_PACKAGES = {"": "core", "events.k8s.io": "core", "rbac.authorization.k8
 
 @dataclass
 class Body:
-    """A parsed body. `duplicates` are field paths that came twice."""
+    """A parsed body. `duplicates` are field paths that occur twice."""
 
     value: Any
     duplicates: list[str] = field(default_factory=list)
@@ -60,7 +59,7 @@ def _parse_protobuf(data: bytes) -> Body:
 
 
 def parse_json(data: bytes) -> Body:
-    """JSON as encoding/json reads it: the last of two equal keys wins, and is told."""
+    """JSON as encoding/json reads it: the last of two equal keys wins, and is reported."""
     twice: list[str] = []
 
     def build(pairs: list[tuple[str, Any]]) -> Json:
@@ -115,11 +114,11 @@ def _paths_of(keys: list[str], text: str) -> list[str]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with its keys as they came."""
+    """An object with its keys in order, duplicates included."""
 
 
 def go_json_error(text: str, error: json.JSONDecodeError) -> str:
-    """Roughly what encoding/json says at the same place."""
+    """About the text of encoding/json for an error at the same position."""
     rest = text[error.pos :].lstrip()
     if not rest or error.msg.startswith("Unterminated") or not text.strip():
         return "unexpected end of JSON input"
@@ -221,7 +220,7 @@ def read_object(
 
 
 def check_type(body: Body, data: bytes, group: str, version: str, name: str, kind: Kind, registry: Registry) -> Body:
-    """Check kind and apiVersion: absent means the URL's; others are refused in the words of the real one."""
+    """Check kind and apiVersion: absent means the URL's; others are refused with the texts of the real one."""
     obj = body.value
     if not isinstance(obj, dict):
         what = {list: "array", str: "string", bool: "bool", int: "number", float: "number"}.get(type(obj), "null")

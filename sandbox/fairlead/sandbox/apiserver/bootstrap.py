@@ -1,4 +1,4 @@
-"""What every cluster holds before anyone comes: the system's namespaces, priority classes, roles and bindings."""
+"""The objects that a new cluster holds: the system's namespaces, priority classes, roles and bindings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SYSTEM = UserInfo("system:apiserver", ("system:masters",))
 
 
 def populate(state: State) -> None:
-    """Store them all, past admission: it needs them."""
+    """Store them all, without admission, which needs them itself."""
     for name in _NAMESPACES:
         namespace = {
             "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
@@ -46,7 +46,7 @@ def populate(state: State) -> None:
 
 
 def put(state: State, group: str, version: str, plural: str, obj: Json) -> None:
-    """Store one object as the apiserver itself would, if its kind is served."""
+    """Store one object as the apiserver itself does, if its kind is served."""
     kind = state.registry.find(group, version, plural)
     if kind is None:
         return

@@ -1,4 +1,4 @@
-"""One request on one resource: what handlers get, after authentication, authorization and routing."""
+"""One request on one resource: the argument of handlers, after authentication, authorization and routing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STRICT, WARN, IGNORE = "Strict", "Warn", "Ignore"
 
 @dataclass
 class Call:
-    """The request, its target's kind, who asks, and the context that strategies see."""
+    """The request, its target and kind, the user, and the context that strategies see."""
 
     state: State
     request: Request
@@ -53,7 +53,7 @@ class Call:
 
 
 def check_write_options(request: Request, options_kind: str) -> bool:
-    """Whether this is a dry run. Raises 422 for values that no write knows."""
+    """Whether this is a dry run. Raises 422 for values that writes do not support."""
     errors: list[FieldError] = []
     dry_run = request.query.get("dryRun", ())
     if any(one not in {"All", ""} for one in dry_run):

@@ -1,7 +1,7 @@
-"""DELETE: at once, after a grace period, or when the last finalizer goes.
+"""DELETE: at once, after a grace period, or when the last finalizer is removed.
 
-Exists so that a single deletion, a collection's and an eviction follow one rule. What happens to dependents is told to
-the garbage collector by the finalizers `orphan` and `foregroundDeletion`; the apiserver itself deletes nothing else.
+A single deletion, a collection's and an eviction follow one rule. The finalizers `orphan` and `foregroundDeletion` say what
+the garbage collector does with dependents; the apiserver itself deletes no other object.
 Source: k8s.io/apiserver/pkg/registry/rest/delete.go, pkg/registry/generic/registry/store.go (1.36).
 """
 
@@ -34,10 +34,10 @@ class DeleteOptions:
     propagation: str = ""  # "" = the kind's default
     uid: str = ""
     resource_version: str = ""
-    waits: bool = False  # asked for a cascade that goes first: an answer before it is done is 202
+    waits: bool = False  # foreground cascade: an answer before it is done is 202
 
     def as_json(self) -> Json:
-        """As admission shows it."""
+        """As admission sees it."""
         shown: Json = {}
         if self.grace_period_s is not None:
             shown["gracePeriodSeconds"] = self.grace_period_s
@@ -93,7 +93,7 @@ def parse_options(given: Json) -> DeleteOptions:
             "json: cannot unmarshal string into Go struct field DeleteOptions.gracePeriodSeconds of type int64"
         )
     if grace is not None and grace < 0:
-        grace = 1  # as the real one: negative means "as short as can be"
+        grace = 1  # as in the real one: negative means "as short as possible"
     if errors:
         raise statuses.invalid_kind("meta.k8s.io", "DeleteOptions", "", errors)
     waits = propagation == "Foreground" or orphan is False
@@ -105,7 +105,7 @@ def parse_options(given: Json) -> DeleteOptions:
 
 
 async def delete(call: Call) -> Response:
-    """DELETE of one object: a Status when it is gone, the object while something holds it (or where the kind says so)."""
+    """DELETE of one object: a Status when it is removed, the object while something holds it (or where the kind says so)."""
     wanted = negotiate(call.request.accept)
     options = read_options(call)
     stored, gone = await delete_object(call, options)
@@ -116,7 +116,7 @@ async def delete(call: Call) -> Response:
 
 
 async def delete_collection(call: Call) -> Response:
-    """DELETE of all that the selectors leave; answers the list of what was there."""
+    """DELETE of all objects that the selectors match; answers the list of them."""
     wanted = negotiate(call.request.accept)
     options = read_options(call)
     selects, _ = selection(call.request, call.kind)
@@ -143,8 +143,10 @@ async def delete_collection(call: Call) -> Response:
 
 
 async def delete_object(call: Call, options: DeleteOptions, *, admit: bool = True) -> tuple[Stored, bool]:
-    """What is left (or was), and whether it is gone. Raises 404, 409, 403. An eviction was admitted as such."""
-    namespaces.check_mortal(call)
+    """The object as it is or was, and whether it is removed. Raises 404, 409, 403. `admit` False: an eviction, admitted
+    as such before.
+    """
+    namespaces.check_deletable(call)
     for attempt in range(ATTEMPTS):
         stored = call.state.store.get(call.kind.storage, call.key)
         if stored is None:
@@ -161,7 +163,7 @@ async def delete_object(call: Call, options: DeleteOptions, *, admit: bool = Tru
 
 
 async def _admit(call: Call, stored: Stored, options: DeleteOptions) -> None:
-    """Ask admission; for an object whose grace is none, once as it is and once as it is marked, as the real one does."""
+    """Run admission; for an object without grace period on the object as it is and again as marked, as the real one."""
     grace_s = call.kind.strategy.grace_period_s(stored.obj, options.grace_period_s)
     shown = options if grace_s is None else replace(options, grace_period_s=grace_s)
     old = rendering.shown(call.kind, stored.obj)
@@ -242,7 +244,7 @@ def _mark(metadata: Json, now: datetime, grace_s: int) -> None:
 
 
 def _shorten(metadata: Json, asked_s: int | None) -> None:
-    """A second deletion may only make the grace period shorter."""
+    """A second deletion may only shorten the grace period."""
     have_s = metadata.get("deletionGracePeriodSeconds") or 0
     if asked_s is None or asked_s >= have_s:
         return

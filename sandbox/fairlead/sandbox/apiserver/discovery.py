@@ -35,12 +35,6 @@ _CUSTOM_VERBS = (
     "update",
     "watch",
 )  # apiextensions' order
-# Kinds that the real one stores in another version than it prefers, which the hash shows.
-_STORED_IN = {
-    "mutatingadmissionpolicies.admissionregistration.k8s.io": "v1beta1",
-    "mutatingadmissionpolicybindings.admissionregistration.k8s.io": "v1beta1",
-    "horizontalpodautoscalers.autoscaling": "v2",
-}
 
 
 def core_versions(address: str) -> Json:
@@ -101,7 +95,7 @@ def _resource(kind: Kind) -> list[Json]:
 
 
 def _storage_version_hash(kind: Kind) -> str:
-    """By it clients see that two resources are the same objects, such as the two groups' events."""
+    """Equal for two resources with the same objects, such as the two groups' events: clients compare it."""
     group = kind.storage.partition("/")[0]
     digest = hashlib.sha256(f"{group}/{kind.storage_version or kind.version}/{kind.kind}".encode()).digest()
     return base64.b64encode(digest[:8]).decode()

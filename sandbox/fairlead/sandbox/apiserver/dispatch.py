@@ -1,7 +1,6 @@
-"""One request from bytes to answer: who asks, about what, may they, and which handler does it.
+"""One request from bytes to answer: authentication, authorization, routing, and the handler.
 
-Exists so that the whole apiserver but its socket is one function, `Dispatcher.handle`, that tests can call.
-Errors end here, as Status bodies.
+The whole apiserver but its socket is one function, `Dispatcher.handle`, which tests call. Errors become Status bodies here.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ class Dispatcher:
         if user is None:
             raise statuses.unauthorized()
         user = impersonation.effective(user, request.headers, self.state.authorizer)
-        fault = await self._faults.strike(target, user)
+        fault = await self._faults.matching(target, user)
         if fault is not None and not fault.after:
             if fault.drop:
                 return None
@@ -139,14 +138,14 @@ class Dispatcher:
         if virtual is not None:
             return virtual
         by_name = bool(call.request.segments) and call.request.segments[-1] == target.name
-        if target.verb not in kind.verbs or (target.verb in {"create", "update", "patch"} and not self._placed(call)):
+        if target.verb not in kind.verbs or (target.verb in {"create", "update", "patch"} and not self._complete(call)):
             raise statuses.generic(405, "")
         if target.verb == "create" and target.name and by_name:
             raise statuses.generic(405, "")
         return _HANDLERS[target.verb]
 
     @staticmethod
-    def _placed(call: Call) -> bool:
+    def _complete(call: Call) -> bool:
         """Writes of namespaced objects need a namespace; PUT and PATCH need a name."""
         if call.kind.namespaced and not call.target.namespace:
             return False

@@ -1,6 +1,6 @@
-"""One HTTP exchange as the apiserver's inside sees it, without a socket.
+"""One HTTP exchange without a socket: requests, responses and streams as handlers see them.
 
-Exists so that handlers are plain functions that tests can call, and aiohttp stays in server.py.
+Only server.py imports aiohttp; handlers are plain functions that tests call.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Response:
 
 @dataclass
 class Stream:
-    """An answer that goes on (a watch). `chunks` ends when the watch does."""
+    """A streamed answer (a watch). `chunks` ends when the watch does."""
 
     chunks: AsyncGenerator[bytes, None]
     content_type: str = JSON

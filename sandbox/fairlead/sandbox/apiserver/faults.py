@@ -1,6 +1,6 @@
-"""Faults on purpose: the next requests that match fail, wait, or lose their watch.
+"""Injected faults: the next requests that match fail, wait, or lose their watch.
 
-Exists so that tests see how a client takes 409, 429, 500 and broken watches from a server that is otherwise right.
+For tests of clients against 409, 429, 500 and broken watches from a server that is otherwise correct.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class Faults:
     def clear(self) -> None:
         self._rules.clear()
 
-    async def strike(self, target: Target, user: UserInfo) -> Fault | None:
-        """The rule that this request falls under, its delay already over."""
+    async def matching(self, target: Target, user: UserInfo) -> Fault | None:
+        """The first rule that matches this request; returns after its delay."""
         fault = next((rule for rule in self._rules if rule.matches(target, user)), None)
         if fault is None:
             return None

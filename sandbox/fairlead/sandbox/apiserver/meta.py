@@ -1,4 +1,4 @@
-"""ObjectMeta: what the server fills in, keeps, and refuses, the same for every kind.
+"""ObjectMeta: what the server sets, keeps, and refuses, the same for every kind.
 
 Pure but for uid and random name, which come from the State. Source: k8s.io/apiserver/pkg/registry/rest/{create,update}.go,
 k8s.io/apimachinery/pkg/api/validation/objectmeta.go (1.36).
@@ -23,7 +23,7 @@ _FIELDS = {*_STRINGS, *_STRING_MAPS, *_NUMBERS, "deletionTimestamp", "finalizers
 
 
 def decode(obj: Json, kind_name: str) -> list[str]:
-    """Check types, drop nulls, empties and unknown fields of metadata in place; tell the unknown. Raises DecodeError."""
+    """Check types, drop nulls, empties and unknown fields of metadata in place; returns the unknown. Raises DecodeError."""
     given = obj.get("metadata")
     if given is None:
         obj["metadata"] = {}
@@ -87,7 +87,7 @@ def _check_elements(name: str, value: list[Any], where: str, unknown: list[str])
 
 
 def go_type(value: Any) -> str:
-    """What encoding/json calls a JSON value."""
+    """The word of encoding/json for the type of a JSON value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -98,7 +98,7 @@ def go_type(value: Any) -> str:
 
 
 def wipe(call: Call, obj: Json) -> None:
-    """Before admission sees a new object: nothing that only the server sets. Raises when it contradicts the URL."""
+    """Before admission of a new object: drop what only the server sets. Raises when metadata contradicts the URL."""
     metadata = obj["metadata"]
     _match_namespace(call, metadata)
     for field in (
@@ -136,7 +136,7 @@ def _match_namespace(call: Call, metadata: Json) -> None:
 
 
 def match_url(call: Call, obj: Json) -> None:
-    """A PUT's body must be about what its URL names."""
+    """The body of a PUT must name the object of its URL."""
     metadata = obj["metadata"]
     name, wanted = metadata.get("name", ""), call.target.name
     if not name:
@@ -154,7 +154,7 @@ def match_url(call: Call, obj: Json) -> None:
 
 
 def prepare_update(new: Json, old: Json) -> None:
-    """Put back what an update does not say or may not say."""
+    """Restore what an update leaves out or may not change."""
     metadata, before = new["metadata"], old["metadata"]
     for field in ("deletionTimestamp", "deletionGracePeriodSeconds", "generation", "selfLink"):
         metadata.pop(field, None)
@@ -166,7 +166,7 @@ def prepare_update(new: Json, old: Json) -> None:
 
 
 def bump_generation(kind: Kind, new: Json, old: Json | None) -> None:
-    """metadata.generation counts changes of what users want: everything but metadata and status."""
+    """metadata.generation counts changes of the desired state: everything but metadata and status."""
     if not kind.strategy.generation:
         return
     if old is None:
@@ -194,7 +194,7 @@ def validate_create(kind: Kind, obj: Json) -> list[FieldError]:
 
 
 def validate_update(kind: Kind, new: Json, old: Json) -> list[FieldError]:
-    """Errors as the real one tells them: from the kind's validation and again from the generic one, so twice."""
+    """Errors as the real one lists them: of the kind's validation and again of the generic one, so twice."""
     metadata, before = new["metadata"], old["metadata"]
     errors = _validate_rest(kind, metadata)
     if before.get("deletionTimestamp"):

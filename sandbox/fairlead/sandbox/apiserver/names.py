@@ -1,6 +1,7 @@
-"""Which strings may be names: DNS labels and subdomains, qualified names, label values. In the real one's words.
+"""Which strings may be names: DNS labels and subdomains, qualified names, label values; with the real apiserver's texts.
 
-Source: k8s.io/apimachinery/pkg/util/validation/validation.go (1.36). Each function returns complaints, none when fine.
+Each function returns complaints, none for a valid name.
+Source: k8s.io/apimachinery/pkg/util/validation/validation.go (1.36).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _too_long(limit: int) -> str:
 
 
 def _prefix(name: str, *, prefix: bool) -> str:
-    """A generateName may end in '-': judge it as if one more character followed."""
+    """A generateName may end in '-': it is checked as if one more character followed."""
     return name[:-1] + "a" if prefix and len(name) > 1 and name.endswith("-") else name
 
 

@@ -1,6 +1,6 @@
-"""Namespaces as gates: nothing new in one that is missing or going away, and the system's own do not go.
+"""Namespace lifecycle: no object is created in a missing or terminating namespace; the system's own cannot be deleted.
 
-The emptying of a terminating namespace is a control loop's work (sandbox loops), which ends with PUT /finalize.
+A terminating namespace is emptied by the namespace controller, which ends with PUT /finalize.
 Source: k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle/admission.go (1.36).
 """
 
@@ -10,11 +10,11 @@ from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.kinds.base import Json
 
-IMMORTAL = ("default", "kube-system", "kube-public")
+UNDELETABLE = ("default", "kube-system", "kube-public")
 
 
 def check_open(call: Call, obj: Json) -> None:
-    """Raises 404 for a namespace that is not there, 403 for one that is terminating."""
+    """Raises 404 for a namespace that does not exist, 403 for one that is terminating."""
     if not call.kind.namespaced or call.kind.group in {"authorization.k8s.io", "authentication.k8s.io"}:
         return
     namespace = call.state.get("", "namespaces", call.namespace)
@@ -40,7 +40,7 @@ def check_open(call: Call, obj: Json) -> None:
     raise error
 
 
-def check_mortal(call: Call) -> None:
-    """Raises 403 when a namespace that the system needs shall be deleted."""
-    if call.kind.plural == "namespaces" and not call.kind.group and call.target.name in IMMORTAL:
+def check_deletable(call: Call) -> None:
+    """Raises 403 for the deletion of a namespace that the system needs."""
+    if call.kind.plural == "namespaces" and not call.kind.group and call.target.name in UNDELETABLE:
         raise statuses.forbidden("", "namespaces", call.target.name, "this namespace may not be deleted")

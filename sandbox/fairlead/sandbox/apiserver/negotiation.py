@@ -1,7 +1,7 @@
-"""Which form of an answer a client asks for in its Accept header: object, table, metadata only; JSON or YAML.
+"""The form of an answer that the Accept header requests: object, table, metadata only; JSON or YAML.
 
-Pure. Source: k8s.io/apiserver/pkg/endpoints/handlers/negotiation (1.36). Protobuf and CBOR are not spoken: a client that
-takes JSON too gets JSON, one that does not gets 406.
+Pure. Protobuf and CBOR are not supported: a client that accepts JSON, too, gets JSON, another gets 406.
+Source: k8s.io/apiserver/pkg/endpoints/handlers/negotiation (1.36).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def negotiate(accept: str) -> Wanted:
 
 
 def aggregated_discovery(accept: str) -> Wanted | None:
-    """The aggregated form, when that is what the client likes best; None for the plain one. Raises 406."""
+    """The aggregated form, when the client prefers it; None for the plain one. Raises 406."""
     if not accept.strip():
         return None
     for clause in _clauses(accept):

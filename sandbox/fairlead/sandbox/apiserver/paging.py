@@ -1,6 +1,6 @@
-"""Continue tokens: which revision a chunked list shows, and after which key it goes on.
+"""Continue tokens: which revision a chunked list shows, and after which key it continues.
 
-Pure. The token has etcd3's form (base64 of {"v","rv","start"}), so that clients that look inside find what they expect.
+Pure. The token has etcd3's form, base64 of {"v","rv","start"}: some clients decode it.
 Source: k8s.io/apiserver/pkg/storage/continue.go (1.36).
 """
 
@@ -15,7 +15,7 @@ from fairlead.sandbox.apiserver.bodies import go_json_error
 from fairlead.sandbox.apiserver.store import Key
 
 _VERSION = "meta.k8s.io/v1"
-LATEST = -1  # the revision of a token that goes on inconsistently, after 410
+LATEST = -1  # the revision of a token that continues inconsistently, after 410
 
 EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
@@ -27,7 +27,7 @@ TOO_OLD = "The resourceVersion for the provided list is too old."
 
 
 def encode(after: Key, revision: int, *, namespaced_list: bool) -> str:
-    """A token that goes on after `after`. In a list of one namespace the key has no namespace."""
+    """A token that continues after `after`. In a list of one namespace the key has no namespace."""
     namespace, name = after
     start = f"/{name}\0" if namespaced_list or not namespace else f"/{namespace}/{name}\0"
     text = json.dumps({"v": _VERSION, "rv": revision, "start": start}, separators=(",", ":"))
@@ -35,12 +35,12 @@ def encode(after: Key, revision: int, *, namespaced_list: bool) -> str:
 
 
 def decode(token: str, namespace: str, *, namespaced: bool) -> tuple[Key, int]:
-    """The key to go on after, and the revision. Raises 400."""
+    """The key to continue after, and the revision. Raises 400."""
     try:
         data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
     except binascii.Error as error:
         raise _bad(f"illegal base64 data at input byte {_first_bad(token)}") from error
-    text = data.decode("latin-1")  # Go decodes bytes; a bad one is told as a code point
+    text = data.decode("latin-1")  # Go decodes bytes; an invalid one is shown as a code point
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:

@@ -13,7 +13,7 @@ _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
 def answer(request: Request, target: Target, state: State, address: str) -> Response:
-    """What stands at a path; 404 in plain text where nothing does, as in the real one."""
+    """The document at a path; 404 in plain text where there is none, as in the real one."""
     if target.verb not in {"get", "head"}:
         raise statuses.generic(405, "")
     path, parts = target.path, request.segments
@@ -42,7 +42,7 @@ def answer(request: Request, target: Target, state: State, address: str) -> Resp
 
 
 def missing(state: State, group: str) -> Response:
-    """404: a Status where the group is a built-in one, plain text elsewhere, as the real one's two halves have it."""
+    """404: a Status where the group is a built-in one, plain text elsewhere, as in the real one."""
     if any(kind.group == group and not kind.strategy.custom_resource for kind in state.registry):
         raise statuses.no_such_resource()
     return text_response("404 page not found\n", 404)

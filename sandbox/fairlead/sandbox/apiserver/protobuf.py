@@ -1,8 +1,8 @@
 """Request bodies in Kubernetes' protobuf encoding, for the kinds that kubectl's own commands send that way.
 
-Exists because kubectl (auth can-i, create namespace, drain, …) writes protobuf and does not ask first. Decodes to the
-same dicts as JSON does; never encodes: every client that writes protobuf also reads JSON. A kind or field that is not in
-the tables is refused by name, never dropped.
+kubectl (auth can-i, create namespace, drain, …) writes protobuf without negotiation. Decodes to the same dicts as JSON;
+never encodes: every client that writes protobuf also reads JSON. A kind or field that is not in the tables is refused by
+name, never dropped.
 Source: the field numbers of k8s.io/api and k8s.io/apimachinery (1.36), wire format of protobuf 2.
 """
 

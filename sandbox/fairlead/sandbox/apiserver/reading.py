@@ -1,7 +1,7 @@
-"""GET and LIST: one object, or those that selectors and pages leave.
+"""GET and LIST: one object, or a page of those that the selectors match.
 
-Does not watch (watching.py). Chunked lists show one revision throughout; `resourceVersion=0` ignores the limit, as the
-real one does when its cache answers.
+Chunked lists show one revision throughout; `resourceVersion=0` ignores the limit, as the real one does when its cache
+answers. Watches are in watching.py.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def check_list_options(request: Request) -> None:
 
 
 def selection(request: Request, kind: Kind) -> tuple[Predicate, bool]:
-    """What the request's selectors leave, and whether there are any. Raises 400."""
+    """A predicate for the request's selectors, and whether there are any. Raises 400."""
     try:
         labels = parse_labels(request.param("labelSelector"))
         fields = parse_fields(request.param("fieldSelector"))
@@ -154,7 +154,7 @@ def _predicate(kind: Kind, labels: LabelSelector, fields: FieldSelector) -> Pred
 
 
 def _unknown_field(kind: Kind, field: str, known: list[str]) -> str:
-    """The real one has different words by group: whoever wrote its conversion."""
+    """The real one's texts differ by group."""
     if kind.strategy.custom_resource:
         return f"field label not supported: {field}"
     if kind.group == "resource.k8s.io" and len(known) > 2:

@@ -1,6 +1,6 @@
-"""Stored objects as answers: one object, a list, a table, metadata only; JSON joined from what is encoded already.
+"""Stored objects as answers: one object, a list, a table, metadata only.
 
-Exists so that get, list and watch show an object the same way and encode it once. Does not decide who sees what.
+Get, list and watch show an object the same way and encode it once: a list is joined from encoded objects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _META = "meta.k8s.io"
 
 
 def converts(kind: Kind) -> bool:
-    """Whether this version shows objects otherwise than they are stored."""
+    """Whether this version shows objects in another form than they are stored."""
     return type(kind.strategy).from_storage is not Strategy.from_storage
 
 
@@ -61,7 +61,7 @@ def table(
     include: str,
     header: bool = True,
 ) -> Json:
-    """meta.k8s.io Table. `include` says what each row carries: None, Metadata, Object."""
+    """meta.k8s.io Table. `include` says what each row contains: None, Metadata, Object."""
     strategy = kind.strategy
     rows = []
     for stored_obj in objects:
@@ -85,7 +85,7 @@ def table(
 
 
 def respond(value: Json | bytes, wanted: Wanted, status: int = 200) -> Response:
-    """A body, in the encoding that is wanted."""
+    """A body in the negotiated encoding."""
     if not wanted.yaml:
         return Response(status, value if isinstance(value, bytes) else encode(value), wanted.content_type)
     plain = _decode(value) if isinstance(value, bytes) else value

@@ -1,6 +1,6 @@
-"""From a method and a path to what is asked: which group, version, resource, name, subresource, and with which verb.
+"""From a method and a path to a target: group, version, resource, name, subresource, and the verb.
 
-Exists so that authorization and handlers read the request once, the same way. Does not know which resources exist.
+Authorization and handlers use the same target. Which resources exist is not known here.
 Source: k8s.io/apiserver/pkg/endpoints/request/requestinfo.go (1.36).
 """
 
@@ -35,7 +35,7 @@ class Target:
 
 
 def target_of(request: Request) -> Target:
-    """Never fails: what makes no sense as a resource is a non-resource path."""
+    """Never fails: a path that does not parse as a resource is a non-resource path."""
     path = "/" + "/".join(request.segments)
     plain = Target(request.method.lower(), path)
     parts = request.segments
@@ -71,7 +71,7 @@ def target_of(request: Request) -> Target:
 
 
 def _selected_name(request: Request) -> str:
-    """`fieldSelector=metadata.name=x` makes a list a question about x, so that resourceNames can allow it."""
+    """`fieldSelector=metadata.name=x` makes a list a request for x, so that resourceNames can allow it."""
     text = request.param("fieldSelector")
     if not text:
         return ""

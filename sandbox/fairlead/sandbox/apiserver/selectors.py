@@ -1,6 +1,6 @@
-"""Label and field selectors of list and watch requests, with the parser errors of the real one.
+"""Label and field selectors: the text of list and watch requests, and LabelSelector objects of specs.
 
-Pure: text to a predicate. A field selector's fields are the kind's business; unknown ones are told by name.
+Pure. The parser's errors are Go's. Which fields a kind has, and the error for others, is reading.py's.
 Source: k8s.io/apimachinery/pkg/labels/selector.go, pkg/fields/selector.go (1.36).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from fairlead.sandbox.apiserver import names
 
@@ -236,3 +237,24 @@ def _split_terms(text: str) -> list[str]:
 
 def _unescape(value: str) -> str:
     return re.sub(r"\\([\\,=])", r"\1", value)
+
+
+# -- metav1.LabelSelector
+def matches_labels(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """A LabelSelector object, as specs hold it; an empty one matches everything. What null means, the caller decides."""
+    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
+        return False
+    return all(_expression(one, labels) for one in selector.get("matchExpressions") or ())
+
+
+def _expression(one: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    key, values = one.get("key", ""), one.get("values") or ()
+    match one.get("operator"):
+        case "In":
+            return labels.get(key) in values
+        case "NotIn":
+            return labels.get(key) not in values
+        case "Exists":
+            return key in labels
+        case _:
+            return key not in labels

@@ -1,7 +1,6 @@
-"""The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API that a 1.36 apiserver shows.
+"""The sandbox's Kubernetes apiserver: HTTPS, bearer tokens, the API of a 1.36 apiserver.
 
-Exists so that the three programs, kubectl and the tests meet the real protocol in one process. This file is the rim:
-sockets, TLS, start and stop. What an answer is, `Dispatcher` knows.
+Only sockets, TLS, start and stop are here; `Dispatcher` computes the answers.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class ApiServer:
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Serve. A port of 0 takes a free one; see `url`.
 
-        After `stop` it may start again, with its objects and tokens but, as a real one, without the past: a watch from
+        After `stop` it may start again, with its objects and tokens but, as a real one, without history: a watch from
         before gets 410 and lists again.
         """
         if self.state.stopping:
@@ -93,7 +92,7 @@ class ApiServer:
         self.dispatcher.address = f"{host}:{self._port}"
 
     async def stop(self) -> None:
-        """End open watches, answer what is under way, close."""
+        """End open watches, finish requests in progress, close."""
         self.state.stop()
         if self._watches:
             _, late = await asyncio.wait(list(self._watches), timeout=_STOP_GRACE_S)
@@ -166,7 +165,7 @@ class ApiServer:
         return web.Response(status=answer.status, body=answer.body, headers=_headers(answer))
 
     async def _stream(self, raw: web.BaseRequest, answer: Stream) -> web.StreamResponse:
-        """Write a watch until it ends or the client goes."""
+        """Write a watch until it ends or the client disconnects."""
         response = web.StreamResponse(status=answer.status, headers=_headers(answer))
         response.enable_chunked_encoding()
         task = asyncio.current_task()

@@ -1,6 +1,6 @@
-"""What all handlers share: store, kinds, admission, authorizer, clock, randomness.
+"""What all handlers share: store, kinds, admission, authorizer, clock, randomness. There are no globals.
 
-Exists so that no handler has globals. Implements `Services`, the view that kinds and admission have of it.
+Implements `Services`, the interface that kinds and admission have to it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
 
 
 Audit = Callable[[UserInfo, Access, bool], None]
-"""Told of every question to the authorizer, and of its answer."""
+"""Called with every question to the authorizer and its answer."""
 
 
 class Authorizer(Protocol):
-    """Who may do what. `explain` adds the reason; `rules_of` lists PolicyRules."""
+    """Whether a user is permitted an access. `explain` adds the reason; `rules_of` lists PolicyRules."""
 
     def allows(self, user: UserInfo, access: Access) -> bool: ...
 
@@ -35,7 +35,7 @@ class Authorizer(Protocol):
 
 
 class AllowAll:
-    """Everybody who is somebody may do everything."""
+    """Every authenticated user may do everything."""
 
     def allows(self, user: UserInfo, access: Access) -> bool:
         return user is not ANONYMOUS
@@ -49,7 +49,7 @@ class AllowAll:
 
 @dataclass
 class State:
-    """One apiserver's inside. `stopping` tells open watches to end."""
+    """The state of one apiserver. While `stopping` is set, open watches end."""
 
     store: Store
     registry: Registry
@@ -59,7 +59,7 @@ class State:
     admission: Admission = field(default_factory=NoAdmission)
     authorizer: Authorizer = field(default_factory=AllowAll)
     stopping: bool = False
-    watchers: set[asyncio.Event] = field(default_factory=set)  # set one to have its watch look around
+    watchers: set[asyncio.Event] = field(default_factory=set)  # set one to wake its watch
     bookmark_interval_s: float = 60.0
     watch_queue_limit: int = 10_000
     audit: Audit | None = None

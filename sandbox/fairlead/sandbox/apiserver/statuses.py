@@ -1,7 +1,7 @@
 """metav1.Status answers, word for word those of the real apiserver.
 
-Exists because clients branch on `reason`, kubectl prints `message`, and controllers read `details`. Each function makes
-the exception that the request ends with; `ApiError.status()` is the body.
+Clients branch on `reason`, kubectl prints `message`, and controllers read `details`. Each function returns the exception
+that ends the request; `status_of` makes the body of it.
 Source: k8s.io/apimachinery/pkg/api/errors/errors.go (1.36).
 """
 
@@ -116,13 +116,13 @@ def invalid(kind: Kind, name: str, errors: Sequence[FieldError]) -> ApiError:
 
 
 def invalid_kind(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> ApiError:
-    """422. One error stands alone; several are a list without repeats, but every cause is told (as in the real one)."""
+    """422. The message is the one error, or a list without repeats; details list every cause (as in the real one)."""
     texts = list(dict.fromkeys(str(error) for error in errors))
-    told = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+    listed = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
     shown = f"{kind}.{group}" if group else kind
     causes = [{"reason": e.type.reason, "message": e.message, "field": e.field} for e in errors]
     return ApiError(
-        422, "Invalid", f"{shown} {quote(name)} is invalid: {told}", _details(name, group, kind, causes=causes)
+        422, "Invalid", f"{shown} {quote(name)} is invalid: {listed}", _details(name, group, kind, causes=causes)
     )
 
 
@@ -143,7 +143,7 @@ def unauthorized() -> ApiError:
 
 
 def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
-    """403 on a resource; the message names it only as far as the request did."""
+    """403 on a resource; the message names it as far as the request did."""
     resource = f"{plural}.{group}" if group else plural
     details = _details(name, group, plural)
     if not plural:
@@ -158,7 +158,7 @@ def forbidden(group: str, plural: str, name: str, why: str) -> ApiError:
 def forbidden_access(
     user: UserInfo, verb: str, group: str, plural: str, subresource: str, namespace: str, name: str
 ) -> ApiError:
-    """RBAC's no."""
+    """403 by RBAC."""
     resource = f"{plural}/{subresource}" if subresource else plural
     scope = f"in the namespace {quote(namespace)}" if namespace else "at the cluster scope"
     why = f"User {quote(user.name)} cannot {verb} resource {quote(resource)} in API group {quote(group)} {scope}"
@@ -192,11 +192,6 @@ def too_large_revision(wanted: int, current: int) -> ApiError:
     )
 
 
-def method_not_allowed(kind: Kind, verb: str) -> ApiError:
-    message = f"{verb} is not supported on resources of kind {quote(kind.group_resource)}"
-    return ApiError(405, "MethodNotAllowed", message, _details("", kind.group, kind.plural))
-
-
 def unsupported_media_type(accepted: Sequence[str]) -> ApiError:
     message = "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
     return ApiError(415, "UnsupportedMediaType", message)
@@ -207,7 +202,7 @@ def not_acceptable(accepted: Sequence[str]) -> ApiError:
 
 
 def generic(code: int, message: str) -> ApiError:
-    """A code without a body of its own, as apimachinery words it."""
+    """A code without a body of its own, with apimachinery's text."""
     if code == 415:
         return ApiError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
     if code == 422:
@@ -218,7 +213,7 @@ def generic(code: int, message: str) -> ApiError:
 
 
 def too_many_requests(message: str, retry_after_s: int, *, causes: Sequence[Json] = ()) -> ApiError:
-    """429. Evictions that a budget forbids carry a cause."""
+    """429. An eviction that a budget forbids has a cause."""
     details: Json = {}
     if causes:
         details["causes"] = list(causes)

@@ -1,11 +1,11 @@
-"""What etcd and the watch cache are to a real apiserver: objects, one revision counter, and the recent past.
+"""What etcd and the watch cache are to a real apiserver: objects, one revision counter, and recent history.
 
-Exists so that every read, list and watch agrees on one order of changes. Objects are dicts that nobody changes once
-they are stored: a write brings a new dict. Knows keys and revisions, no kinds, no rules, no clock.
+Every read, list and watch agrees on one order of changes. A stored dict is never changed: a write stores a new one.
+Knows keys and revisions; no kinds, no rules, no clock.
 
-Keeps:
+Invariants:
 - `revision` grows by one per change; an object's metadata.resourceVersion is the revision of its last change.
-- history holds every change after `compacted`; asking for anything older raises `Compacted` (the API's 410).
+- history holds every change after `compacted`; a request for anything older raises `Compacted` (the API's 410).
 - a snapshot at a past revision is the present with newer changes undone, so paging is consistent as in etcd.
 """
 
@@ -39,7 +39,7 @@ class Moved(Exception):  # noqa: N818
 
 
 class Stored:
-    """One object at one revision, with its JSON and what selectors see of it made at most once."""
+    """One object at one revision, with its JSON and its selectable fields, each computed at most once."""
 
     __slots__ = ("_body", "_fields", "key", "obj", "revision")
 
@@ -51,7 +51,7 @@ class Stored:
         self._fields: tuple[object, dict[str, str]] | None = None
 
     def fields(self, read: Callable[[Json], dict[str, str]]) -> dict[str, str]:
-        """Its name, namespace and what `read` says of it: asked once, however many watches select by it."""
+        """Its name, namespace and the fields of `read`, computed once however many watches select by them."""
         if self._fields is None or self._fields[0] != read:
             namespace, name = self.key
             self._fields = (read, {"metadata.name": name, "metadata.namespace": namespace, **read(self.obj)})
@@ -59,7 +59,7 @@ class Stored:
 
     @property
     def body(self) -> bytes:
-        """JSON without apiVersion and kind, which depend on who asks: `{"metadata":…}`."""
+        """JSON without apiVersion and kind, which depend on the version requested: `{"metadata":…}`."""
         if self._body is None:
             self._body = _encode({k: v for k, v in self.obj.items() if k not in ("apiVersion", "kind")})
         return self._body
@@ -67,13 +67,13 @@ class Stored:
 
 @dataclass(slots=True)
 class Change:
-    """`old` is None for a creation. For a removal `new` is None and `last` the final state at the removal's revision."""
+    """`old` is None for a creation. For a removal `new` is None, and `last` is the final state at the removal's revision."""
 
     revision: int
     key: Key
     old: Stored | None
     new: Stored | None
-    frames: dict[Any, bytes] = field(default_factory=dict)  # encodings, made once for all watchers
+    frames: dict[Any, bytes] = field(default_factory=dict)  # encodings, computed once for all watchers
     _last: Stored | None = None
 
     @property
@@ -162,7 +162,7 @@ class Store:
 
     # -- writes
     def put(self, storage: str, key: Key, obj: Json, *, expect: int | None) -> Stored:
-        """Create (expect None) or replace (expect = the revision read). Raises Moved. Takes the dict over."""
+        """Create (expect None) or replace (expect = the revision read). Raises Moved. The caller must not keep the dict."""
         table = self._tables[storage]
         old = table.objects.get(key)
         if (old.revision if old else None) != expect:
@@ -199,7 +199,7 @@ class Store:
             subscriber(change)
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the past up to `revision` (now by default): older watches and pages get 410."""
+        """Drop the history up to `revision` (default: the current one): older watches and pages get 410."""
         self.compacted = max(self.compacted, self.revision if revision is None else revision)
         for table in self._tables.values():
             while table.history and table.history[0].revision <= self.compacted:

@@ -1,6 +1,6 @@
-"""The sandbox's own certificate authority and the apiserver's certificate, made fresh at every start.
+"""The sandbox's own certificate authority and the apiserver's certificate, new at every start.
 
-Exists so that clients verify the server as they would a real one. Keys live in the working directory, for this run only.
+Clients verify the server as they would a real one. Keys are in the working directory, for one run only.
 """
 
 from __future__ import annotations

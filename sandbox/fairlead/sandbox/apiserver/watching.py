@@ -1,9 +1,8 @@
-"""WATCH: the past since a revision (or the present as ADDED events), then every change as it comes.
+"""WATCH: the history since a revision (or the present as ADDED events), then every change.
 
-Exists so that informers behave as against the real one: synthetic ADDED and DELETED when an object starts or stops
-matching, bookmarks, `sendInitialEvents`, 410 for a compacted revision, an end after `timeoutSeconds`.
-A change is encoded once for all watchers of the same form. A watcher that reads too slowly has its watch ended, as the
-real cache does; it resumes from its last revision.
+As in the real one: synthetic ADDED and DELETED when an object starts or stops matching, bookmarks, `sendInitialEvents`,
+410 for a compacted revision, an end after `timeoutSeconds`. A change is encoded once for all watchers of the same form.
+The watch of a client that reads too slowly is ended, as by the real cache; the client resumes from its last revision.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from fairlead.sandbox.apiserver.negotiation import METADATA, TABLE, Wanted, nego
 from fairlead.sandbox.apiserver.reading import NOT_OLDER, Predicate, parse_revision, selection
 from fairlead.sandbox.apiserver.store import Change, Compacted, Stored
 
-_DEFAULT_TIMEOUT_S = 1800  # to twice that, by chance, as the real one spreads reconnects
+_DEFAULT_TIMEOUT_S = 1800  # to twice that, at random, as the real one spreads reconnects
 _LAST_BOOKMARK_S = 2.0  # before the end
 _BATCH = 256  # events in one write
 _INITIAL_END = "k8s.io/initial-events-end"
 
 
 def watch(call: Call) -> Stream:
-    """Checks the request, then answers 200; a revision that is too old is told as an ERROR event, as in the real one."""
+    """Checks the request, then answers 200; a revision that is too old becomes an ERROR event, as in the real one."""
     _check_options(call)
     wanted = negotiate(call.request.accept)
     selects, _ = selection(call.request, call.kind)
@@ -64,7 +63,7 @@ class _Watch:
         self._queue: deque[Change] = deque()
         self._wake = asyncio.Event()
         self._overflow = False
-        self._revision = call.state.store.revision  # of the last change seen: what bookmarks tell
+        self._revision = call.state.store.revision  # of the last change seen: that of bookmarks
         request = call.request
         self._from = parse_revision(request)
         self._initial_events = request.flag("sendInitialEvents")
@@ -93,7 +92,7 @@ class _Watch:
             self._state.watchers.discard(self._wake)
 
     def _initial(self) -> list[bytes]:
-        """The past (from a revision), or the present as ADDED."""
+        """The history from a revision, or the present as ADDED."""
         store, storage = self._state.store, self._kind.storage
         start = self._from
         self._queue.clear()
@@ -104,13 +103,13 @@ class _Watch:
             frames = [
                 self._encode("ADDED", stored, None)
                 for stored in store.entries(storage, self._namespace)
-                if self._concerns(stored) and self._selects(stored)
+                if self._has_name(stored) and self._selects(stored)
             ]
             if self._initial_events and self._bookmarks:
                 frames.append(self._bookmark(initial_end=True))
             return frames
         if start > store.revision:
-            self._revision = start  # the future: everything up to it is not told
+            self._revision = start  # in the future: changes up to it are not sent
             return []
         return [frame for change in store.since(storage, start) if (frame := self._event(change)) is not None]
 
@@ -147,7 +146,7 @@ class _Watch:
                 pass
 
     def _next_batch(self) -> list[bytes]:
-        """The frames of the changes that wait, as many as go in one write."""
+        """The frames of queued changes, as many as fit one write."""
         frames: list[bytes] = []
         while self._queue and len(frames) < _BATCH:
             change = self._queue.popleft()
@@ -162,7 +161,7 @@ class _Watch:
     def _on_change(self, change: Change) -> None:
         if self._namespace and change.key[0] != self._namespace:
             return
-        if not self._queue and not self._tells(change):
+        if not self._queue and not self._sees(change):
             # With one watch of pods per node, waking each for every pod would be most of the work.
             self._revision = max(self._revision, change.revision)
             return
@@ -172,17 +171,17 @@ class _Watch:
             self._queue.append(change)
         self._wake.set()
 
-    def _concerns(self, stored: Stored) -> bool:
+    def _has_name(self, stored: Stored) -> bool:
         return not self._name or stored.key[1] == self._name
 
-    def _tells(self, change: Change) -> bool:
-        """Whether this watcher sees the change at all."""
+    def _sees(self, change: Change) -> bool:
+        """Whether this watch has an event for the change."""
         if self._name and change.key[1] != self._name:
             return False
         return any(stored is not None and self._selects(stored) for stored in (change.new, change.old))
 
     def _event(self, change: Change) -> bytes | None:
-        """The event that this watcher sees of a change, if any."""
+        """The event of this watch for a change, if any."""
         if self._namespace and change.key[0] != self._namespace:
             return None
         if self._name and change.key[1] != self._name:
@@ -209,7 +208,7 @@ class _Watch:
         return frame
 
     def _row(self, event: str, stored: Stored) -> bytes:
-        """A table of one row; only the first carries the columns."""
+        """A table of one row; only the first has the columns."""
         metadata = {"resourceVersion": stored.obj["metadata"].get("resourceVersion", "")}
         body = rendering.table(
             self._kind,
@@ -243,7 +242,7 @@ class _Watch:
 
 
 class _Served:
-    """Whether the watched kind is still served: a CRD that goes ends its watches."""
+    """Whether the watched kind is still served: a CRD that is deleted ends its watches."""
 
     def __init__(self, find: Callable[[str, str, str], Kind | None], kind: Kind) -> None:
         self._find = find

@@ -1,8 +1,8 @@
 """POST, PUT and PATCH: from a body to a stored object, in the real one's order.
 
 decode → default → managed fields → mutating admission → the kind's preparation → validation → validating admission →
-store. An update is a function from the stored object to the wanted one; where a client named no resourceVersion, it is
-tried again when another writer came between (admission may wait for webhooks).
+store. An update is a function from the stored object to the new one; where the client gave no resourceVersion, it is
+tried again when the object changed meanwhile (admission may wait for webhooks).
 Source: k8s.io/apiserver/pkg/registry/generic/registry/store.go, pkg/endpoints/handlers (1.36).
 """
 
@@ -23,22 +23,22 @@ from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.ownership import managed
 from fairlead.sandbox.apiserver.store import Moved, Stored
 
-ATTEMPTS = 5  # of an update that other writers overtake
+ATTEMPTS = 5  # of an update whose object changes meanwhile
 _NAME_ATTEMPTS = 8  # of generateName
 Transform = Callable[[Stored | None], Json]
 
 
-def decode(call: Call, obj: Json, duplicates: list[str] | None = None, *, tell: bool = True) -> None:
-    """Fit the object to its kind, in place: types, unknown fields (told as fieldValidation says), defaults."""
+def decode(call: Call, obj: Json, duplicates: list[str] | None = None, *, report: bool = True) -> None:
+    """Fit the object to its kind, in place: types, unknown fields (reported as fieldValidation says), defaults."""
     try:
         problems = [f'duplicate field "{path}"' for path in duplicates or ()]
         problems += meta.decode(obj, call.kind.kind)
         problems += call.kind.strategy.decode(obj)
     except DecodeError as error:
         raise statuses.cannot_decode(call.kind, str(error)) from error
-    if tell and problems and call.field_validation == STRICT:
+    if report and problems and call.field_validation == STRICT:
         raise statuses.cannot_decode(call.kind, "strict decoding error: " + ", ".join(problems))
-    if tell and call.field_validation != IGNORE:
+    if report and call.field_validation != IGNORE:
         call.context.warnings += problems
     call.kind.strategy.default(obj)
 
@@ -63,13 +63,13 @@ def attributes_of(call: Call, operation: str, new: Json | None, old: Json | None
 
 
 async def mutate(call: Call, attributes: Attributes) -> Json:
-    """Let admission change the object; fit the outcome to its kind again."""
+    """Run mutating admission; decode the object again when it changed."""
     before = msgspec.json.encode(attributes.object)
     await call.state.admission.mutate(attributes)
     obj = attributes.object
     assert obj is not None
     if msgspec.json.encode(obj) != before:
-        decode(call, obj, tell=False)
+        decode(call, obj, report=False)
     return obj
 
 
@@ -170,14 +170,14 @@ async def modify(call: Call, transform: Transform, options: Json, *, track: bool
         try:
             return await _replace(call, stored, new, options, track=track), False
         except Moved as error:
-            # Only a writer that named no revision of its own may try on the newer object.
+            # Only a write that gave no revision may be repeated on the newer object.
             if (given and call.target.verb == "update") or attempt == ATTEMPTS - 1:
                 raise statuses.modified(call.kind, call.target.name) from error
     raise AssertionError("unreachable")
 
 
 def _check_may_create(call: Call) -> None:
-    """A PUT or an apply that creates takes the permission to create besides its own."""
+    """A PUT or an apply that creates needs the permission to create, too."""
     target = call.target
     access = Access("create", target.group, target.resource, target.subresource, target.namespace, target.name)
     if not call.state.allows(call.user, access):
@@ -210,7 +210,7 @@ async def _replace(call: Call, stored: Stored, new: Json, options: Json, *, trac
 
 
 def restrict(kind: Kind, subresource: str, new: Json, old: Json) -> None:
-    """Put back what this endpoint does not write: status for the object, everything else for its status."""
+    """Restore what this endpoint does not write: the status, or for /status everything else."""
     if subresource == "status":
         for field in [field for field in new if field not in ("status", "metadata")]:
             del new[field]
@@ -259,7 +259,7 @@ def _check_uid(call: Call, new: Json, old: Json) -> None:
 
 
 def commit(call: Call, stored: Stored, new: Json) -> Stored:
-    """Store a validated object, or remove it when nothing holds it any longer; the same object costs no revision."""
+    """Store a validated object, or remove it when it is released; an unchanged object costs no revision."""
     kind, store = call.kind, call.state.store
     new["metadata"]["resourceVersion"] = str(stored.revision)
     kept = kind.strategy.to_storage(new)
@@ -281,12 +281,12 @@ def commit(call: Call, stored: Stored, new: Json) -> Stored:
 
 
 def _content(obj: Json) -> Json:
-    """The object without the version that it came in."""
+    """The object without the version that it is written in."""
     return {field: value for field, value in obj.items() if field not in ("apiVersion", "kind")}
 
 
 def releasable(kind: Kind, obj: Json) -> bool:
-    """Whether an object that is being deleted has nothing left that holds it."""
+    """Whether an object that is being deleted may be removed: no finalizer and no grace period is left."""
     metadata = obj["metadata"]
     if not metadata.get("deletionTimestamp") or metadata.get("finalizers"):
         return False

@@ -1,6 +1,6 @@
 """What a container runtime does with CDI device names: look them up and merge the edits.
 
-What reaches a container is decided here, not by what kubelet was told. Reads the spec files of a directory as containerd
+These edits, not the driver's answer to kubelet, are what a container gets. Reads the spec files of a directory as containerd
 does (JSON and YAML, every file, at use), resolves qualified names, and merges the edits of the spec and of each device.
 Checks what a runtime would refuse; applies nothing to the machine.
 Source: Container Device Interface SPEC.md 0.6.0 and 1.0.0.

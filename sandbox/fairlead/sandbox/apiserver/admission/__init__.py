@@ -1,8 +1,9 @@
-"""Admission: what stands between a decoded request and the store.
+"""Admission: the plugins, webhooks and policies between a decoded request and the store.
 
+Enters: `Attributes` of a request. Leaves: the object as mutated, warnings, audit annotations; or Rejected.
 The order is the real one. Mutating: the built-in plugins (service account, tolerations, priority), then mutating
-webhooks, once more for those that asked to be called again. Validating: admission policies, then validating webhooks.
-`chain(services)` gives the whole; the server calls `close()` when it stops.
+webhooks, a second time for those with reinvocation. Validating: admission policies, then validating webhooks.
+Entrance: `chain(services)`; the server calls `close()` when it stops.
 Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/options/plugins.go (1.36).
 """
 
@@ -47,11 +48,11 @@ class Chain:
 
 
 def _exempt(attributes: Attributes) -> bool:
-    """No policy or webhook may lock its own registration in; reviews are questions and not objects."""
+    """Registrations of policies and webhooks are exempt, or they could not be removed again; so are reviews."""
     group = attributes.kind.group
     return group == REGISTRATIONS or group in {"authentication.k8s.io", "authorization.k8s.io"}
 
 
 def chain(services: Services, *, resolve: Resolver | None = None) -> Chain:
-    """Admission over these services. `resolve` says where a webhook's Service is (default: its Endpoints)."""
+    """Admission with these services. `resolve` gives the address of a webhook's Service (default: its Endpoints)."""
     return Chain(services, resolve or endpoints_resolver(services))

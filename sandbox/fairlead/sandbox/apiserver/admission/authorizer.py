@@ -1,7 +1,7 @@
-"""CEL's `authorizer`: what an admission expression may ask about the requester's rights.
+"""CEL's `authorizer`: checks of the requester's permissions in admission expressions.
 
-Binds the CEL room's questions to the server's authorizer. Field and label selectors of a question are not considered:
-RBAC has none.
+Passes fairlead.cel's questions to the server's authorizer. Field and label selectors of a question are ignored: RBAC has
+none.
 """
 
 from __future__ import annotations

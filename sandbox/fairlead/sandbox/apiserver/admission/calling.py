@@ -1,7 +1,7 @@
 """One AdmissionReview over HTTPS: to a URL or to a Service, with the configuration's own CA and timeout.
 
-Exists as admission's only rim. Every failure becomes a CallError with the text that the real apiserver would wrap; what
-a failure means (Fail, Ignore) is not decided here. Source: k8s.io/apiserver/pkg/util/webhook/client.go (1.36).
+The only I/O of admission. Every failure becomes a CallError with the text that the real apiserver would wrap; what a
+failure means (Fail, Ignore) is decided in webhooks.py. Source: k8s.io/apiserver/pkg/util/webhook/client.go (1.36).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TYPE_META = 'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind
 
 
 class CallError(Exception):
-    """The webhook gave no usable answer; the text says why, in Go's words."""
+    """The webhook gave no usable answer; the text is Go's."""
 
 
 def endpoints_resolver(services: Services) -> Resolver:
@@ -62,7 +62,7 @@ def endpoints_resolver(services: Services) -> Resolver:
 
 
 class Caller:
-    """Keeps connections to webhooks. Made by the chain, closed with the server."""
+    """Holds connections to webhooks. Created by the chain, closed with the server."""
 
     def __init__(self, resolve: Resolver, random: Random) -> None:
         self._resolve = resolve
@@ -127,7 +127,7 @@ class Caller:
             return response.status, body.decode(errors="replace")
 
     def _target(self, client: Json) -> tuple[str, str, str, str]:
-        """The URL as messages show it, the URL to dial, the name in the certificate, and the Host header."""
+        """The URL for messages, the URL to dial, the name in the certificate, and the Host header."""
         if client.get("url"):
             return client["url"], client["url"], "", ""
         service = client["service"]
@@ -153,8 +153,8 @@ class Caller:
 async def _within(timeout_s: float, call: Coroutine[Any, Any, T]) -> T:
     """The call's outcome. Raises TimeoutError.
 
-    When the time is over, what has arrived is still read: a whole cluster shares this event loop, and its being busy is
-    not the webhook's being slow.
+    When the time is over, what has arrived is still read: a whole cluster shares this event loop, and a busy loop does not
+    mean a slow webhook.
     """
     task = asyncio.ensure_future(call)
     try:
@@ -184,7 +184,7 @@ def _certificate(error: aiohttp.ClientConnectorCertificateError) -> str:
 
 
 def _unusable(status: int, text: str) -> str:
-    """What client-go says of an error status whose body is no metav1.Status."""
+    """client-go's text for an error status whose body is no metav1.Status."""
     known = {
         400: "the server rejected our request for an unknown reason",
         401: "the server has asked for the client to provide credentials",

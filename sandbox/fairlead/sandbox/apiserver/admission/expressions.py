@@ -1,7 +1,7 @@
-"""CEL for admission: match conditions and policies, compiled once, with what an expression may see.
+"""CEL for admission: match conditions and policies, compiled once, and the variables that they may use.
 
-Exists so that webhooks and policies bind the same variables. Values are plain JSON. Source:
-k8s.io/apiserver/pkg/admission/plugin/{cel,webhook/matchconditions} (1.36).
+Webhooks and policies bind the same variables. Values are plain JSON.
+Source: k8s.io/apiserver/pkg/admission/plugin/{cel,webhook/matchconditions} (1.36).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def program(text: str) -> Program:
 
 
 def bindings(attributes: Attributes, services: Services, version: str = "") -> Bindings:
-    """What an expression sees of a request. `params` and `variables` are the policy's to add."""
+    """The variables of a request. The policy adds `params` and `variables`."""
     return {
         "object": seen_as(attributes.object, attributes, version or attributes.kind.version),
         "oldObject": seen_as(attributes.old_object, attributes, version or attributes.kind.version),
@@ -43,7 +43,7 @@ def evaluate(text: str, bound: Bindings) -> Any:
 
 
 def conditions_hold(conditions: list[Json] | None, bound: Bindings) -> bool:
-    """Match conditions: one that is false decides, whatever fails besides. Raises EvaluationError when one fails and none is false."""
+    """Match conditions: a false one decides, even where others fail. Raises EvaluationError when one fails and none is false."""
     failed: Exception | None = None
     for condition in conditions or []:
         try:

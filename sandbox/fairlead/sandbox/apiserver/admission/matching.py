@@ -1,4 +1,4 @@
-"""Does a webhook or a policy concern this request? Rules, selectors, match conditions.
+"""Whether a webhook or a policy applies to a request: rules, selectors, match conditions.
 
 Pure but for the namespace's labels, which come from the Services. `matchPolicy: Equivalent` is followed between versions
 of one custom kind, whose objects differ in apiVersion only (no conversion); not between core and events.k8s.io Events.
@@ -12,11 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+from fairlead.sandbox.apiserver.selectors import matches_labels
 from fairlead.sandbox.apiserver.subresources.scale import scale_of
 
 
 def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, services: Services) -> str | None:
-    """The version in which the first rule that matches wants the object: the request's own, or an equivalent one's."""
+    """The version of the object for the first rule that matches: the request's own, or an equivalent one."""
     if any(rule_matches(rule, attributes) for rule in rules):
         return attributes.kind.version
     if owner.get("matchPolicy") == "Exact" or attributes.subresource not in {"", "status"}:
@@ -30,7 +31,7 @@ def matched_version(owner: Json, rules: Sequence[Json], attributes: Attributes, 
 
 
 def seen_as(obj: Json | None, attributes: Attributes, version: str) -> Json | None:
-    """The object as a webhook or policy sees it: a Scale for /scale, else in the version that it asked for."""
+    """The object as a webhook or policy sees it: a Scale for /scale, else in the version of its rule."""
     if obj is None:
         return None
     sub = attributes.kind.subresource("scale")
@@ -74,7 +75,7 @@ def is_namespace(attributes: Attributes) -> bool:
 
 
 def namespace_object(attributes: Attributes, services: Services) -> Json | None:
-    """The namespace that the request is in; None for what is in none (namespaces too)."""
+    """The namespace of the request; None for cluster-scoped objects, namespaces included."""
     if not attributes.kind.namespaced:
         return None
     return services.get("", "namespaces", attributes.namespace)
@@ -93,7 +94,7 @@ def _namespace_selected(selector: Json | None, attributes: Attributes, services:
     if is_namespace(attributes):
         if attributes.subresource:
             return True
-        # An update is judged by what the namespace becomes, a deletion by what it was.
+        # For an update the new labels of the namespace count, for a deletion the old ones.
         return selects(selector, _labels(attributes.object or attributes.old_object))
     if not attributes.namespace:
         return True
@@ -117,40 +118,11 @@ def _labels(obj: Json | None) -> Mapping[str, str]:
 
 def selects(selector: Json | None, labels: Mapping[str, str]) -> bool:
     """A metav1.LabelSelector on labels; None selects everything."""
-    if selector is None:
-        return True
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_expression(one, labels) for one in selector.get("matchExpressions") or [])
-
-
-def _expression(one: Json, labels: Mapping[str, str]) -> bool:
-    key, values = one.get("key", ""), one.get("values") or []
-    match one.get("operator"):
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return key not in labels or labels[key] not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
-
-
-def user_info(attributes: Attributes) -> Json:
-    user = attributes.user
-    shown: Json = {"username": user.name}
-    if user.uid:
-        shown["uid"] = user.uid
-    if user.groups:
-        shown["groups"] = list(user.groups)
-    if user.extra:
-        shown["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return shown
+    return selector is None or matches_labels(selector, labels)
 
 
 def request_fields(attributes: Attributes, matched: str = "") -> dict[str, Any]:
-    """What AdmissionReview.request and CEL's `request` have in common; `matched` is the version that the rule wants."""
+    """The common fields of AdmissionReview.request and CEL's `request`; `matched` is the version of the matching rule."""
     kind = attributes.kind
     body_kind = attributes.body_kind or (("autoscaling", "v1", "Scale") if attributes.subresource == "scale" else None)
     group, version, name = body_kind or (kind.group, kind.version, kind.kind)
@@ -170,14 +142,14 @@ def request_fields(attributes: Attributes, matched: str = "") -> dict[str, Any]:
     if attributes.namespace:
         fields["namespace"] = attributes.namespace
     fields["operation"] = attributes.operation
-    fields["userInfo"] = user_info(attributes)
+    fields["userInfo"] = attributes.user.as_json()
     fields["dryRun"] = attributes.dry_run
     fields["options"] = _options(attributes.options)
     return fields
 
 
 def _options(options: Json) -> Json:
-    """A patch is shown as the update that it comes to."""
+    """A patch is shown as the update that it amounts to."""
     if options.get("kind") != "PatchOptions":
         return options
     return {**{key: value for key, value in options.items() if key != "force"}, "kind": "UpdateOptions"}

@@ -1,4 +1,4 @@
-"""A webhook's JSON patch, applied to the object it reviewed; failures in the words of Go's library.
+"""A webhook's JSON patch, applied to the object it reviewed; failures have the texts of Go's library.
 
 Source: gopkg.in/evanphx/json-patch.v4, as k8s.io/apiserver uses it (1.36).
 """

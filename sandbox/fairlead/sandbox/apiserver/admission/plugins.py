@@ -11,7 +11,7 @@ from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.podspec import all_containers
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  # a path
-_TOKEN_SECONDS = 3607  # an hour and a bit: kubelet tells a default from a wish by it
+_TOKEN_SECONDS = 3607  # an hour and 7 s: kubelet tells the default from a user's value by it
 _TOLERATION_SECONDS = 300
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -43,7 +43,7 @@ def _service_account(attributes: Attributes, spec: Json) -> None:
     name = spec.get("serviceAccountName") or "default"
     spec["serviceAccountName"] = spec["serviceAccount"] = name
     account = attributes.context.services.get("", "serviceaccounts", name, attributes.namespace)
-    if account is None and name != "default":  # the default one comes with the namespace, a moment later
+    if account is None and name != "default":  # the default one is created soon after its namespace
         raise _forbidden(
             attributes,
             f"error looking up service account {attributes.namespace}/{name}: serviceaccount {quote(name)} not found",

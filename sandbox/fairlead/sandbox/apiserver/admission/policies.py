@@ -1,8 +1,7 @@
-"""ValidatingAdmissionPolicies: expressions over a request, bound to where they count.
+"""ValidatingAdmissionPolicies: expressions over a request, applied through bindings. Fairlead's allocation fence is one.
 
-Exists because the allocation fence is one. A policy acts through its bindings only; without a binding it does nothing.
-Variables are computed in their order, at most once per request and binding; one that fails is missing for those that
-read it. Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (1.36).
+A policy without a binding does nothing. Variables are computed in their order, at most once per request and binding; one
+that fails is missing for those that read it. Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (1.36).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ MESSAGE_LIMIT = 5 * 1024
 
 @dataclass(frozen=True)
 class Decision:
-    """One validation that did not hold (or could not be asked)."""
+    """One validation that did not hold, or could not be evaluated."""
 
     message: str
     reason: str
@@ -69,7 +68,7 @@ class Policies:
         return selectors_match(match, attributes, self._services)
 
     def _apply(self, policy: Json, binding: Json, attributes: Attributes) -> Iterator[tuple[str, Decision]]:
-        """The denials of one policy through one binding; other actions are done on the way."""
+        """The denials of one policy through one binding; its other actions (warn, audit) are done at once."""
         where = f"ValidatingAdmissionPolicy '{policy['metadata']['name']}' with binding '{binding['metadata']['name']}'"
         actions = binding["spec"].get("validationActions") or []
         for decision in self._decide(policy["spec"], binding["spec"], attributes):
@@ -103,7 +102,7 @@ class Policies:
             _audit(spec, bound, attributes)
 
     def _params(self, spec: Json, binding: Json, attributes: Attributes) -> list[Json | None]:
-        """The parameter objects to ask with, each in turn; [None] for a policy without."""
+        """The parameter objects to evaluate with, each in turn; [None] for a policy without."""
         kind, ref = spec.get("paramKind"), binding.get("paramRef")
         if kind is None:
             return [None]
@@ -131,7 +130,7 @@ class Policies:
 
 
 def _variables(spec: Json, bound: Bindings) -> tuple[Json, dict[str, str]]:
-    """The values of the variables, and why others have none."""
+    """The values of the variables, and the errors of those that have none."""
     values: Json = {}
     failed: dict[str, str] = {}
     for variable in spec.get("variables") or []:

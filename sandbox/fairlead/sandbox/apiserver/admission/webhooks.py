@@ -1,8 +1,8 @@
-"""Mutating and validating webhooks: who is called, in which order, and what their answers do.
+"""Mutating and validating webhooks: which are called, in which order, and what their answers do.
 
-Mutating ones run one after another in the order of their configurations' names, and those that ask for it once more
-when another changed the object after them; validating ones run together. A call that fails counts as the failurePolicy
-says. Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go (1.36).
+Mutating ones run one after another in the order of their configurations' names, and those with reinvocation once more when
+another changed the object after them; validating ones run together. A call that fails counts as its failurePolicy says.
+Source: k8s.io/apiserver/pkg/admission/plugin/webhook/{mutating,validating}/dispatcher.go (1.36).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Webhooks:
         self._caller = caller
 
     async def mutate(self, attributes: Attributes) -> None:
-        """Let every mutating webhook that matches change the object. Raises Rejected."""
+        """Call every mutating webhook that matches, and apply its patch. Raises Rejected."""
         again: list[Hook] = []
         called: list[Hook] = []
         for hook in self._hooks("mutatingwebhookconfigurations"):
@@ -68,7 +68,7 @@ class Webhooks:
                 await self._mutate(hook, attributes, version)
 
     async def validate(self, attributes: Attributes) -> None:
-        """Ask every validating webhook that matches, together. Raises Rejected with the first refusal in their order."""
+        """Call every validating webhook that matches, together. Raises Rejected with the first refusal in their order."""
         found = [(hook, self._concerns(hook, attributes)) for hook in self._hooks("validatingwebhookconfigurations")]
         calls = [self._validate(hook, attributes, version) for hook, version in found if version is not None]
         outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -83,7 +83,7 @@ class Webhooks:
                 yield Hook(configuration["metadata"]["name"], spec)
 
     def _concerns(self, hook: Hook, attributes: Attributes) -> str | None:
-        """The version in which the webhook wants the object, or None where it is not concerned."""
+        """The version of the object that the webhook gets, or None where it does not match."""
         spec = hook.spec
         version = matched_version(spec, spec.get("rules") or [], attributes, self._services)
         if version is None or not selectors_match(spec, attributes, self._services):
@@ -165,7 +165,7 @@ class Webhooks:
 
 
 def _checked(answer: Any, uid: str, *, mutating: bool) -> Json:
-    """VerifyAdmissionResponse: the right type, our uid, a patch only where one may be."""
+    """VerifyAdmissionResponse: the right type, our uid, a patch only from mutating webhooks."""
     invalid = "received invalid webhook response: "
     given = (answer.get("apiVersion", ""), answer.get("kind", ""))
     if given != (REVIEW_VERSION, "AdmissionReview"):
@@ -191,7 +191,7 @@ def _checked(answer: Any, uid: str, *, mutating: bool) -> Json:
 
 
 def _denied(name: str, status: Json) -> Rejected:
-    """The webhook's own status, made into a refusal whatever it says."""
+    """A refusal with the webhook's own status."""
     denied = f"admission webhook {quote(name)} denied the request"
     reason, message = str(status.get("reason") or ""), status.get("message")
     if message:

@@ -1,8 +1,7 @@
 """The roles that a cluster starts with, for the users that this sandbox has.
 
-Exists so that the system's own loops have the permissions that they have in a real cluster, and no more. Rules are
-those of the real bootstrap policy, less the resources that are not served here. Where the real one has an authorizer of
-its own (nodes), a binding stands in.
+The system's own loops have the permissions that they have in a real cluster, and no more: the rules of the real bootstrap
+policy, without the resources that are not served here. Nodes, for which the real one has an authorizer, have a binding.
 Source: k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy (1.36).
 """
 
@@ -165,7 +164,7 @@ _CONTROLLERS: dict[str, tuple[Json, ...]] = {
     ),
 }
 
-# What namespace users get from `view`, `edit` and `admin`, summed up in whole groups.
+# What namespace users get from `view`, `edit` and `admin`, by whole groups.
 _USER_GROUPS = ("apps", "batch", "autoscaling", "policy", _RESOURCE)
 _VIEW = (
     _rule(

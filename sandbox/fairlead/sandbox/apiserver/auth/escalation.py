@@ -1,7 +1,7 @@
-"""Nobody grants what they may not do: roles and bindings are refused to users who lack the permissions in them.
+"""Privilege escalation check: a user may write only roles and bindings whose permissions the user holds.
 
-Exists so that an installer with too few rights fails here as it would in a real cluster. The verbs `escalate` (on the
-role) and `bind` (on the role that a binding refers to) lift it, as there.
+An installer with too few permissions fails here as it would in a real cluster. The verbs `escalate` (on the role) and
+`bind` (on the role that a binding refers to) permit it, as there.
 Source: k8s.io/kubernetes/pkg/registry/rbac/{escalation_check.go,clusterrole,rolebinding}/policybased (1.36).
 """
 
@@ -20,7 +20,7 @@ _BINDINGS = ("rolebindings", "clusterrolebindings")
 
 
 def check(call: Call, new: Json, old: Json | None) -> None:
-    """Raises 403 when this write grants more than the user has."""
+    """Raises 403 when this write grants more than the user holds."""
     if call.kind.group != GROUP or MASTERS in call.user.groups:
         return
     plural = call.kind.plural
@@ -70,7 +70,7 @@ def _refuse_more_than_held(call: Call, new: Json, granted: list[Json]) -> None:
 
 
 def _atoms(rule: Json, namespace: str) -> Iterator[Access]:
-    """Every single thing that a rule allows."""
+    """Every single access that a rule allows."""
     for verb in rule.get("verbs") or []:
         for path in rule.get("nonResourceURLs") or []:
             yield Access(verb, path=path)
@@ -89,5 +89,5 @@ def _shown(rule: Json) -> str:
         ("NonResourceURLs", "nonResourceURLs"),
         ("Verbs", "verbs"),
     ]
-    told = [f"{name}:[{' '.join(quote(one) for one in rule[field])}]" for name, field in parts if rule.get(field)]
-    return "{" + ", ".join(told) + "}"
+    shown = [f"{name}:[{' '.join(quote(one) for one in rule[field])}]" for name, field in parts if rule.get(field)]
+    return "{" + ", ".join(shown) + "}"

@@ -1,4 +1,4 @@
-"""Acting as another user (`kubectl --as`): allowed by the verb `impersonate` on users, groups and the rest.
+"""Impersonation (`kubectl --as`): permitted by the verb `impersonate` on users, groups, uids and userextras.
 
 Source: k8s.io/apiserver/pkg/endpoints/filters/impersonation.go (1.36).
 """
@@ -17,7 +17,7 @@ _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "imperson
 
 
 def effective(user: UserInfo, headers: Mapping[str, str], authorizer: Authorizer) -> UserInfo:
-    """Whom the request acts as: the user, or the one in its Impersonate-* headers. Raises 403, 500."""
+    """The user of the request, or the one in its Impersonate-* headers. Raises 403, 500."""
     name = headers.get(_USER, "")
     groups = [one.strip() for one in headers.get(_GROUP, "").split(",") if one.strip()]
     extra = {
@@ -30,7 +30,7 @@ def effective(user: UserInfo, headers: Mapping[str, str], authorizer: Authorizer
         if groups or extra or uid:
             raise statuses.internal(f"requested {groups or extra or uid} without impersonating a user")
         return user
-    for access in _asked(name, groups, extra, uid):
+    for access in _required(name, groups, extra, uid):
         if not authorizer.allows(user, access):
             raise statuses.forbidden_access(
                 user, access.verb, access.group, access.resource, access.subresource, access.namespace, access.name
@@ -38,8 +38,8 @@ def effective(user: UserInfo, headers: Mapping[str, str], authorizer: Authorizer
     return identity(name, groups, extra, uid)
 
 
-def _asked(name: str, groups: list[str], extra: Mapping[str, tuple[str, ...]], uid: str) -> Iterator[Access]:
-    """What the real user must be allowed to impersonate."""
+def _required(name: str, groups: list[str], extra: Mapping[str, tuple[str, ...]], uid: str) -> Iterator[Access]:
+    """The permissions that the real user needs."""
     group = "authentication.k8s.io"
     parts = name.split(":")
     if name.startswith("system:serviceaccount:") and len(parts) == 4:

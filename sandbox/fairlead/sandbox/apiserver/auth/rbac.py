@@ -1,8 +1,8 @@
-"""May they? RBAC, evaluated from the stored roles and bindings; system:masters may do everything.
+"""Authorization by RBAC, evaluated from the stored roles and bindings; system:masters may do everything.
 
-Exists so that a program that lacks a permission in its manifests fails here and not first in a real cluster.
-Aggregated ClusterRoles are put together by their selectors when asked. The node authorizer's graph is not here: nodes
-have the rules of `system:node` by a binding to their group (bootstrap_roles.py).
+A program that lacks a permission in its manifests fails here, not first in a real cluster. Aggregated ClusterRoles are
+assembled by their selectors at use. There is no node authorizer: nodes have the rules of `system:node` by a binding to
+their group (bootstrap_roles.py).
 Source: k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac (1.36).
 """
 
@@ -25,7 +25,7 @@ _TABLES = ("clusterroles", "clusterrolebindings", "roles", "rolebindings")
 
 @dataclass(frozen=True)
 class Grant:
-    """One rule that a user has, where it holds ("" = everywhere), and from where."""
+    """One rule that a user has, the namespace where it holds ("" = all), and the binding that gives it."""
 
     rule: Json
     namespace: str
@@ -33,7 +33,7 @@ class Grant:
 
 
 class Rbac:
-    """Answers from the state's RBAC objects, kept per user until one of them changes."""
+    """Answers from the stored RBAC objects; grants are cached per user until one of them changes."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -45,7 +45,7 @@ class Rbac:
         return MASTERS in user.groups or self._granting(user, access) is not None
 
     def explain(self, user: UserInfo, access: Access) -> tuple[bool, str]:
-        """The verdict, and which binding gives it."""
+        """The verdict, and the binding that gives it."""
         if MASTERS in user.groups:
             return True, ""
         grant = self._granting(user, access)
@@ -131,7 +131,7 @@ def _shown(subject: Json, namespace: str) -> str:
 
 
 def covers(rule: Json, access: Access) -> bool:
-    """Whether a PolicyRule allows what is asked."""
+    """Whether a PolicyRule allows the access."""
     verbs = rule.get("verbs") or []
     if "*" not in verbs and access.verb not in verbs:
         return False

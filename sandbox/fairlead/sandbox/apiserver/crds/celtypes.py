@@ -1,7 +1,7 @@
-"""A structural schema as CEL sees it: declared types for the checker, and values bound as these types.
+"""A structural schema in CEL: declared types for the checker, and values bound as these types.
 
-Exists so that a rule which the real apiserver would refuse (a field that the schema does not have) is refused here too,
-and so that dates and durations are more than strings. Names that are no CEL identifiers are escaped as Kubernetes does.
+A rule that reads a field which the schema does not have is refused, as by the real apiserver; dates and durations are not
+plain strings. Names that are no CEL identifiers are escaped as Kubernetes does.
 Source: k8s.io/apiserver/pkg/cel/common/schemas.go, pkg/cel/escaping.go (1.36).
 """
 
@@ -125,5 +125,5 @@ def _text(value: str, form: str) -> Any:
             case "byte":
                 return base64.b64decode(value)
     except ValueError:
-        return value  # Go's formats are wider than CEL's: the rule sees the text
+        return value  # Go's formats admit more than CEL's: the rule sees the text
     return value

@@ -1,7 +1,7 @@
 """The strategy of a custom kind: one version of one CustomResourceDefinition.
 
-Exists so that objects of user-made kinds are pruned, defaulted, validated and printed as the schema says. Conversion is
-"None": every version shows the stored object as it is. Source: apiextensions-apiserver/pkg/registry/customresource (1.36).
+Its objects are pruned, defaulted, validated and printed as the schema says. Conversion is "None": every version shows the
+stored object as it is. Source: apiextensions-apiserver/pkg/registry/customresource (1.36).
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class CustomStrategy(Strategy):
 
     def prepare_create(self, obj: Json, context: Context) -> None:
         if removal.terminating(self.group, self.plural, context):
-            told = "create not allowed while custom resource definition is terminating"
-            raise Rejected(405, "MethodNotAllowed", told, {"group": self.group, "kind": self.plural})
+            why = "create not allowed while custom resource definition is terminating"
+            raise Rejected(405, "MethodNotAllowed", why, {"group": self.group, "kind": self.plural})
         if self._has_status:
             obj.pop("status", None)
 
@@ -63,7 +63,7 @@ class CustomStrategy(Strategy):
         return list(self._validate(new, old))
 
     def validate_status(self, new: Json, old: Json, context: Context) -> list[FieldError]:
-        """Only what a status write may have changed is judged."""
+        """Validates only what a status write may have changed."""
         schema = (self.root.get("properties") or {}).get("status")
         if schema is None or "status" not in new:
             return []
@@ -134,7 +134,7 @@ def _cell(obj: Json, column: Json, now: datetime) -> Any:
 
 
 def kinds_of(definition: Json) -> list[Kind]:
-    """The kinds that a definition makes, one for each served version, best version first."""
+    """The kinds of a definition, one for each served version, preferred version first."""
     spec = definition["spec"]
     names = spec["names"]
     made = []

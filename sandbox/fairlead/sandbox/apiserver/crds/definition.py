@@ -1,4 +1,4 @@
-"""What a CustomResourceDefinition must be before it is served: names, versions, a structural schema, rules that compile.
+"""Validation of CustomResourceDefinitions: names, versions, a structural schema, rules that compile.
 
 Source: apiextensions-apiserver/pkg/apis/apiextensions/validation (1.36).
 """
@@ -11,7 +11,7 @@ from typing import Any
 import re2
 
 from fairlead.sandbox.apiserver.crds import jsonpath, rules
-from fairlead.sandbox.apiserver.crds.rulecost import DEFINITION_LIMIT, most_elements, too_dear
+from fairlead.sandbox.apiserver.crds.rulecost import DEFINITION_LIMIT, most_elements, over_limit
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
@@ -106,9 +106,9 @@ def _version(version: Json, path: str) -> Iterator[FieldError]:
                 yield invalid(f"{here}.type", root["type"], 'must be "object" at the root')
         if root.get("nullable"):
             yield forbidden(f"{here}.nullable", "nullable cannot be true at the root")
-        bill: list[int] = []
-        yield from _schema(root, here, root=True, bill=bill)
-        complaint = too_dear(_TOTAL, sum(bill), DEFINITION_LIMIT)
+        costs: list[int] = []
+        yield from _schema(root, here, root=True, costs=costs)
+        complaint = over_limit(_TOTAL, sum(costs), DEFINITION_LIMIT)
         if complaint:
             yield forbidden(here, complaint)
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
@@ -146,7 +146,7 @@ def _path(text: str | None, path: str) -> Iterator[FieldError]:
 
 
 def _schema(
-    schema: Any, path: str, *, root: bool = False, logical: bool = False, places: int = 1, bill: list[int]
+    schema: Any, path: str, *, root: bool = False, logical: bool = False, places: int = 1, costs: list[int]
 ) -> Iterator[FieldError]:
     """Structural: every value has a type, combinators only constrain. `logical`: inside allOf, anyOf, oneOf, not."""
     if not isinstance(schema, dict):
@@ -182,19 +182,19 @@ def _schema(
             )
     if schema.get("x-kubernetes-list-type") == "map" and not schema.get("x-kubernetes-list-map-keys"):
         yield required(f"{path}.x-kubernetes-list-map-keys", "must not be empty if x-kubernetes-list-type is map")
-    yield from rules.complaints(schema, path, root=root, places=places, bill=bill)
+    yield from rules.complaints(schema, path, root=root, places=places, costs=costs)
     for name, inner in (schema.get("properties") or {}).items():
-        yield from _schema(inner, f"{path}.properties[{name}]", logical=logical, places=places, bill=bill)
+        yield from _schema(inner, f"{path}.properties[{name}]", logical=logical, places=places, costs=costs)
     many = places * (most_elements(schema) or 1)
     if isinstance(schema.get("additionalProperties"), dict):
         inner = schema["additionalProperties"]
-        yield from _schema(inner, f"{path}.additionalProperties", logical=logical, places=many, bill=bill)
+        yield from _schema(inner, f"{path}.additionalProperties", logical=logical, places=many, costs=costs)
     if isinstance(schema.get("items"), dict):
-        yield from _schema(schema["items"], f"{path}.items", logical=logical, places=many, bill=bill)
+        yield from _schema(schema["items"], f"{path}.items", logical=logical, places=many, costs=costs)
     elif isinstance(schema.get("items"), list):
         yield forbidden(f"{path}.items", "items must be a schema object and not an array")
     for key in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(schema.get(key) or []):
-            yield from _schema(inner, f"{path}.{key}[{index}]", logical=True, bill=bill)
+            yield from _schema(inner, f"{path}.{key}[{index}]", logical=True, costs=costs)
     if schema.get("not") is not None:
-        yield from _schema(schema["not"], f"{path}.not", logical=True, bill=bill)
+        yield from _schema(schema["not"], f"{path}.not", logical=True, costs=costs)

@@ -18,7 +18,7 @@ Step = tuple[str, Any]
 
 
 class PathError(ValueError):
-    """Not a path that we can follow."""
+    """Not a supported path."""
 
 
 @lru_cache(maxsize=1024)
@@ -52,7 +52,7 @@ def parse(text: str) -> tuple[Step, ...]:
 
 
 def find(obj: Any, text: str) -> list[Any]:
-    """All that the path leads to."""
+    """All values at the path."""
     found = [obj]
     for kind, argument in parse(text):
         found = [inner for one in found for inner in _follow(one, kind, argument)]

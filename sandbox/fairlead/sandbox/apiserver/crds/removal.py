@@ -1,7 +1,7 @@
-"""The end of a CustomResourceDefinition: held by a finalizer until its last object is gone.
+"""Deletion of a CustomResourceDefinition: a finalizer holds it until its last object is removed.
 
-The real apiserver leaves the cleaning to a controller; here it happens in the same turn, and once more whenever an
-object of the definition goes. Objects with finalizers are marked and waited for. Nothing new may be made meanwhile.
+In the real apiserver a controller cleans up; here it happens with the deletion, and again whenever an object of the
+definition is removed. Objects with finalizers are marked and waited for. No object can be created meanwhile.
 Source: apiextensions-apiserver/pkg/controller/finalizer, pkg/registry/customresourcedefinition/etcd.go (1.36).
 """
 
@@ -18,7 +18,7 @@ _SOON = "CustomResourceDefinition marked for deletion; CustomResource deletion w
 
 
 class Storing(Protocol):
-    """The services of a real server: what happens to definitions is written to its store."""
+    """Services that can write: the changes of definitions are stored."""
 
     registry: Registry
     store: Store
@@ -29,7 +29,7 @@ def storing(context: Context) -> Storing:
 
 
 def hold(obj: Json, context: Context) -> None:
-    """At the first DELETE: mark the object, add the finalizer, and say what is going on."""
+    """At the first DELETE: mark the object, add the finalizer and the Terminating condition."""
     obj["metadata"]["deletionTimestamp"] = context.timestamp()
     finalizers = obj["metadata"].setdefault("finalizers", [])
     if FINALIZER not in finalizers:
@@ -52,7 +52,7 @@ def terminating(group: str, plural: str, context: Context) -> bool:
 
 
 def clean(group: str, plural: str, context: Context) -> None:
-    """Remove what may go of a terminating definition's objects; with the last of them, drop the finalizer."""
+    """Remove a terminating definition's objects that nothing holds; with the last of them, drop the finalizer."""
     services = storing(context)
     objects = f"{group}/{plural}"
     for one in list(services.store.entries(objects, "")):

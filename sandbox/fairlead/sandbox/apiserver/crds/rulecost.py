@@ -1,7 +1,7 @@
-"""How dear a rule may become: its worst case per object, times the number of places where it stands.
+"""The cost limit of CEL rules: the worst case per object, times the number of places where a rule applies.
 
-Exists because the real apiserver refuses definitions whose rules could cost too much, which depends on maxItems,
-maxProperties and maxLength in the schema; ours must not pass here and fail there. Source:
+The real apiserver refuses definitions whose rules could cost too much, which depends on maxItems, maxProperties and
+maxLength in the schema; a definition must not pass here and fail there. Source:
 apiextensions-apiserver/pkg/apis/apiextensions/validation (cost limits), k8s.io/apiserver/pkg/cel/common/schemas.go (1.36).
 """
 
@@ -22,10 +22,10 @@ _MIN_BYTES = {"string": 2, "integer": 1, "number": 1, "boolean": 4, "array": 2}
 
 
 def cost_of(program: Program, schema: Json, places: int) -> int:
-    """The worst case of a rule on `schema` that may stand in so many places of one object."""
+    """The worst case of a rule on `schema` that applies at up to `places` places of one object."""
 
     def sizes(path: Path) -> Range | None:
-        # As in the real one, the first step is not looked at: whatever it names has the root's size.
+        # As in the real one, the first step is ignored: what it names has the root's size.
         found: Any = schema
         for step in path[1:]:
             found = _step(found, step)
@@ -75,7 +75,7 @@ def most_elements(schema: Any) -> int | None:
 
 
 def least_bytes(schema: Any) -> int:
-    """What a value takes at least as JSON."""
+    """The least size of a value as JSON."""
     if not isinstance(schema, dict):
         return 1
     kind = schema.get("type", "")
@@ -88,7 +88,7 @@ def least_bytes(schema: Any) -> int:
     )
 
 
-def too_dear(what: str, cost: int, limit: int) -> str:
+def over_limit(what: str, cost: int, limit: int) -> str:
     """The complaint about a cost above its limit; empty where it is not."""
     if cost <= limit:
         return ""

@@ -1,8 +1,8 @@
-"""x-kubernetes-validations: CEL rules of a custom resource's schema, evaluated where they stand.
+"""x-kubernetes-validations: CEL rules of a custom resource's schema, evaluated on the values that they apply to.
 
-A schema's rules are compiled once, into a tree that follows the schema and leaves out what has none. A rule that reads
-`oldSelf` is a transition rule: it counts only where the old object has a counterpart (by property, and by key in lists
-of type map). Rules run only on objects that are valid otherwise.
+A schema's rules are compiled once, into a tree like the schema without the parts that have none. A rule that reads `oldSelf`
+is a transition rule: it is evaluated only where the old object has a counterpart (by property, and by key in lists of
+type map). Rules run only on objects that are valid otherwise.
 Source: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel (1.36).
 """
 
@@ -16,7 +16,7 @@ from fairlead.cel import CompileError, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
 from fairlead.sandbox.apiserver.crds.celtypes import bind, changes, environment
-from fairlead.sandbox.apiserver.crds.rulecost import RULE_LIMIT, cost_of, too_dear
+from fairlead.sandbox.apiserver.crds.rulecost import RULE_LIMIT, cost_of, over_limit
 from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import OMIT, ErrorType, FieldError, forbidden, invalid, required
 
@@ -91,10 +91,10 @@ def compile_rules(schema: Any, *, root: bool = True) -> Node | None:
     return None if node.empty else node
 
 
-def complaints(schema: Json, path: str, *, root: bool, places: int, bill: list[int]) -> Iterator[FieldError]:
-    """What is wrong with the rules of this very schema (not of those below), which may stand in so many places.
+def complaints(schema: Json, path: str, *, root: bool, places: int, costs: list[int]) -> Iterator[FieldError]:
+    """Complaints about the rules of this schema (not of those below), which applies at up to `places` places.
 
-    Each rule's worst case is put on the `bill`.
+    Each rule's worst case is appended to `costs`.
     """
     given = schema.get("x-kubernetes-validations") or []
     env = environment(schema, root=root) if given else None
@@ -115,8 +115,8 @@ def complaints(schema: Json, path: str, *, root: bool, places: int, bill: list[i
                 yield invalid(f"{here}.{key}", raw[key], f"compilation failed: {error}")
                 continue
             cost = cost_of(program, schema, places)
-            bill.append(cost)
-            complaint = too_dear(what, cost, RULE_LIMIT)
+            costs.append(cost)
+            complaint = over_limit(what, cost, RULE_LIMIT)
             if complaint:
                 yield forbidden(f"{here}.{key}", complaint)
 
@@ -149,7 +149,7 @@ def _check(new: Any, old: Any, node: Node, path: str) -> Iterator[FieldError]:
 
 
 def _counterpart(value: Any, old: Any, schema: Json) -> Any:
-    """The old element that this one was, where the list says how to tell."""
+    """The old element with the same keys, where the list has keys."""
     if schema.get("x-kubernetes-list-type") != "map" or not isinstance(old, list) or not isinstance(value, dict):
         return _ABSENT
     keys = schema.get("x-kubernetes-list-map-keys") or []

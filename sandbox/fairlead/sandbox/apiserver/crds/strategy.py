@@ -1,7 +1,7 @@
-"""CustomResourceDefinition itself: checked when written, served as soon as it is stored, taken down when it goes.
+"""The strategy of CustomResourceDefinition itself: validated when written, its kinds served as soon as it is stored.
 
-The real apiserver leaves the conditions to controllers that come a moment later; here `committed` writes them in the
-same turn, as a second revision, so that a client that watches sees the same two steps. How one ends is in `removal`.
+In the real apiserver controllers write the conditions a moment later; here `committed` writes them at once, as a second
+revision, so that a watching client sees the same two steps. Deletion is in `removal`.
 Source: apiextensions-apiserver/pkg/registry and pkg/controller/{status,establish} (1.36).
 """
 

@@ -1,4 +1,4 @@
-"""Structural schemas at work on objects: pruning what they do not know, filling in what they default.
+"""Structural schemas applied to objects: pruning of unknown fields, and defaults.
 
 Pure; changes the object in place. Values of the wrong type are left for validation.
 Source: k8s.io/apiextensions-apiserver/pkg/apiserver/schema/{pruning,defaulting} (1.36).
@@ -50,7 +50,7 @@ def _prune(value: Any, schema: Json, path: str, dropped: list[str], *, root: boo
 
 
 def default(value: Any, schema: Json) -> None:
-    """Fill in defaults, outermost first: a defaulted object is then defaulted itself."""
+    """Set defaults, outermost first: a defaulted object is then defaulted itself."""
     if isinstance(value, dict):
         properties = schema.get("properties") or {}
         for name, inner in properties.items():

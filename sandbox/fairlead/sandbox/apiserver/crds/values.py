@@ -1,7 +1,7 @@
-"""Validation of an object against an OpenAPI v3 schema, in the words of the real apiserver.
+"""Validation of an object against an OpenAPI v3 schema, with the messages of the real apiserver.
 
-Exists because clients, tests and users read these messages: required, types, limits, enums, patterns, formats, list
-types, and the combinators. CEL rules are in `rules`. Pure; yields FieldErrors in a stable order.
+Required, types, limits, enums, patterns, formats, list types, and the combinators. CEL rules are in `rules`. Pure; yields
+FieldErrors in a stable order.
 Source: k8s.io/kube-openapi/pkg/validation, apiextensions-apiserver/pkg/apiserver/validation (1.36).
 """
 
@@ -84,7 +84,7 @@ def _combined(value: Any, schema: Json, path: str) -> Iterator[FieldError]:
 
 
 def _composed(path: str, what: str) -> FieldError:
-    """Combinators' errors carry no field in the real one, but name it in the text."""
+    """Combinators' errors have no field in the real one, but name it in the text."""
     return invalid("<nil>", "", f'"{path}" {what}')
 
 

@@ -1,6 +1,6 @@
-"""apps/v1 as far as manifests and kubectl need it: shapes, the defaults that show, selectors that must match.
+"""apps/v1 as far as manifests and kubectl need it: shapes, visible defaults, selectors that must match.
 
-No controller here makes pods of them; the sandbox's own loops know Jobs only. Source: pkg/apis/apps (1.36).
+The sandbox has no controllers for these kinds. Source: pkg/apis/apps (1.36).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What a kind is to the apiserver: its names, its schema, its rules. And what admission sees of a request.
+"""The interface between the generic apiserver and the kinds: a kind's names, schema and rules; a request for admission.
 
-Exists so that the generic half (store, handlers, patches, watch, discovery) knows no kind, and the kinds know no HTTP.
+The generic half (store, handlers, patches, watch, discovery) knows no kind, and the kinds know no HTTP.
 Objects are plain dicts as in JSON; a Strategy changes the dict it is given in place. Nothing here does I/O.
 
-The server assembles the two halves from these entry points (all made by the kinds half):
+The server assembles the two halves from these entry points (all of the kinds half):
     kinds.catalogue.kinds() -> list[Kind]             built-in kinds, groups in the order discovery shows them
     admission.chain(services) -> Admission            built-in plugins, webhooks and policies, in the real order
     openapi.document(path, registry) -> bytes | None  GET /openapi/v3[/path] ("" = the index); None = 404; openapi.v2(registry) too
@@ -33,7 +33,7 @@ SUBRESOURCE_VERBS = ("get", "patch", "update")
 
 
 class DecodeError(Exception):
-    """The body does not fit the kind: a 400, `<Kind> in version "v1" cannot be handled as a <Kind>: <this text>`."""
+    """The body does not fit the kind: 400, `<Kind> in version "v1" cannot be handled as a <Kind>: <this text>`."""
 
 
 class Rejected(Exception):  # noqa: N818 (a verdict, not a fault)
@@ -49,17 +49,28 @@ class Rejected(Exception):  # noqa: N818 (a verdict, not a fault)
 
 @dataclass(frozen=True)
 class UserInfo:
-    """Who asks."""
+    """An authenticated user."""
 
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def as_json(self) -> Json:
+        """As authentication.k8s.io/v1 UserInfo."""
+        shown: Json = {"username": self.name}
+        if self.uid:
+            shown["uid"] = self.uid
+        if self.groups:
+            shown["groups"] = list(self.groups)
+        if self.extra:
+            shown["extra"] = {key: list(values) for key, values in self.extra.items()}
+        return shown
+
 
 @dataclass(frozen=True)
 class Access:
-    """One question to the authorizer. `path` asks about a non-resource URL instead."""
+    """One question to the authorizer. With `path` it is about a non-resource URL."""
 
     verb: str
     group: str = ""
@@ -71,7 +82,7 @@ class Access:
 
 
 class Services(Protocol):
-    """What kinds and admission may ask of the server, synchronously and without side effects."""
+    """What kinds and admission may read of the server, synchronously and without side effects."""
 
     registry: Registry
 
@@ -172,7 +183,7 @@ class Strategy:
         return []
 
     def default(self, obj: Json) -> None:
-        """Fill in defaults, in place (also on reads of objects stored before a default existed)."""
+        """Set defaults, in place (also on reads of objects stored before a default existed)."""
 
     def from_storage(self, obj: Json) -> Json:
         """The stored object as this version shows it; apiVersion and kind are set by the core. Must not change `obj`."""
@@ -184,13 +195,13 @@ class Strategy:
 
     # -- writes
     def prepare_create(self, obj: Json, context: Context) -> None:
-        """Drop what a client may not set (status), fill in what the server decides."""
+        """Drop what a client may not set (status), set what the server decides."""
 
     def prepare_update(self, new: Json, old: Json, context: Context) -> None:
         """Keep what this write may not change. The base keeps status where `status` is a subresource (the core does it)."""
 
     def prepare_status(self, new: Json, old: Json, context: Context) -> None:
-        """As prepare_update, for /status. The core has already put everything but status (and labels …) back."""
+        """As prepare_update, for /status. The core has already restored everything but status (and labels …)."""
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         return []
@@ -202,7 +213,7 @@ class Strategy:
         return []
 
     def validate_name(self, name: str, *, prefix: bool) -> list[str]:
-        """Complaints about metadata.name (or generateName if `prefix`). The base wants a DNS-1123 subdomain."""
+        """Complaints about metadata.name (or generateName if `prefix`). The base requires a DNS-1123 subdomain."""
         from fairlead.sandbox.apiserver.names import subdomain_complaints
 
         return subdomain_complaints(name, prefix=prefix)
@@ -216,7 +227,7 @@ class Strategy:
         return None
 
     def prepare_delete(self, obj: Json, context: Context) -> None:
-        """At the first DELETE, in place: add what shall hold the object; it is not marked again if it is here (CRDs)."""
+        """At the first DELETE, in place: add what holds the object; it is not marked again if that is done here (CRDs)."""
 
     def default_propagation(self, obj: Json) -> str:
         """What DELETE without propagationPolicy means: Background, or Orphan for a few old kinds (jobs)."""
@@ -286,7 +297,7 @@ class Kind:
 
 
 class Registry:
-    """The kinds served now. Groups keep the order in which they came; within a group, versions do."""
+    """The kinds served now. Groups keep the order in which they were added; within a group, versions do."""
 
     def __init__(self, kinds: Iterable[Kind] = ()) -> None:
         self._kinds: dict[tuple[str, str, str], Kind] = {}
@@ -360,7 +371,7 @@ class Attributes:
 
 
 class Admission(Protocol):
-    """The chain between decoding and storing. Raises Rejected to refuse."""
+    """The chain between decoding and storing. Refuses by raising Rejected."""
 
     async def mutate(self, attributes: Attributes) -> None: ...
 
@@ -370,7 +381,7 @@ class Admission(Protocol):
 
 
 class NoAdmission:
-    """Lets everything through."""
+    """Admits everything."""
 
     async def close(self) -> None:
         return

@@ -1,6 +1,6 @@
 """Bodies that are not stored objects: evictions, bindings, scales, token requests, reviews.
 
-Exists so that a body of the wrong shape is a 400 for these too, although no strategy decodes them.
+No strategy decodes them; here a body of the wrong shape becomes a 400, too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The strategy that every built-in kind starts from: shape from the client's model, status as a subresource has it.
+"""The base strategy of built-in kinds: the shape from the client's model, and status as a subresource.
 
-Exists so that a kind writes down only its own rules. Decoding, the schema and dropping status on create are here;
-defaults and validation are the kinds'. Generic metadata rules are the core's.
+Decoding, the schema and dropping status on create are here; defaults and validation are each kind's own. Generic metadata
+rules are in meta.py.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class BuiltIn(Strategy):
             self.reset_status(obj)
 
     def reset_status(self, obj: Json) -> None:
-        """Status as it is at birth: what the client sent does not count."""
+        """The initial status, whatever the client sent."""
         field = schema_of(self.model).fields["status"]
         if field.value_struct:
             obj["status"] = zero(field.ref)

@@ -1,7 +1,7 @@
 """Every built-in kind that the apiserver serves, in the order in which discovery shows their groups.
 
-Exists as the one list that says what there is. Groups that nobody here uses (storage, certificates, autoscaling, …) are
-left out; of the core group all is served, some by shape alone. Custom kinds come and go at run time (crds).
+Groups that nothing here uses (storage, certificates, autoscaling, …) are left out; of the core group all is served, some by
+shape alone. Custom kinds are added and removed at run time (crds).
 Source: /apis of a 1.36.2 apiserver.
 """
 
@@ -171,7 +171,7 @@ def _in(
 
 
 def _networking() -> list[Kind]:
-    """Policies are checked; the rest is there by shape, since discovery shows the group as a whole."""
+    """Policies are validated; the rest is served by shape alone, since discovery shows the group as a whole."""
     group = "networking.k8s.io"
     return [
         _in(group, "ingressclasses", "IngressClass", BuiltIn("V1IngressClass"), cluster=True),

@@ -43,6 +43,14 @@ def label_name(value: Any, path: str) -> Iterator[FieldError]:
         yield from each(label_complaints(value), path, value)
 
 
+def distinct_label(name: str, seen: set[str], path: str) -> Iterator[FieldError]:
+    """The name of a list's item: a required DNS label that no item before it has. Adds it to `seen`."""
+    yield from label_name(name, path)
+    if name in seen:
+        yield duplicate(path, name)
+    seen.add(name)
+
+
 def not_negative(value: Any, path: str) -> Iterator[FieldError]:
     if isinstance(value, int) and value < 0:
         yield invalid(path, value, NOT_NEGATIVE)

@@ -1,7 +1,7 @@
 """JSON into a built-in type and back, as Go does it: types checked, unknown fields dropped and named, zero values in form.
 
-Exists so that a wrong type gives Go's message and an object comes back with exactly the fields that the real apiserver
-prints. `decode` changes the object in place. It judges shapes only; what values mean is validation's business.
+A wrong type gives Go's message, and an object has exactly the fields that the real apiserver prints. `decode` changes the
+object in place. It checks shapes only; values are validated by the kind.
 Source: sigs.k8s.io/json (strict mode), encoding/json's omitempty, apimachinery's Time and Quantity.
 """
 
@@ -27,7 +27,7 @@ QUANTITY_COMPLAINT = "quantities must match the regular expression '^([+-]?[0-9.
 def decode(obj: Json, model: str) -> list[str]:
     """Check and normalise a whole object in place; returns `unknown field "spec.x"` for each field it dropped.
 
-    Raises DecodeError with Go's words when a value has the wrong type.
+    Raises DecodeError with Go's text when a value has the wrong type.
     """
     unknown: list[str] = []
     _struct(obj, schema_of(model), (), "", unknown)
@@ -47,7 +47,7 @@ def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, un
         if value is None or _omitted(value, field):
             del obj[name]
         elif field.container and not value:
-            obj[name] = None  # stored as protobuf, which knows no empty list
+            obj[name] = None  # stored as protobuf, which has no empty list
         else:
             obj[name] = value
     for field in _always_written(schema.model):
@@ -57,7 +57,7 @@ def _struct(obj: Json, schema: TypeSchema, stack: tuple[str, ...], path: str, un
 
 @cache
 def _always_written(model: str) -> tuple[Field, ...]:
-    """The fields that Go writes even when nobody set them: no omitempty, or structs by value."""
+    """The fields that Go writes even when they are not set: no omitempty, or structs by value."""
     return tuple(
         field
         for name, field in schema_of(model).fields.items()

@@ -1,7 +1,7 @@
-"""What can be wrong with an object, in the words of the real apiserver.
+"""Field errors with the texts of the real apiserver.
 
-Exists so that every kind reports a bad field the same way: `FieldError` renders as Go's `field.Error` does, which is
-what clients, kubectl and the recorded exchanges show. Knows nothing of HTTP; `statuses.py` makes a 422 of it.
+`FieldError` renders as Go's `field.Error` does, which clients, kubectl and the recorded exchanges show. `statuses.py`
+makes a 422 of a list of them.
 Source: k8s.io/apimachinery/pkg/util/validation/field/errors.go (1.36).
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 
 
 class ErrorType(Enum):
-    """Cause reason in metav1.Status, and the words that open the message."""
+    """The cause's reason in metav1.Status, and the beginning of the message."""
 
     NOT_FOUND = ("FieldValueNotFound", "Not found")
     REQUIRED = ("FieldValueRequired", "Required value")
@@ -140,7 +140,7 @@ def not_found(field: str, value: Any, detail: str = "") -> FieldError:
 
 
 def not_supported(field: str, value: Any, supported: Iterable[str]) -> FieldError:
-    """Go sorts neither always nor never: give `supported` in the order that the message shall show."""
+    """`supported` in the order of the message: Go sorts it in some places, not in all."""
     listed = ", ".join(quote(one) for one in supported)
     return FieldError(ErrorType.NOT_SUPPORTED, field, f"supported values: {listed}" if listed else "", value)
 

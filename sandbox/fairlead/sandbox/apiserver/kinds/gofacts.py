@@ -1,7 +1,7 @@
-"""What the client's models do not say about Go's types: pointers, value structs, quantities. Tables only.
+"""What the client's models lack about Go's types: pointers, value structs, quantities. Tables only.
 
-Exists so that an object printed here has the fields that the real one prints: `resources: {}`, `lastProbeTime: null`,
-`priority: 0`. Keys are (model, JSON name). Holds no code. Source: k8s.io/api and k8s.io/apimachinery types.go (1.36).
+With them an object has the fields that the real one prints: `resources: {}`, `lastProbeTime: null`, `priority: 0`. Keys
+are (model, JSON name). Source: k8s.io/api and k8s.io/apimachinery types.go (1.36).
 """
 
 from __future__ import annotations

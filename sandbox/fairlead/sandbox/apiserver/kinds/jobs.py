@@ -1,6 +1,6 @@
-"""Jobs and CronJobs: defaults, the selector that the server makes, what may change while a Job runs.
+"""Jobs and CronJobs: defaults, the generated selector, what may change while a Job runs.
 
-Exists because a gang is often one Indexed Job. The selector and the labels of its pods come from the Job's uid.
+The selector and the labels of a Job's pods are generated from its uid.
 Source: pkg/registry/batch/job/strategy.go, pkg/apis/batch/{v1/defaults,validation} (1.36).
 """
 
@@ -27,7 +27,7 @@ _MODES = ("NonIndexed", "Indexed")
 
 
 def default_job_spec(spec: Json) -> None:
-    """What a Job's and a CronJob's spec are filled up with."""
+    """The defaults of a Job's spec, also in a CronJob."""
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = spec["parallelism"] = 1
     if spec.get("parallelism") is None:
@@ -108,7 +108,7 @@ class JobStrategy(BuiltIn):
             yield from checks.unchanged(after.get(key), before.get(key), f"spec.{key}")
         template = copy.deepcopy(after["template"])
         if before.get("suspend") and not old.get("status", {}).get("startTime"):
-            # A suspended Job that has not started may still be told where to run.
+            # A suspended Job that has not started may still change where its pods run.
             was = before["template"].get("spec", {})
             for key in ("nodeSelector", "affinity", "tolerations", "schedulingGates"):
                 if key in was:

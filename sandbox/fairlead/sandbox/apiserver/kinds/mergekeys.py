@@ -1,7 +1,7 @@
 """How lists and structs of built-in types are merged: keys for server-side apply, keys for strategic merge. Tables only.
 
-Exists because the client's models leave out the extensions that OpenAPI has for it. Keys are (model, JSON name), or
-(model, "@") for the whole type. Source: k8s.io/api types.go, `+listType`, `+patchMergeKey` and the like (1.36).
+The client's models leave out the extensions that OpenAPI has for it. Keys are (model, JSON name), or (model, "@") for the
+whole type. Source: k8s.io/api types.go, `+listType`, `+patchMergeKey` and the like (1.36).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A built-in type as one nested OpenAPI schema, with the extensions that patches and server-side apply read.
 
-Exists so that patches, apply and kubectl share one derivation from `schema_of`. Sub-schemas of one model are one dict,
-shared; a type that contains itself is cut off at the second level (only JSONSchemaProps does). Builds, never validates.
+Patches, apply and kubectl share this derivation from `schema_of`. Sub-schemas of one model are one dict, shared; a type that
+contains itself is cut off at the second level (only JSONSchemaProps does).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _nested(model: str, above: tuple[str, ...]) -> Json:
         return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     schema = schema_of(model)
     properties: Json = {}
-    # Only a type that can contain itself needs to know what is above it: for all others the cache must hit.
+    # Only for a type that can contain itself do the types above count: for all others the cache must hit.
     path = (*above, model) if model == "V1JSONSchemaProps" else above
     for name, field in schema.fields.items():
         properties[name] = field_schema(model, field, _nested(field.ref, path) if field.ref else None)

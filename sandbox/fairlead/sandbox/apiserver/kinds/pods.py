@@ -1,6 +1,6 @@
-"""Pods: defaulted, gated, graded, hard to change, gracefully deleted.
+"""The strategy of pods: defaults, gates, QoS class, graceful deletion.
 
-Exists as the kind that everything here is about. What may change is in podupdates, what must hold in podvalidation.
+What may change is in podupdates, what must hold in podvalidation.
 Source: pkg/registry/core/pod/strategy.go and storage (1.36).
 """
 
@@ -48,7 +48,7 @@ class PodStrategy(BuiltIn):
         obj["status"] = status
 
     def prepare_status(self, new: Json, old: Json, context: Context) -> None:
-        """Finalizers, owners and a deletion in course are not the status writer's to change."""
+        """A status write does not change finalizers, owners and a deletion in progress."""
         meta, before = new["metadata"], old["metadata"]
         for key in ("ownerReferences", "finalizers"):
             if key in before:
@@ -88,7 +88,7 @@ class PodStrategy(BuiltIn):
         return errors
 
     def grace_period_s(self, obj: Json, requested: int | None) -> int | None:
-        """The spec's period unless asked otherwise; none for pods that never ran or are over."""
+        """The spec's period unless the request has another; none for pods that never ran or are finished."""
         spec, status = obj.get("spec", {}), obj.get("status", {})
         period = requested
         if period is None:

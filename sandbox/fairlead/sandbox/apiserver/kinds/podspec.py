@@ -1,7 +1,7 @@
 """Defaults of a pod spec, in pods and in the templates of workloads.
 
-Exists so that a Job's template and a Pod are defaulted by one function, as in Go. Pods get more (`default_pod`):
-requests from limits, service links. Admission plugins (priority, tolerations, service account) are not defaults.
+A Job's template and a Pod are defaulted by one function, as in Go. Pods get more (`default_pod`): requests from limits,
+service links. Admission plugins (priority, tolerations, service account) are not defaults.
 Source: pkg/apis/core/v1/defaults.go and conversion.go (1.36).
 """
 
@@ -40,7 +40,7 @@ def default_pod_spec(spec: Json) -> None:
 
 
 def default_pod(pod: Json) -> None:
-    """What a Pod has and a template has not."""
+    """The defaults that a Pod has and a template lacks."""
     spec = pod.setdefault("spec", {})
     default_pod_spec(spec)
     _set(spec, "enableServiceLinks", True)

@@ -1,7 +1,7 @@
 """What may change in a pod: images, deadlines, more tolerations; while it is gated also gates, selectors and affinity.
 
-Exists because the gang protocol rests on it: one patch pins a gated pod and takes its gate away, and afterwards nothing
-can move it. The gates of the *old* pod decide. Source: ValidatePodUpdate in pkg/apis/core/validation (1.36).
+Fairlead's protocol depends on it: one patch pins a gated pod to its node and removes its gate, and afterwards no patch can
+move it. The gates of the *old* pod decide. Source: ValidatePodUpdate in pkg/apis/core/validation (1.36).
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _only_adds(now: Json, was: Json) -> bool:
 
 
 def _with_node_affinity(new: Json | None, old: Json | None) -> Json | None:
-    """The new affinity as if its node affinity were the old one: what remains different is forbidden."""
+    """The new affinity with the old node affinity: what still differs is forbidden."""
     was = (old or {}).get("nodeAffinity")
     if new is None:
         return None if was is None else {"nodeAffinity": was}

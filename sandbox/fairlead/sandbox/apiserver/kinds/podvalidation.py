@@ -1,7 +1,7 @@
-"""What a pod spec must be: containers, claims, gates, affinity, tolerations. For pods and for templates.
+"""Validation of pod specs, of pods and of templates: containers, claims, gates, affinity, tolerations.
 
-Exists so that the errors a user sees here are the real apiserver's. Covers what schedulers and DRA users write; volumes,
-probes and security contexts are checked for shape only. Source: pkg/apis/core/validation/validation.go (1.36).
+The errors are the real apiserver's. Covers what schedulers and DRA users write; volumes, probes and security contexts are
+checked for shape only. Source: pkg/apis/core/validation/validation.go (1.36).
 """
 
 from __future__ import annotations
@@ -66,16 +66,9 @@ def pod_spec(spec: Json, path: str = "spec") -> Iterator[FieldError]:
 
 
 def _volumes(spec: Json, path: str) -> Iterator[FieldError]:
-    seen = set()
+    seen: set[str] = set()
     for index, volume in enumerate(spec.get("volumes") or []):
-        name = volume.get("name", "")
-        if not name:
-            yield required(f"{path}[{index}].name")
-        else:
-            yield from checks.each(label_complaints(name), f"{path}[{index}].name", name)
-        if name in seen:
-            yield duplicate(f"{path}[{index}].name", name)
-        seen.add(name)
+        yield from checks.distinct_label(volume.get("name", ""), seen, f"{path}[{index}].name")
         if len(set(volume) - {"name"}) > 1:
             extra = sorted(set(volume) - {"name"})[1]
             yield forbidden(f"{path}[{index}].{extra}", "may not specify more than 1 volume type")
@@ -112,14 +105,7 @@ def _containers(spec: Json, claims: list[str], volumes: set[str], path: str) -> 
     for key in ("containers", "initContainers"):
         for index, container in enumerate(spec.get(key) or []):
             here = f"{path}.{key}[{index}]"
-            name = container.get("name", "")
-            if not name:
-                yield required(f"{here}.name")
-            else:
-                yield from checks.each(label_complaints(name), f"{here}.name", name)
-            if name in seen:
-                yield duplicate(f"{here}.name", name)
-            seen.add(name)
+            yield from checks.distinct_label(container.get("name", ""), seen, f"{here}.name")
             yield from _container(container, claims, volumes, here)
 
 

@@ -1,7 +1,7 @@
-"""What the apiserver warns of in pods and Jobs without refusing it.
+"""Warnings about pods and Jobs.
 
-The warnings that users of this project may meet: names that make odd hostnames, environment variables that hide one
-another, deprecated node labels. Source: pkg/api/pod/warnings.go, pkg/registry/{core/pod,batch/job}/strategy.go (1.36).
+Those that users of this project may meet: names that make odd hostnames, environment variables that hide one another,
+deprecated node labels. Source: pkg/api/pod/warnings.go, pkg/registry/{core/pod,batch/job}/strategy.go (1.36).
 """
 
 from __future__ import annotations

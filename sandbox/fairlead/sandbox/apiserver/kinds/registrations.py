@@ -1,7 +1,7 @@
 """admissionregistration.k8s.io: webhook configurations and admission policies, defaulted and checked when written.
 
-Exists so that a bad expression, a webhook without a URL or an unknown operation is refused at the door and not at the
-next pod. What they do to requests is in `admission`. Source: pkg/apis/admissionregistration/{v1/defaults,validation} (1.36).
+A bad expression, a webhook without a URL or an unknown operation is refused here, not at the next pod. What they do to
+requests is in `admission`. Source: pkg/apis/admissionregistration/{v1/defaults,validation} (1.36).
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _match(match: Json, path: str) -> Iterator[FieldError]:
 
 
 class UnsupportedPolicyStrategy(BuiltIn):
-    """MutatingAdmissionPolicies exist in discovery; here they are refused, for they would not be applied."""
+    """MutatingAdmissionPolicies are listed in discovery but refused, since nothing would apply them."""
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         return [forbidden("spec", "this apiserver does not apply mutating admission policies; use a mutating webhook")]

@@ -1,8 +1,8 @@
-"""What fields a built-in type has: read from the official client's models, completed by what only Go knows.
+"""The fields of a built-in type: read from the official client's models, completed by facts of Go's types.
 
-Exists so that no Kubernetes type is typed twice: decoding, pruning, printing and OpenAPI all read `schema_of`.
-The models carry names, types and descriptions; they do not say which Go fields are pointers (a zero survives) and which
-structs are values (an empty one is written as `{}`), so `gofacts` does. Holds no object, no validation, no defaults.
+Decoding, pruning, printing and OpenAPI all read `schema_of`; no Kubernetes type is written down again. The models have names,
+types and descriptions, but not which Go fields are pointers (a zero survives) and which structs are values (an empty one
+is written as `{}`); these are in `gofacts`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCALARS: dict[str, Scalar] = {
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One JSON field: `container` says whether it is a list, a map or a lone value of `scalar`."""
+    """One JSON field: `container` says whether it is a list, a map or a single value of `scalar`."""
 
     name: str
     scalar: Scalar

@@ -60,7 +60,7 @@ class PodDisruptionBudgetStrategy(BuiltIn):
 
 
 class NetworkPolicyStrategy(BuiltIn):
-    """Stored and checked; nothing here has a network to keep it on."""
+    """Stored and validated; there is no network to enforce it on."""
 
     model = "V1NetworkPolicy"
     generation = True

@@ -1,7 +1,7 @@
 """OpenAPI v3, one document per group version, as kubectl reads it: explain, apply, server-side validation.
 
-Documents are made when asked for and kept as long as the kinds of their group version are the same; the index costs no
-document. Version 2 is answered with an empty one: kubectl since 1.27 asks for 3 first and needs no 2.
+Documents are built on request and cached while the kinds of their group version are the same; the index needs no
+document. Version 2 is answered with an empty document: kubectl since 1.27 requests version 3 first and needs no 2.
 Source: k8s.io/kube-openapi/pkg/handler3, k8s.io/apiserver's OpenAPI builder (1.36).
 """
 
@@ -20,7 +20,7 @@ _INFO: Json = {"title": "Kubernetes", "version": "v1.36.2"}
 
 
 def document(path: str, registry: Registry) -> bytes | None:
-    """The index for "", a group version's document for "api/v1" or "apis/<group>/<version>"; None for what is not there."""
+    """The index for "", a group version's document for "api/v1" or "apis/<group>/<version>"; None for other paths."""
     if not path:
         return _index(registry)
     if path in _plain_paths(registry):
@@ -36,7 +36,7 @@ def document(path: str, registry: Registry) -> bytes | None:
 
 
 def v2(registry: Registry) -> bytes:
-    """A document that is valid and says nothing."""
+    """A valid document without content."""
     return _encode({"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": {}})
 
 
@@ -74,7 +74,7 @@ def _entry(path: str, identity: str) -> Json:
 
 
 def _identity(kinds: list[Kind]) -> str:
-    """What tells one state of a group version from another without making its document: clients cache by this."""
+    """A hash of a group version's kinds, known without building the document: clients cache by it."""
     shown = [
         (
             kind.plural,

@@ -1,7 +1,7 @@
-"""The paths of a document: for every kind the operations that its verbs allow, as far as kubectl looks at them.
+"""The paths of a document: for every kind the operations that its verbs allow, as far as kubectl reads them.
 
-kubectl finds a kind by the group-version-kind of its operations, and asks the PATCH operation whether the server knows
-`dryRun` and `fieldValidation`, and strategic merge patches.
+kubectl finds a kind by the group-version-kind of its operations, and reads from the PATCH operation whether the server
+supports `dryRun`, `fieldValidation` and strategic merge patches.
 """
 
 from __future__ import annotations

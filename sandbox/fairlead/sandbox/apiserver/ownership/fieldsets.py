@@ -1,7 +1,7 @@
-"""Sets of field paths, in and out of FieldsV1: who owns what is said with them.
+"""Sets of field paths, to and from FieldsV1: what a field manager owns.
 
 Pure. A path is a sequence of FieldsV1 elements: `f:name`, `k:{"key":"value"}`, `v:"value"`, `i:0`. A node is a member
-itself (`.` in FieldsV1), or only the way to members below it.
+itself (`.` in FieldsV1), or only leads to members below it.
 Source: sigs.k8s.io/structured-merge-diff/v6/fieldpath (Kubernetes 1.36).
 """
 
@@ -63,7 +63,7 @@ class FieldSet:
         return FieldSet(self.members & other.members, children)
 
     def difference(self, other: FieldSet) -> FieldSet:
-        """Less the members of `other`; what lies below them stays."""
+        """Without the members of `other`; what is below them stays."""
         children = {}
         for element, child in self.children.items():
             rest = child.difference(other.children[element]) if element in other.children else child
@@ -72,7 +72,7 @@ class FieldSet:
         return FieldSet(self.members - other.members, children)
 
     def without(self, other: FieldSet) -> FieldSet:
-        """Less the members of `other` and all that lies below them."""
+        """Without the members of `other` and all that is below them."""
         children = {}
         for element, child in self.children.items():
             if element in other.members:
@@ -110,7 +110,7 @@ class FieldSet:
 
     @classmethod
     def from_fields(cls, fields: Any) -> FieldSet:
-        """Raises ValueError for what is no FieldsV1."""
+        """Raises ValueError when `fields` is not FieldsV1."""
         if not isinstance(fields, dict):
             raise ValueError("FieldsV1 must be an object")  # noqa: TRY004 (what callers catch)
         found = cls()

@@ -1,27 +1,35 @@
-"""Who owns which field: keeps metadata.managedFields at every write, and decides what server-side apply may change.
+"""Field ownership: updates metadata.managedFields at every write, and decides what server-side apply may change.
 
-Pure but for the time and the request's manager, which come with the Call. Applying: what a manager applied before and
-leaves out now goes, unless others own it; changing what others own is a conflict, unless forced.
+Pure but for the time and the request's manager, which come with the Call. Apply: a field that a manager applied before and
+leaves out now is removed, unless another manager owns it; changing a field that another manager owns is a conflict,
+unless forced.
 Source: k8s.io/apimachinery/pkg/util/managedfields, sigs.k8s.io/structured-merge-diff/v6/merge (Kubernetes 1.36).
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.kinds.base import Json, Kind
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.ownership import fieldsets, typed
+from fairlead.sandbox.apiserver.ownership.entries import (
+    APPLY,
+    UPDATE,
+    Entries,
+    Entry,
+    Manager,
+    capped,
+    decode,
+    encode,
+    take_over,
+)
 from fairlead.sandbox.apiserver.ownership.fieldsets import FieldSet
 
-APPLY, UPDATE = "Apply", "Update"
 _BEFORE_FIRST_APPLY = "before-first-apply"
-_ANCIENT = "ancient-changes"
-_UPDATERS_LIMIT = 10
 _KUBECTL = "kubectl"
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _UNTRACKED = FieldSet.of(
@@ -45,71 +53,6 @@ _UNTRACKED = FieldSet.of(
 )
 
 
-@dataclass(frozen=True)
-class Manager:
-    """What tells one entry from another. Appliers are the same in every version."""
-
-    name: str
-    operation: str
-    api_version: str
-    subresource: str = ""
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        return self.name, self.operation, "" if self.operation == APPLY else self.api_version, self.subresource
-
-
-@dataclass(frozen=True)
-class Entry:
-    manager: Manager
-    fields: FieldSet
-    time: str = ""
-
-
-Entries = dict[tuple[str, str, str, str], Entry]
-
-
-def decode(managed_fields: Any) -> Entries:
-    """The entries of metadata.managedFields; none when they make no sense."""
-    entries: Entries = {}
-    try:
-        for raw in managed_fields or []:
-            manager = Manager(
-                raw.get("manager", ""), raw["operation"], raw.get("apiVersion", ""), raw.get("subresource", "")
-            )
-            fields = FieldSet.from_fields(raw.get("fieldsV1") or {})
-            entries[manager.identity] = Entry(manager, fields, raw.get("time") or "")
-    except (KeyError, ValueError, AttributeError, TypeError):
-        return {}
-    return entries
-
-
-def encode(entries: Entries) -> list[Json]:
-    """Appliers first, then by time and name."""
-    ordered = sorted(
-        entries.values(),
-        key=lambda one: (
-            one.manager.operation,
-            one.time,
-            one.manager.name,
-            one.manager.api_version,
-            one.manager.subresource,
-        ),
-    )
-    return [_encode_one(entry) for entry in ordered if entry.fields]
-
-
-def _encode_one(entry: Entry) -> Json:
-    manager = entry.manager
-    raw: Json = {"manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version}
-    if entry.time:
-        raw["time"] = entry.time
-    raw |= {"fieldsType": "FieldsV1", "fieldsV1": entry.fields.to_fields()}
-    if manager.subresource:
-        raw["subresource"] = manager.subresource
-    return raw
-
-
 def _set(obj: Json, entries: Entries) -> None:
     encoded = encode(entries)
     obj["metadata"].pop("managedFields", None)
@@ -129,7 +72,7 @@ def _schema(kind: Kind) -> Json:
 
 # -- updates
 def track(call: Call, new: Json, old: Json | None, *, subresource: str = "") -> None:
-    """Give the fields that a create, update or patch changes to its manager, in place."""
+    """Record the request's manager as owner of the fields that a create, update or patch changes, in place."""
     given = new["metadata"].get("managedFields")
     if given == [{}]:  # a client resets ownership
         entries: Entries = {}
@@ -139,22 +82,22 @@ def track(call: Call, new: Json, old: Json | None, *, subresource: str = "") -> 
             entries = decode(old["metadata"].get("managedFields"))
     if old is not None and not entries:
         new["metadata"].pop("managedFields", None)
-        return  # an object without owners gets some when it is first applied
+        return  # an object without owners gets them when it is first applied
     before = _bare(old) if old is not None else _zero(call.kind)
     found = typed.compare(before, _bare(new), _schema(call.kind))
     changed = found.added.union(found.modified)
-    entries = _take_over(entries, None, changed, found.removed)
+    entries = take_over(entries, None, changed, found.removed)
     manager = Manager(call.field_manager, UPDATE, call.kind.api_version, subresource)
     mine = _reset(call.kind, subresource, changed.difference(_UNTRACKED))
     if mine:
         previous = entries.get(manager.identity)
         fields = previous.fields.union(mine) if previous else mine
         entries[manager.identity] = Entry(manager, fields, call.context.timestamp())
-    _set(new, _cap(entries))
+    _set(new, capped(entries))
 
 
 def _zero(kind: Kind) -> Json:
-    """A new object before anything is set. Built-in kinds have Go's zero values, which nobody comes to own by creating."""
+    """An object before any field is set. Built-in kinds have Go's zero values, which no manager owns."""
     zero: Json = {"metadata": {}}
     if not kind.strategy.custom_resource:
         kind.strategy.decode(zero)
@@ -162,40 +105,13 @@ def _zero(kind: Kind) -> Json:
 
 
 def _reset(kind: Kind, subresource: str, fields: FieldSet) -> FieldSet:
-    """Less what this endpoint does not write."""
+    """Without the fields that this endpoint does not write."""
     if subresource == "status":
         allowed = ("f:status",) if kind.strategy.status_resets_metadata else ("f:status", "f:metadata")
         return fields.only(*allowed)
     if kind.subresource("status") is not None and not subresource:
         return fields.without(FieldSet.of(("f:status",)))
     return fields
-
-
-def _take_over(entries: Entries, but: Manager | None, changed: FieldSet, removed: FieldSet) -> Entries:
-    """Others lose what was changed or removed."""
-    kept: Entries = {}
-    for identity, entry in entries.items():
-        if but is not None and identity == but.identity:
-            kept[identity] = entry
-            continue
-        fields = entry.fields.difference(changed).difference(removed)
-        if fields:
-            kept[identity] = replace(entry, fields=fields)
-    return kept
-
-
-def _cap(entries: Entries) -> Entries:
-    """At most so many updaters: the oldest become one."""
-    updaters = sorted(
-        (entry for entry in entries.values() if entry.manager.operation == UPDATE), key=lambda entry: entry.time
-    )
-    for entry in updaters[: max(0, len(updaters) - _UPDATERS_LIMIT)]:
-        del entries[entry.manager.identity]
-        bucket = Manager(_ANCIENT, UPDATE, entry.manager.api_version)
-        other = entries.get(bucket.identity)
-        fields = other.fields.union(entry.fields) if other else entry.fields
-        entries[bucket.identity] = Entry(bucket, fields, entry.time)
-    return entries
 
 
 # -- apply
@@ -238,7 +154,7 @@ def apply(call: Call, live: Json, applied: Json, manager_name: str, *, force: bo
     }
     if conflicts and not force and not _migrates(call, manager_name, before, conflicts, schema):
         raise _conflict(conflicts)
-    entries = _take_over(entries, manager, changed, found.removed)
+    entries = take_over(entries, manager, changed, found.removed)
     if found.added or found.modified or found.removed or not entries[manager.identity].time:
         entries[manager.identity] = replace(entries[manager.identity], time=now)
     new: Json = {**merged, "metadata": dict(merged["metadata"])}
@@ -249,7 +165,7 @@ def apply(call: Call, live: Json, applied: Json, manager_name: str, *, force: bo
 
 
 def _written(kind: Kind, subresource: str, applied: Json) -> Json:
-    """The configuration less what this endpoint does not write: neither owned nor in conflict."""
+    """The configuration without the fields that this endpoint does not write: neither owned nor in conflict."""
     if subresource == "status":
         return {
             field: value for field, value in applied.items() if field in ("apiVersion", "kind", "metadata", "status")
@@ -260,14 +176,16 @@ def _written(kind: Kind, subresource: str, applied: Json) -> Json:
 
 
 def _before_first_apply(kind: Kind, live: Json) -> Entries:
-    """An object that nobody owned: all that is there belongs to who came before."""
+    """The owner of an object without managed fields: one manager for all that was set before the first apply."""
     manager = Manager(_BEFORE_FIRST_APPLY, UPDATE, kind.api_version)
     fields = typed.compare({"metadata": {}}, live, _schema(kind)).added.difference(_UNTRACKED)
     return {manager.identity: Entry(manager, fields)} if fields else {}
 
 
 def _migrates(call: Call, manager_name: str, live: Json, conflicts: dict[Manager, FieldSet], schema: Json) -> bool:
-    """Let kubectl take over what kubectl applied client-side before: what its annotation says and is still so."""
+    """Whether kubectl may take over the fields in conflict: it applied them client-side before (its annotation), and they
+    did not change since.
+    """
     annotation = (live["metadata"].get("annotations") or {}).get(LAST_APPLIED)
     if manager_name != _KUBECTL or annotation is None:
         return False
@@ -281,7 +199,7 @@ def _migrates(call: Call, manager_name: str, live: Json, conflicts: dict[Manager
 
 
 def _sync_last_applied(new: Json, applied: Json) -> None:
-    """Keep the annotation true, for clients that still apply client-side."""
+    """Update the annotation, for clients that still apply client-side."""
     config = _bare(applied)
     annotations = {k: v for k, v in (config["metadata"].get("annotations") or {}).items() if k != LAST_APPLIED}
     config["metadata"] = {**config["metadata"], "annotations": annotations}
@@ -297,21 +215,21 @@ def _shown(manager: Manager) -> str:
 
 
 def _conflict(conflicts: dict[Manager, FieldSet]) -> statuses.ApiError:
-    told = [
+    listed = [
         (_shown(manager), fieldsets.shown(path))
         for manager in sorted(conflicts, key=_shown)
         for path in conflicts[manager].paths()
     ]
-    if len(told) == 1:
-        message = f"Apply failed with 1 conflict: conflict with {told[0][0]}: {told[0][1]}"
+    if len(listed) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {listed[0][0]}: {listed[0][1]}"
     else:
         lines = []
-        for manager in dict.fromkeys(manager for manager, _ in told):
+        for manager in dict.fromkeys(manager for manager, _ in listed):
             lines.append(f"conflicts with {manager}:")
-            lines += [f"- {path}" for owner, path in told if owner == manager]
-        message = f"Apply failed with {len(told)} conflicts: " + "\n".join(lines)
+            lines += [f"- {path}" for owner, path in listed if owner == manager]
+        message = f"Apply failed with {len(listed)} conflicts: " + "\n".join(lines)
     causes = [
         {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
-        for manager, path in told
+        for manager, path in listed
     ]
     return statuses.ApiError(409, "Conflict", message, {"causes": causes})

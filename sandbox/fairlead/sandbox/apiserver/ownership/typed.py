@@ -1,4 +1,4 @@
-"""Objects as their schema sees them: which fields they set, how two differ, and how an applied one merges in.
+"""Objects by their schema: which fields one sets, how two differ, and how an applied one is merged.
 
 Pure. Maps are granular unless atomic, lists are atomic unless their schema calls them a map or a set, as in
 structured-merge-diff; without a schema objects are granular and lists atomic.
@@ -35,7 +35,7 @@ _OBJECT_META: Json = {
 
 
 def with_object_meta(schema: Json) -> Json:
-    """A kind's schema with what the core knows of metadata."""
+    """A kind's schema with the schema of ObjectMeta, which is the same for all kinds."""
     properties = {**(schema.get("properties") or {}), "metadata": _OBJECT_META}
     return {**schema, "properties": properties}
 
@@ -90,7 +90,7 @@ def element_of(schema: Json, item: Any) -> str:
     return fieldsets.key(keys)
 
 
-# -- the fields that an object sets
+# -- fields that an object sets
 def set_of(obj: Json, schema: Json) -> FieldSet:
     """All fields of an applied configuration."""
     found = FieldSet()
@@ -196,7 +196,7 @@ def _list_pairs(old: Any, new: Any, schema: Json) -> list[_Pair]:
 
 # -- merging an applied configuration
 def merge(live: Any, applied: Any, schema: Json) -> Any:
-    """The live object with what is applied; shares what stays."""
+    """The live object with the applied one merged into it; unchanged parts are shared."""
     if isinstance(live, dict) and isinstance(applied, dict) and not _atomic_map(schema):
         merged = dict(live)
         for name, inner in applied.items():
@@ -208,7 +208,7 @@ def merge(live: Any, applied: Any, schema: Json) -> Any:
 
 
 def _merge_list(live: list[Any], applied: list[Any], schema: Json) -> list[Any]:
-    """The applied order where it says one; live-only items keep their places between shared ones."""
+    """In the applied order; items that only the live list has keep their positions between shared ones."""
     left = [(element_of(schema, item), item) for item in live]
     right = [(element_of(schema, item), item) for item in applied]
     in_left, in_right = dict(left), dict(right)
@@ -232,7 +232,7 @@ def _merge_list(live: list[Any], applied: list[Any], schema: Json) -> list[Any]:
                 at_left, at_right = at_left + 1, at_right + 1
                 continue
             if element in in_right and shared and shared[0] != element:
-                at_left += 1  # shared, but its turn comes later
+                at_left += 1  # shared, but later in the applied order
                 continue
         if at_left < len(left):
             element, item = left[at_left]
@@ -249,7 +249,7 @@ def _merge_list(live: list[Any], applied: list[Any], schema: Json) -> list[Any]:
 
 
 def prune(value: Any, schema: Json, last: FieldSet, owned: FieldSet) -> Any:
-    """Without what the manager applied last time and nobody owns now."""
+    """Without the fields that the manager applied last time and no manager owns now."""
     if isinstance(value, dict) and not _atomic_map(schema):
         kept = {}
         for name, inner in value.items():

@@ -1,6 +1,6 @@
-"""The body of a server-side apply: what may be applied, and the configuration as the schema sees it.
+"""The body of a server-side apply: which configurations are valid, and the configuration as the schema sees it.
 
-The configuration is neither defaulted nor filled up with zero values: what a manager does not say it does not own.
+The configuration is neither defaulted nor completed with zero values: a manager owns only the fields that it gives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
 
 
 def config_of(call: Call, body: Body) -> Callable[[], Json]:
-    """A fresh copy of the configuration at each call. Raises 400 for what is none."""
+    """A fresh copy of the configuration at each call. Raises 400 for a body that is none."""
     config = body.value
     if not isinstance(config, dict):
         raise statuses.bad_request(
@@ -45,7 +45,7 @@ def body_text(config: Json) -> str:
 
 
 def _check(call: Call, config: Json, duplicates: list[str]) -> None:
-    """Types must fit and fields be known: ownership of an unknown field could not be told. Changes its argument."""
+    """Types must fit and fields be known: an unknown field cannot be owned. Changes its argument."""
     try:
         problems = [f'duplicate field "{path}"' for path in duplicates]
         problems += meta.decode(config, call.kind.kind)

@@ -1,7 +1,7 @@
 """JSON Patch (RFC 6902) on dicts, as the apiserver applies it.
 
-Pure: returns a new document and leaves the old one as it was (what does not change is shared).
-`PatchError` is a patch that does not fit the document (422); `MalformedPatch` one that is no patch (400).
+Pure: returns a new document and leaves the old one unchanged.
+`PatchError` is a patch that does not fit the document (422); `MalformedPatch` a body that is no patch (400).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""JSON Merge Patch (RFC 7386): objects merge, null removes, everything else replaces. Pure; shares what stays."""
+"""JSON Merge Patch (RFC 7386): objects merge, null removes, everything else replaces. Pure; unchanged parts are shared."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""PATCH: the four kinds of patch, each a function from the stored object to the wanted one.
+"""PATCH: the four kinds of patch, each a function from the stored object to the new one.
 
-The rest of the way is an update's (writing.py), so admission and validation see no difference.
+The rest is an update's (writing.py), so admission and validation see no difference.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _not_an_object(given: object) -> str:
 
 
 def _fit(call: Call, patched: object, stored: Stored, duplicates: list[str]) -> Json:
-    """A patched document as an object of its kind (a copy: what patches share with the store is not touched)."""
+    """A patched document as an object of its kind (a copy: parts shared with the store are not changed)."""
     if not isinstance(patched, dict):
         raise statuses.bad_request(_not_an_object(patched))
     obj = clone(patched)

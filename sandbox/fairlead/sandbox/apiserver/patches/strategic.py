@@ -1,6 +1,6 @@
 """Strategic merge patch: lists of objects merge by key, and directives say what to drop, replace or order.
 
-Pure: the patched document is new, the old one and the patch stay as they were. Merge keys and strategies come from the
+Pure: the patched document is new, the old one and the patch are not changed. Merge keys and strategies come from the
 kind's schema (x-kubernetes-patch-strategy, x-kubernetes-patch-merge-key); a list without them is replaced.
 Source: k8s.io/apimachinery/pkg/util/strategicpatch/patch.go (1.36).
 """
@@ -82,7 +82,7 @@ def _merge_value(original: Any, value: Any, schema: Json) -> Any:
 
 
 def _retain_keys(original: Json, patch: Json) -> None:
-    """`$retainKeys` names all that may stay (a union's other members go)."""
+    """`$retainKeys` names all keys that stay; others (of a union) are dropped."""
     if _RETAIN_KEYS not in patch:
         return
     retained = patch.pop(_RETAIN_KEYS)
@@ -195,16 +195,18 @@ def _position(elements: list[Any], wanted: Any, key: str) -> int:
 
 
 def _ordered(merged: list[Any], order: list[Any], server_order: list[Any], key: str) -> list[Any]:
-    """What the patch names, in its order, woven with the rest in the server's order; the patch's first where neither is known."""
+    """The patch's elements in its order, merged with the rest in the server's order; the patch's first where neither is
+    known to the server.
+    """
     mine = [one for one in merged if _position(order, one, key) >= 0]
     rest = [one for one in merged if _position(order, one, key) < 0]
     mine.sort(key=lambda one: _position(order, one, key))
     rest.sort(key=lambda one: _position(server_order, one, key))
-    woven: list[Any] = []
+    merged_order: list[Any] = []
     while mine and rest:
         left, right = _position(server_order, rest[0], key), _position(server_order, mine[0], key)
-        woven.append(rest.pop(0) if 0 <= left < right else mine.pop(0))
-    return woven + mine + rest
+        merged_order.append(rest.pop(0) if 0 <= left < right else mine.pop(0))
+    return merged_order + mine + rest
 
 
 def _clean(value: Any) -> Any:

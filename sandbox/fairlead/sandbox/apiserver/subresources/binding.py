@@ -1,4 +1,4 @@
-"""POST pods/x/binding: a pod gets its node, once.
+"""POST pods/x/binding: assigns a pod to a node, once.
 
 Source: k8s.io/kubernetes/pkg/registry/core/pod/storage/storage.go (BindingREST, 1.36).
 """
@@ -49,7 +49,7 @@ async def bind(call: Call) -> Response:
 
 
 def _of_pod(call: Call, given: Json) -> Call:
-    """POST to `bindings` names the pod in the body only."""
+    """A POST to `bindings` names the pod only in its body."""
     pods = call.state.registry.find("", "v1", "pods")
     if pods is None:
         raise statuses.no_such_resource()

@@ -1,13 +1,12 @@
-"""POST pods/x/eviction: a deletion that asks the PodDisruptionBudgets first.
+"""POST pods/x/eviction: a deletion that the PodDisruptionBudgets must allow.
 
-Reads a budget's status, which the disruption controller keeps; does not compute it.
+Reads a budget's status, which the disruption controller writes; does not compute it.
 Source: k8s.io/kubernetes/pkg/registry/core/pod/storage/eviction.go (1.36).
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from fairlead.sandbox.apiserver import rendering, statuses
 from fairlead.sandbox.apiserver.bodies import read_object
@@ -16,6 +15,7 @@ from fairlead.sandbox.apiserver.deletion import delete_object, parse_options
 from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.selectors import matches_labels
 from fairlead.sandbox.apiserver.subresources.binding import CREATED
 from fairlead.sandbox.apiserver.writing import attributes_of, commit
 
@@ -57,11 +57,12 @@ def _ignores_budgets(pod: Json) -> bool:
 
 
 def _charge_budget(call: Call, pod: Json) -> None:
-    """Take one disruption from the budget that covers the pod, if one does."""
+    """Subtract one disruption from the budget that covers the pod, if one does."""
     budgets = [
         budget
         for budget in call.state.list("policy", "poddisruptionbudgets", call.namespace)
-        if _selects((budget.get("spec") or {}).get("selector"), pod["metadata"].get("labels") or {})
+        if (selector := (budget.get("spec") or {}).get("selector")) is not None  # null selects nothing
+        and matches_labels(selector, pod["metadata"].get("labels") or {})
     ]
     if len(budgets) > 1:
         raise statuses.internal(
@@ -79,10 +80,10 @@ def _charge_budget(call: Call, pod: Json) -> None:
             f"{status.get('currentHealthy', 0)} currently",
             retry=False,
         )
-    _take(call, budget, pod["metadata"]["name"])
+    _charge(call, budget, pod["metadata"]["name"])
 
 
-def _take(call: Call, budget: Json, pod_name: str) -> None:
+def _charge(call: Call, budget: Json, pod_name: str) -> None:
     kind = call.state.registry.find("policy", "v1", "poddisruptionbudgets")
     assert kind is not None
     key = (call.namespace, budget["metadata"]["name"])
@@ -95,7 +96,7 @@ def _take(call: Call, budget: Json, pod_name: str) -> None:
 
 
 def _mark(call: Call, key: tuple[str, str]) -> None:
-    """The condition by which owners see that this was no failure."""
+    """Write the condition that tells an eviction from a failure."""
     stored = call.state.store.get(call.kind.storage, key)
     if stored is None:
         return
@@ -119,25 +120,3 @@ def _refused(why: str, *, retry: bool) -> statuses.ApiError:
     message = "Cannot evict pod as it would violate the pod's disruption budget."
     causes = [{"reason": "DisruptionBudget", "message": why}]
     return statuses.too_many_requests(message, _RETRY_S if retry else 0, causes=causes)
-
-
-def _selects(selector: Any, labels: dict[str, str]) -> bool:
-    """A metav1.LabelSelector; a null one selects nothing, an empty one everything."""
-    if selector is None:
-        return False
-    if any(labels.get(key) != value for key, value in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_meets(one, labels) for one in selector.get("matchExpressions") or [])
-
-
-def _meets(expression: Json, labels: dict[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or []
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels

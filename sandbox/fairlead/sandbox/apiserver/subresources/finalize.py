@@ -1,4 +1,4 @@
-"""PUT namespaces/x/finalize: the namespace loop says that it is done; the last finalizer takes the namespace with it."""
+"""PUT namespaces/x/finalize, by the namespace controller when it is done; with the last finalizer the namespace is removed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Subresources that are more than a view of the object, and resources that are only asked, never kept.
+"""Handlers of subresources that are more than a part of the object, and of resources that are not stored (reviews).
 
-Keyed by (subresource, or group/resource, and the verb). Everything else of a kind's subresources is an update of the
-object that its strategy judges.
+By (subresource or group/resource, verb). A write to any other subresource is an update of the object, which the kind's
+strategy validates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Questions about permissions and identity: answered, never kept.
+"""Reviews of permissions and identity: answered, not stored.
 
 SelfSubjectAccessReview (`kubectl auth can-i`), SubjectAccessReview and its local form, SelfSubjectRulesReview
 (`can-i --list`), SelfSubjectReview (`auth whoami`), TokenReview.
@@ -47,7 +47,7 @@ async def self_rules(call: Call) -> Response:
 async def self_subject(call: Call) -> Response:
     given = _given(call)
     given.pop("spec", None)
-    return _answer(call, given, {"userInfo": _shown(call.user)})
+    return _answer(call, given, {"userInfo": call.user.as_json()})
 
 
 async def token(call: Call) -> Response:
@@ -55,7 +55,7 @@ async def token(call: Call) -> Response:
     user = call.state.tokens.user_of_token(given["spec"].get("token") or "")
     if user is None:
         return _answer(call, given, {"user": {}, "error": "the token is not known to this cluster"})
-    return _answer(call, given, {"authenticated": True, "user": _shown(user)})
+    return _answer(call, given, {"authenticated": True, "user": user.as_json()})
 
 
 def _given(call: Call) -> Json:
@@ -69,8 +69,8 @@ def _access(call: Call, given: Json) -> Access:
     spec = given["spec"]
     resource, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     if (resource is None) == (path is None):
-        told = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise statuses.invalid(call.kind, "", [invalid("spec.resourceAttributes", resource, told)])
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        raise statuses.invalid(call.kind, "", [invalid("spec.resourceAttributes", resource, why)])
     if path is not None:
         return Access(path.get("verb", ""), path=path.get("path", ""))
     return Access(
@@ -98,14 +98,3 @@ def _answer(call: Call, given: Json, status: Json) -> Response:
         body["spec"] = given["spec"]
     body["status"] = status
     return json_response(body, 201)
-
-
-def _shown(user: UserInfo) -> Json:
-    shown: Json = {"username": user.name}
-    if user.uid:
-        shown["uid"] = user.uid
-    if user.groups:
-        shown["groups"] = list(user.groups)
-    if user.extra:
-        shown["extra"] = {key: list(values) for key, values in user.extra.items()}
-    return shown

@@ -1,4 +1,4 @@
-"""The scale subresource: replicas of anything, as one autoscaling/v1 object."""
+"""The scale subresource: the replicas of any kind as one autoscaling/v1 object."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _scale_of(call: Call, stored: Stored) -> Json:
 
 
 def scale_of(obj: Json, sub: Subresource) -> Json:
-    """An object as autoscaling/v1 Scale, which is also what admission sees of it."""
+    """An object as autoscaling/v1 Scale; admission sees it in this form, too."""
     metadata = {field: obj["metadata"][field] for field in _KEPT if field in obj["metadata"]}
     status: Json = {"replicas": _find(obj, sub.status_replicas) or 0}
     selector = _find(obj, sub.label_selector) if sub.label_selector else _rendered(_find(obj, ".spec.selector"))
@@ -104,7 +104,7 @@ def scale_of(obj: Json, sub: Subresource) -> Json:
 
 
 def scaled(obj: Json, sub: Subresource, scale: Json) -> Json:
-    """A copy of the object with the replicas that its Scale asks for."""
+    """A copy of the object with the replicas of its Scale."""
     new = clone(obj)
     _put(new, sub.spec_replicas, (scale.get("spec") or {}).get("replicas", 0))
     return new

@@ -1,4 +1,4 @@
-"""POST serviceaccounts/x/token: a token for a service account, bound to a pod if asked."""
+"""POST serviceaccounts/x/token: a token for a service account, bound to a pod if requested."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFAULT_S = 3600
 
 
 async def create(call: Call) -> Response:
-    """The sandbox's tokens do not end; the expiry told is what was asked for, as clients refresh by it."""
+    """The sandbox's tokens do not expire; the answer has the requested expiry, by which clients refresh."""
     given: Json = read_object(call.request, call.kind, call.state.registry, body_kind=_BODY).value
     account = call.state.store.get(call.kind.storage, call.key)
     if account is None:

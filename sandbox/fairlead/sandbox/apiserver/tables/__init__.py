@@ -1,7 +1,7 @@
-"""Tables for kubectl: a kind's columns and what each object shows in them.
+"""Tables for kubectl: a kind's columns and what each object shows in them, as `kubectl get` prints on a real cluster.
 
-Exists so that `kubectl get` prints here what it prints on a real cluster. A Table is columns plus one function from an
-object to cells; the kinds' modules pick one. Makes no HTTP Table object (the core does) and reads no clock.
+Enters: objects and the time. Leaves: cells. A Table is columns plus one function from an object to cells; the kinds'
+modules choose one. The HTTP Table object is built in rendering.py.
 Source: pkg/printers/internalversion/printers.go (1.36), apimachinery duration.HumanDuration.
 """
 
@@ -44,7 +44,7 @@ AGE = Col("Age", "V1ObjectMeta.creationTimestamp")
 
 
 class Table:
-    """Columns, and the function that fills them. The descriptions are looked up when first asked for."""
+    """Columns, and the function that computes their cells. The descriptions are looked up at first use."""
 
     def __init__(self, cols: Sequence[Col], cells: Cells) -> None:
         self._cols = tuple(cols)
@@ -56,7 +56,7 @@ class Table:
 
 
 def named(*cols: Col, age: bool = True) -> Callable[[Callable[[Json, datetime], list[Any]]], Table]:
-    """A table of Name, these columns, Age and then the wide ones; the decorated function gives the cells in between."""
+    """A table of Name, these columns, Age and then the wide ones; the decorated function returns the cells in between."""
     narrow = [col for col in cols if not col.wide]
     wide = [col for col in cols if col.wide]
     every = [NAME, *narrow, *([AGE] if age else []), *wide]

@@ -1,6 +1,6 @@
-"""What `kubectl get pods` shows: the one kind whose status column is worked out from everything in it.
+"""The table of pods, whose status column depends on conditions, containers and init containers.
 
-Exists apart from the other tables for its length. Source: printPod in pkg/printers/internalversion/printers.go (1.36).
+Source: printPod in pkg/printers/internalversion/printers.go (1.36).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _cells(pod: Json, now: datetime) -> list[Any]:
 
 
 def _init_reason(spec: Json, status: Json, reason: str) -> tuple[bool, str, int]:
-    """Is an init container still in the way, and what does it say?"""
+    """Whether an init container is not done, the status that it shows, and restarts."""
     inits = spec.get("initContainers") or []
     sidecars = {c.get("name") for c in inits if c.get("restartPolicy") == "Always"}
     restarts = 0

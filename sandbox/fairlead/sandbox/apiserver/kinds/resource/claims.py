@@ -1,9 +1,9 @@
 """ResourceClaims and their templates: an immutable spec, a status that allocates once.
 
-Exists because the gang protocol is written in these statuses: an allocation may be removed but not changed in place,
-`reservedFor` needs one, and writing either takes the right to `resourceclaims/binding`. Nothing here keeps two claims
-off one device; the real apiserver does not either. Source: pkg/registry/resource/resourceclaim/strategy.go and
-pkg/registry/resource/utils.go, pkg/apis/resource/validation/validation.go (1.36).
+Fairlead's protocol depends on the status rules: an allocation may be removed but not changed in place, `reservedFor` needs
+one, and writing either needs permission for `resourceclaims/binding`. Two claims may have one device: that is not checked,
+as in the real apiserver. Source: pkg/registry/resource/resourceclaim/strategy.go and pkg/registry/resource/utils.go,
+pkg/apis/resource/validation/validation.go (1.36).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ResourceClaimStrategy(BuiltIn):
         return list(checks.unchanged(new["spec"], old["spec"], "spec"))
 
     def prepare_status(self, new: Json, old: Json, context: Context) -> None:
-        """Statuses of devices that are no longer allocated go with the allocation."""
+        """Statuses of devices that are no longer allocated are dropped with the allocation."""
         status = new.setdefault("status", {})
         if not status.get("devices"):
             return
@@ -174,7 +174,7 @@ def _admin_results(after: Json, before: Json, namespace: str, context: Context) 
 
 
 def _authorized(after: Json, before: Json, namespace: str, context: Context) -> Iterator[FieldError]:
-    """DRAResourceClaimGranularStatusAuthorization: rights to parts of a status, asked as subresources that do not exist."""
+    """DRAResourceClaimGranularStatusAuthorization: permissions for parts of a status, as virtual subresources."""
     verb = "patch" if context.verb == "patch" else "update"
     for key in ("allocation", "reservedFor"):
         if (after.get(key) or None) != (before.get(key) or None):

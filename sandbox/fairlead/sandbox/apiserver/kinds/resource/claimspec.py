@@ -1,4 +1,4 @@
-"""What a claim may ask for: requests, alternatives, constraints, configs. For claims and for templates.
+"""Validation of claim specs, of claims and of templates: requests, alternatives, constraints, configs.
 
 Source: validateDeviceClaim in pkg/apis/resource/validation/validation.go (1.36).
 """
@@ -69,7 +69,7 @@ def _sub_request(sub: Json, path: str) -> Iterator[FieldError]:
 
 
 def _devices(one: Json, path: str) -> Iterator[FieldError]:
-    """Class, selectors, mode and count: what `exactly` and a sub-request have in common."""
+    """Class, selectors, mode and count: the common fields of `exactly` and a sub-request."""
     class_name = one.get("deviceClassName", "")
     if not class_name:
         yield required(f"{path}.deviceClassName")

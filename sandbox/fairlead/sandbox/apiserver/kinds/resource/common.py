@@ -45,7 +45,7 @@ Check = Callable[[Any, str], Iterator[FieldError]]
 def items(
     values: list[Any] | None, limit: int, check: Check, path: str, *, key: Callable[[Any], Hashable] | None = None
 ) -> Iterator[FieldError]:
-    """A list with a limit; with `key`, a set: the second of two alike is named by its index."""
+    """A list with a limit; with `key`, a set: the second of two equal items is reported by its index."""
     values = values or []
     if len(values) > limit:
         yield too_many(path, len(values), limit)
@@ -97,7 +97,7 @@ def qualified_name(value: str, path: str) -> Iterator[FieldError]:
         yield required(path, "name required")
         return
     if value.count("/") > 1:
-        return  # 1.36 takes these as they are (fixed in 1.38)
+        return  # 1.36 accepts these as they are (fixed in 1.38)
     domain, slash, name = value.rpartition("/")
     if slash:
         if not domain:

@@ -1,4 +1,4 @@
-"""How much may be in a slice, a claim, a class. Constants only.
+"""Limits of slices, claims and classes. Constants only.
 
 Source: staging/src/k8s.io/api/resource/v1/types.go (1.36).
 """

@@ -1,4 +1,4 @@
-"""ResourceSlices: what a driver may publish, device by device. And DeviceClasses, which select among it.
+"""Validation of ResourceSlices, device by device, and of DeviceClasses.
 
 Source: validateResourceSliceSpec and validateDeviceClassSpec in pkg/apis/resource/validation/validation.go (1.36).
 """
@@ -62,7 +62,7 @@ class ResourceSliceStrategy(BuiltIn):
 
 
 def _complete(obj: Json, context: Context) -> None:
-    """Stamp new taints; drop what is behind a gate that is off by default (list attributes)."""
+    """Set the time of new taints; drop fields of a feature gate that is off by default (list attributes)."""
     for device in obj["spec"].get("devices") or []:
         for taint in device.get("taints") or []:
             if not taint.get("timeAdded"):
@@ -110,7 +110,7 @@ def _pool(pool: Json, path: str) -> Iterator[FieldError]:
 
 
 def _place(obj: Json, path: str) -> Iterator[FieldError]:
-    """Where a slice or a device is: each form that is set must be well made."""
+    """Where a slice or a device is: each form that is set must be valid."""
     node = obj.get("nodeName")
     if node == "":
         yield invalid(f"{path}.nodeName", "", "must be either unset or set to a non-empty string")
