@@ -109,7 +109,7 @@ def _request_findings(policy: TenancyPolicy, request: Ask, where: str, facts: Fa
 def _may_be_whole(class_name: str, found: tuple[DeviceModel, ...] | None, facts: Facts) -> bool:
     if class_name in {legacy.mig_class(driver) for driver in facts.drivers}:
         return False
-    return True if not found else any(model.whole for model in found)
+    return True if not found else any(model.whole_gpu for model in found)
 
 
 def _flavor_findings(
