@@ -1,8 +1,8 @@
-"""What the webhook answers in a second on one core, and how long an answer takes: ten policies, TLS, 16 connections that stay open.
+"""Reviews that the webhook answers per second on one core, and the latency of an answer: ten policies, TLS, 16 open connections.
 
-The whole server in a process of its own, with its real cache of a cluster (informers fed by a fake apiserver) and the ready
-policies of manifests/policies. The load comes from this process, as an apiserver sends it: pods as a gang's Job makes them, each
-first to /mutate, then, patched, to /validate; every fourth asks in the old way. Answers are checked, not only counted.
+The whole server in a process of its own, with its real informer cache (fed by a fake apiserver) and the ready policies of
+manifests/policies. The load comes from this process, as an apiserver sends it: pods as a gang's Job creates them, each first to
+/mutate, then, patched, to /validate; every fourth has a legacy limit. Answers are checked, not only counted.
 Rates are per second of the server's CPU time, so that a busy machine does not blur them; latencies are of the wall clock, each
 connection sending its next review when the last is answered, at most half of what one core can do, as the best of three runs.
 Bars: 5,000 reviews/s on a core, p99 below 5 ms.
@@ -80,7 +80,7 @@ def figures() -> list[Json]:
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
-    """In the server's loop, and in the load's: TLS in asyncio's own takes longer than the server does, and would be measured."""
+    """Runs main in uvloop, for server and load: in asyncio's own loop TLS takes longer than the server does, and would be measured."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 
@@ -111,7 +111,7 @@ async def _server(pipe: Connection) -> None:
     client: Any = _Cluster()
     cache = InformerCache(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
     server = Server(cache.facts, Metrics(CollectorRegistry()), cached_facts=cache.cached_facts)
-    keeping = asyncio.create_task(cache.run())
+    watching = asyncio.create_task(cache.run())
     async with asyncio.timeout(30):
         await cache.synced()
     tune_garbage_collection()
@@ -119,17 +119,17 @@ async def _server(pipe: Connection) -> None:
         pipe.send((port, material.bundle))
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def asked() -> None:
+        def on_command() -> None:
             if pipe.recv() == "stop":
                 done.set()
             else:
                 pipe.send(time.process_time())
 
-        loop.add_reader(pipe.fileno(), asked)
+        loop.add_reader(pipe.fileno(), on_command)
         await done.wait()
-    keeping.cancel()
+    watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await keeping
+        await watching
 
 
 class _Cluster:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fairlead.api import names
 from fairlead.api.foreign import METADATA_KEYS
+from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.review.envelope import BadReviewError, decode, encode
@@ -156,6 +157,27 @@ def test_any_job_shaped_json_gets_an_answer(head: Any, job_spec: Any) -> None:
             stored = patched(body, first)
             assert dispatch.mutate(of(kind, stored), known()).patch == ()
         dispatch.validate(of(kind, body), known())
+
+
+debug_containers = mostly(st.lists(some(name=mostly(st.just("d")), env=mostly(st.just([{"name": "A"}]))), max_size=3))
+
+
+@settings(RELAXED, max_examples=100)
+@given(debug_containers, debug_containers)
+@example([{"name": {}}], [{"name": []}])
+def test_any_ephemeral_containers_get_an_answer(old: Any, new: Any) -> None:
+    spec = {"deviceBypass": "Reject"}
+    policy = TenancyPolicy.stored({"metadata": {"name": "no-bypass"}, "spec": spec})
+    update = of(
+        "Pod",
+        {"spec": {"ephemeralContainers": new}},
+        operation="UPDATE",
+        subresource="ephemeralcontainers",
+        old={"spec": {"ephemeralContainers": old}},
+    )
+    known = facts(policies=(policy,))
+    for judge in (dispatch.mutate, dispatch.validate):
+        json.loads(encode("u", judge(update, known)))
 
 
 @given(

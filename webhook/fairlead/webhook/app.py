@@ -78,7 +78,7 @@ async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) ->
             program = _Program(options, client, hosts, ready or asyncio.Event())
             await program.run(*bind)
         except* errors.ApiError as group:
-            raise _first(group) from None
+            raise _first_error(group) from None
 
 
 class _Program:
@@ -167,9 +167,9 @@ def tune_garbage_collection() -> None:
     gc.set_threshold(50_000, 20, 50)
 
 
-def _first(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
+def _first_error(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
     found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    return _first_error(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def _with_port(url: str, port: int) -> str:

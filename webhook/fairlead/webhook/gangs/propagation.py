@@ -69,26 +69,26 @@ def fairlead_annotations(metadata: Json, where: str) -> dict[str, str]:
 
 
 def _copy_foreign_queue(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
-    """Yields a warning where the template names another queue."""
+    """Copy the queue; yields a warning where the template names another one."""
     word = next((each for each in foreign.QUEUE_KEYS if each.value(*metadata)), None)
     if word is None:
         return
     name = word.value(*metadata)
-    there = _named_queue(_template_metadata(patch, template))
-    if there is None:
+    existing = _named_queue(_template_metadata(patch, template))
+    if existing is None:
         patch.set((*template.path, "metadata", word.kind, word.key), name)
-    elif there[0] != name:
+    elif existing[0] != name:
         path = f"{where}.{word.kind}[{word.key}]"
-        yield f"{path}: {name!r} does not count: {template.where}.{there[1]} says {there[0]!r}; keep one of them"
+        yield f"{path}: {name!r} does not count: {template.where}.{existing[1]} says {existing[0]!r}; keep one of them"
 
 
 def _copy_foreign_size(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
-    """Yields a fault where the text is no size."""
+    """Copy the size; yields a fault where the text is none."""
     annotations, _ = metadata
     keys = [names.KUEUE_LEAST] if any(names.KUEUE_QUEUE in found for found in metadata) else []
     key = next((each for each in (*keys, names.VOLCANO_SIZE) if each in annotations), None)
-    there, labels = _template_metadata(patch, template)
-    if key is None or names.GANG_SIZE in there or next(foreign.groups(there, labels), None) is not None:
+    annotated, labels = _template_metadata(patch, template)
+    if key is None or names.GANG_SIZE in annotated or next(foreign.groups(annotated, labels), None) is not None:
         return
     if not is_size(annotations[key]):
         yield f"{where}.annotations[{key}]: {no_size(annotations[key])}"

@@ -7,8 +7,8 @@
 - Pods that start only when others are ready cannot wait for those in one gang: they are a gang of their own.
 - Each Job of a CronJob is a gang of its own, so that two runs never mix: it takes the Job's name. So does a RayJob's cluster.
 
-Example: a JobSet `train` with jobs `driver` (1 pod) and `workers` (8 pods) is the gang `train` of size 9; with `startupPolicy:
-InOrder` it is `train-driver` of 1 and `train-workers` of 8, of which only the second needs to be a gang.
+Example: a JobSet `train` with jobs `driver` (1 pod) and `workers` (8 pods), all with devices, is the gang `train` of size 9. With
+startupPolicy InOrder the workers alone are a gang, `train-workers` of 8; the driver's one pod needs none.
 """
 
 from __future__ import annotations

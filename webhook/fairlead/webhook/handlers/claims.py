@@ -14,7 +14,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import GpuConfig, decode
-from fairlead.cel.requests import Request, device_requests
+from fairlead.cel.requests import Request
 from fairlead.kube.resource import (
     DeviceClassSpec,
     DeviceSelector,
@@ -29,7 +29,7 @@ from fairlead.webhook.policy.claims import claim_findings
 from fairlead.webhook.policy.policies import apply_findings
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.pod_claims import Managed, request_managed
+from fairlead.webhook.review.pod_claims import Managed, managed_requests, request_managed
 from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, allow, deny
 
 
@@ -39,11 +39,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         return UNTOUCHED  # the spec is immutable, and a ValidatingAdmissionPolicy guards the status
     path = "spec.spec" if review.resource == "resourceclaimtemplates" else "spec"
     spec = claim_spec(review.object or {}, path)
-    managed = [
-        (where, request)
-        for where, request in device_requests(spec)
-        if request_managed(request, facts) is not Managed.NO
-    ]
+    managed = managed_requests(spec, facts)
     configs = list(_our_configs(spec))
     if not managed and not configs:
         return UNTOUCHED
@@ -62,10 +58,10 @@ def validate(review: Review, facts: Facts) -> Verdict:
         if request.device_class_name not in facts.classes
     ]
     warnings += _unservable(managed, path, facts)
-    findings = [
+    findings = (
         *claim_findings(facts.policies, spec, path, facts),
         *rule_findings(facts.policies, review, facts),
-    ]
+    )
     return apply_findings(allow("claim", warnings=warnings), review.subject, findings)
 
 

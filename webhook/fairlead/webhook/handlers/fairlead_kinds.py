@@ -68,10 +68,10 @@ def _overcommitments(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]
     above: Queue | None = queue
     while above is not None:
         for entry in above.spec.flavors:
-            whole = sum((deserved(child, entry.flavor) for child in children.get(above.name, ())), Quantity.of(0))
-            if whole > Quantity.of(entry.deserved):
+            total = sum((deserved(child, entry.flavor) for child in children.get(above.name, ())), Quantity.of(0))
+            if total > Quantity.of(entry.deserved):
                 yield (
-                    f"spec.flavors: the queues below {above.name} deserve {whole} of {entry.flavor}, it only "
+                    f"spec.flavors: the queues below {above.name} deserve {total} of {entry.flavor}, it only "
                     f"{entry.deserved}: raise its deserved or lower theirs"
                 )
         above = None if above.spec.parent is None else after.get(above.spec.parent)

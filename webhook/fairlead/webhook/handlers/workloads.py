@@ -46,7 +46,7 @@ class _ManagedTemplate:
         return self.template.where
 
     @property
-    def surely(self) -> bool:
+    def surely_managed(self) -> bool:
         """Whether its pods certainly ask for managed devices: a claim or class that does not exist yet may be another driver's."""
         return self.translated or any(claim.managed is Managed.YES for claim in self.claims)
 
@@ -102,7 +102,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if assigned.faults:
         return deny("gang", *review.about(assigned.faults), code=422)
     warnings += assigned.warnings
-    if review.operation == "CREATE" and any(template.surely for template in templates):
+    if review.operation == "CREATE" and any(template.surely_managed for template in templates):
         warnings += foreign_schedulers.unsuspend(patch, review.group_resource, facts)
     if facts.policies:
         findings += _managed_findings(facts, patch, templates, members, assigned)
@@ -132,7 +132,7 @@ def _pod_warnings(patch: PatchBuilder, template: _ManagedTemplate, intent: Inten
     path = template.template.path
     yield from pod_gang.intent_warnings(object_at(patch.patched, path))
     yield from pod_gang.queue_warnings(intent, facts)
-    if template.surely:
+    if template.surely_managed:
         yield from foreign_schedulers.use_default_scheduler(patch, path)
 
 
@@ -200,7 +200,7 @@ def _train_job(review: Review, patch: PatchBuilder) -> Verdict:
         return deny("gang", *review.about(error.faults), code=422)
     for key, value in annotations.items():
         patch.set(("spec", "annotations", key), value)
-    queue, there = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
-    if queue and not there:
-        patch.set(("spec", "labels", names.KUEUE_QUEUE), queue)
+    own_queue, spec_queue = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
+    if own_queue and not spec_queue:
+        patch.set(("spec", "labels", names.KUEUE_QUEUE), own_queue)
     return allow("job" if patch.operations else "unmanaged", patch=patch.operations)

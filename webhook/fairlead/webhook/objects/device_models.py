@@ -36,7 +36,7 @@ class DeviceModel:
     example: str = field(compare=False)
 
     @property
-    def whole(self) -> bool:
+    def whole_gpu(self) -> bool:
         """Whether it is a whole GPU and not a MIG device."""
         return self._attribute("type") != "mig"
 

@@ -21,7 +21,7 @@ from fairlead.webhook.objects.claim_specs import legacy_claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, candidates
 from fairlead.webhook.policy.policies import Policies, finding
 from fairlead.webhook.review.facts import Facts
-from fairlead.webhook.review.pod_claims import Managed, PodClaim, request_managed
+from fairlead.webhook.review.pod_claims import Managed, PodClaim, managed_requests, request_managed
 from fairlead.webhook.review.verdict import Finding
 
 
@@ -45,17 +45,13 @@ def claim_findings(policies: Policies, spec: ResourceClaimSpec, path: str, facts
     """Of a claim's spec; path is where the spec is, or what it was translated from."""
     if not policies:
         return
-    managed = [
-        (f"{path}.{where}", request)
-        for where, request in device_requests(spec)
-        if request_managed(request, facts) is not Managed.NO
-    ]
+    managed = managed_requests(spec, facts)
     if not managed:
         return
     with_request_rules = [policy for policy in policies if _has_request_rules(policy.spec)]
     for where, request in managed:
         for policy in with_request_rules:
-            yield from _request_findings(policy, request, where, facts)
+            yield from _request_findings(policy, request, f"{path}.{where}", facts)
     if any(policy.spec.max_devices_per_claim is not None for policy in policies):
         yield from _count_findings(policies, _most_devices(spec, facts), f"{path}.devices.requests")
     if any(policy.spec.sharing_strategies is not None or policy.spec.isolation == "Hardware" for policy in policies):
@@ -113,7 +109,7 @@ def _request_findings(policy: TenancyPolicy, request: Request, where: str, facts
 def _may_be_whole(class_name: str, found: tuple[DeviceModel, ...] | None, facts: Facts) -> bool:
     if class_name in {legacy.mig_class(driver) for driver in facts.drivers}:
         return False
-    return True if not found else any(model.whole for model in found)
+    return True if not found else any(model.whole_gpu for model in found)
 
 
 def _flavor_findings(
@@ -164,10 +160,7 @@ def _most_devices(spec: ResourceClaimSpec, facts: Facts) -> int:
 
 def devices_of(spec: ResourceClaimSpec, facts: Facts) -> int:
     """How many managed devices a claim may hold, by its text; a request for all counts as several (2)."""
-    every = any(
-        request.allocation_mode == "All" and request_managed(request, facts) is not Managed.NO
-        for _, request in device_requests(spec)
-    )
+    every = any(request.allocation_mode == "All" for _, request in managed_requests(spec, facts))
     return max(_most_devices(spec, facts), 2 if every else 0)
 
 

@@ -43,7 +43,14 @@ def request_managed(request: Request, facts: Facts) -> Managed:
     return Managed.UNKNOWN if device_class is None else Managed.YES
 
 
-def claim_managed(spec: ResourceClaimSpec, facts: Facts) -> Managed:
+def managed_requests(spec: ResourceClaimSpec, facts: Facts) -> list[tuple[str, Request]]:
+    """The requests of a claim that a managed driver may serve, each with its path below the claim's spec."""
+    return [
+        (path, request) for path, request in device_requests(spec) if request_managed(request, facts) is not Managed.NO
+    ]
+
+
+def _claim_managed(spec: ResourceClaimSpec, facts: Facts) -> Managed:
     """Whether any request of a claim may be served by a managed driver."""
     found = {request_managed(request, facts) for _, request in device_requests(spec)}
     return next((verdict for verdict in (Managed.YES, Managed.UNKNOWN) if verdict in found), Managed.NO)
@@ -58,30 +65,24 @@ def pod_claims(namespace: str, spec: Json, facts: Facts) -> list[PodClaim]:
 def _pod_claim(namespace: str, entry: Json, path: str, facts: Facts) -> PodClaim:
     template = text_at(entry, "resourceClaimTemplateName", path)
     claim = text_at(entry, "resourceClaimName", path)
-    if template:
-        object_, field, found = (
-            f"ResourceClaimTemplate {namespace}/{template}",
-            "spec.spec",
-            facts.templates.get((namespace, template)),
-        )
-        if found is None and legacy.parse_template_name(template) is not None:
-            # The controller creates this template when it sees the pod.
-            return PodClaim(
-                managed=Managed.YES,
-                spec=legacy_claim_spec(template, facts.drivers[0]),
-                path=f"{path}: {object_}: {field}",
-            )
-    elif claim:
-        object_, field, found = f"ResourceClaim {namespace}/{claim}", "spec", facts.claims.get((namespace, claim))
-    else:
+    kind, name, field = (
+        ("ResourceClaimTemplate", template, "spec.spec") if template else ("ResourceClaim", claim, "spec")
+    )
+    if not name:
         return PodClaim(managed=Managed.NO)
+    subject = f"{path}: {kind} {namespace}/{name}"
+    found = (facts.templates if template else facts.claims).get((namespace, name))
+    if found is None and template and legacy.parse_template_name(template) is not None:
+        # The controller creates this template when it sees the pod.
+        spec = legacy_claim_spec(template, facts.drivers[0])
+        return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: {field}")
     if found is None:
-        return PodClaim(managed=Managed.UNKNOWN, missing=f"{path}: {object_}")
-    managed = claim_managed(found, facts)
+        return PodClaim(managed=Managed.UNKNOWN, missing=subject)
+    managed = _claim_managed(found, facts)
     missing = ""
     if managed is Managed.UNKNOWN:
         absent = next(
             r.device_class_name for _, r in device_requests(found) if request_managed(r, facts) is Managed.UNKNOWN
         )
         missing = f"{path}: DeviceClass {absent}"
-    return PodClaim(managed=managed, spec=found, missing=missing, path=f"{path}: {object_}: {field}")
+    return PodClaim(managed=managed, spec=found, missing=missing, path=f"{subject}: {field}")
