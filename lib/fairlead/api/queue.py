@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.api.base import CONDITIONS, Condition, LabelSelector, ObjectName, Part, Quantity, Resource
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
 from fairlead.api.gang import Duration
 
 FLAVORS_MAX = 16
@@ -121,7 +121,7 @@ class QueueStatus(Part):
     """Ready, and others with details."""
 
 
-class Queue(Resource):
+class Queue(CustomResource):
     """The quota of one team: what is guaranteed to it, what it may use, and in which order its gangs are admitted."""
 
     kind: Literal["Queue"] = "Queue"
