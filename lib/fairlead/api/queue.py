@@ -53,7 +53,7 @@ class QueueSpec(Part):
     parent: ObjectName | None = None
     """Name of the queue above; absent means a root."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose pods may use this queue, and use it when they name none; absent means pods of any namespace that name it."""
+    """Namespaces whose pods may use this queue, and do if they name none; absent means any pod that names it."""
     flavors: list[QueueFlavor] = Field(
         default_factory=list,
         max_length=FLAVORS_MAX,

@@ -70,7 +70,7 @@ class Inference(ast.Visitor[Type]):
         return str(substitute(self.bindings, type_, free_to_dyn=True))
 
     def instantiate(self, overload: Overload, chained: int | None) -> tuple[tuple[Type, ...], Type]:
-        """The overload's parameters and result, with fresh type parameters; `chained`: the length of a chain of `&&` or `||`."""
+        """The overload's parameters and result with fresh type parameters; `chained` is the length of a `&&` or `||` chain."""
         if chained is not None:
             return (t.BOOL,) * chained, t.BOOL
         names = overload.type_params
