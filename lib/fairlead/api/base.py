@@ -159,7 +159,7 @@ class Condition(Part):
 CONDITIONS: dict[str, JsonValue] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
-class Resource(Part):
+class CustomResource(Part):
     """A whole object of group fairlead.dev. Subclasses add kind, spec and status."""
 
     api_version: Literal["fairlead.dev/v1alpha1"] = names.API_VERSION
@@ -195,7 +195,7 @@ def checked(cls: type[M], raw: object, *, subject: str, strict: bool = True) -> 
         raise ManifestError(subject, tuple(_fault(cls, detail) for detail in error.errors(include_url=False))) from None
 
 
-def _subject(cls: type[Resource], raw: object) -> str:
+def _subject(cls: type[CustomResource], raw: object) -> str:
     metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
     if not isinstance(metadata, Mapping):
         return cls.__name__

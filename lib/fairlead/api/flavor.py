@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fairlead.api.base import CONDITIONS, CelExpression, Condition, Part, Quantity, Resource, is_dns_subdomain
+from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
 
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
@@ -70,7 +70,7 @@ class FlavorStatus(Part):
     """Ready, and others with details."""
 
 
-class Flavor(Resource):
+class Flavor(CustomResource):
     """A kind of device, chosen by CEL, and the measure in which queues count it."""
 
     kind: Literal["Flavor"] = "Flavor"

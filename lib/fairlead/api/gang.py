@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fairlead.api.base import CONDITIONS, Condition, ObjectName, Part, Resource, is_label_key
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part, is_label_key
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
@@ -131,7 +131,7 @@ class GangStatus(Part):
     """Admitted and Running; Evicting, Evicted, Preempting and Reserved while they apply."""
 
 
-class Gang(Resource):
+class Gang(CustomResource):
     """A set of pods that run together or not at all: its state, and why."""
 
     kind: Literal["Gang"] = "Gang"

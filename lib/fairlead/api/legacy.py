@@ -65,8 +65,8 @@ def profile_of(resource: str) -> str | None:
 def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
     """A requirement on a node label of GPU feature discovery as a pair of Narrow; None where it has no counterpart.
 
-    Labels write `NVIDIA H100 80GB HBM3` with dashes; template names are in lower case. Products with a suffix for MIG devices or
-    time-sliced GPUs (`…-MIG-1g.10gb`, `…-SHARED`) are not whole GPUs and are not translated.
+    Labels write `NVIDIA H100 80GB HBM3` with dashes; template names are in lower case. Products with a suffix for MIG devices
+    or time-sliced GPUs (`…-MIG-1g.10gb`, `…-SHARED`) are not whole GPUs and are not translated.
     """
     text = value.lower()
     match label, operator:

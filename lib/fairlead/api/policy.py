@@ -12,10 +12,10 @@ from fairlead.api.base import (
     CONDITIONS,
     CelExpression,
     Condition,
+    CustomResource,
     LabelSelector,
     ObjectName,
     Part,
-    Resource,
     SelectorRequirement,
 )
 from fairlead.api.config import Strategy
@@ -176,7 +176,7 @@ class TenancyPolicyStatus(Part):
     """Ready, and others with details."""
 
 
-class TenancyPolicy(Resource):
+class TenancyPolicy(CustomResource):
     """What the pods, jobs and claims of selected namespaces may request."""
 
     kind: Literal["TenancyPolicy"] = "TenancyPolicy"

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.api.base import CONDITIONS, Condition, LabelSelector, ObjectName, Part, Quantity, Resource
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
 from fairlead.api.gang import Duration
 
 FLAVORS_MAX = 16
@@ -53,7 +53,7 @@ class QueueSpec(Part):
     parent: ObjectName | None = None
     """Name of the queue above; absent means a root."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose pods may use this queue, and use it when they name none; absent means pods of any namespace that name it."""
+    """Namespaces whose pods may use this queue, and do if they name none; absent means any pod that names it."""
     flavors: list[QueueFlavor] = Field(
         default_factory=list,
         max_length=FLAVORS_MAX,
@@ -121,7 +121,7 @@ class QueueStatus(Part):
     """Ready, and others with details."""
 
 
-class Queue(Resource):
+class Queue(CustomResource):
     """The quota of one team: what is guaranteed to it, what it may use, and in which order its gangs are admitted."""
 
     kind: Literal["Queue"] = "Queue"

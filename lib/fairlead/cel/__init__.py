@@ -16,17 +16,10 @@ from fairlead.cel.program import Program, compile  # noqa: A004 - the word of th
 from fairlead.cel.reads import Read
 from fairlead.cel.selector import COST_MAX, Outcome, Selector, Verdict, admit_selector, compile_selector
 
-MATCH = Outcome.MATCH
-NO_MATCH = Outcome.NO_MATCH
-ERROR = Outcome.ERROR
-
 __all__ = [
     "ADMISSION",
     "COST_MAX",
     "DEVICE",
-    "ERROR",
-    "MATCH",
-    "NO_MATCH",
     "RULE",
     "BudgetError",
     "CelError",

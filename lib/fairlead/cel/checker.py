@@ -37,8 +37,8 @@ def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Che
     checked = checker.checked
     try:
         checker.visit(root)
-        mapping = checker.mapping
-        checked.types = {node: substitute(mapping, type_, free_to_dyn=True) for node, type_ in checker.results.items()}
+        bindings = checker.bindings
+        checked.types = {node: substitute(bindings, type_, free_to_dyn=True) for node, type_ in checker.results.items()}
     except TooComplexError:
         checker.issues.append(Issue("types are too complex", root.pos, "nest fewer lists and maps in one another"))
     return checked, checker.issues

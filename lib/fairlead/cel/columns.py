@@ -139,8 +139,9 @@ class DeviceTable:
         return self._forgotten + len(self._journal)
 
     def _changed(self, version: int) -> list[int] | None:
-        """The rows changed since the version, ascending; None if the journal does not reach back so far, or if they are more than
-        a quarter of the table, where starting over is cheaper.
+        """The rows changed since the version, ascending.
+
+        None if the journal does not reach back so far, or if they are more than a quarter of the table, where starting over is cheaper.
         """
         if version < self._forgotten:
             return None

@@ -16,7 +16,7 @@ from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
 from fairlead.cel.types import Type
-from fairlead.cel.unify import Mapping, assignable, most_general, substitute
+from fairlead.cel.unify import Bindings, assignable, most_general, substitute
 
 TYPE_WEIGHT_MAX: Final = 256
 
@@ -28,7 +28,7 @@ class Inference(ast.Visitor[Type]):
         super().__init__()
         self.environment = environment
         self.issues: list[Issue] = []
-        self.mapping = Mapping(nodes=nodes)
+        self.bindings = Bindings(nodes=nodes)
         self.free = 0
 
     def visit(self, node: ast.Node) -> Type:
@@ -56,27 +56,27 @@ class Inference(ast.Visitor[Type]):
 
     def current(self, type_: Type) -> Type:
         """The type with its bound parameters replaced."""
-        return substitute(self.mapping, type_, free_to_dyn=False)
+        return substitute(self.bindings, type_, free_to_dyn=False)
 
     def fits(self, left: Iterable[Type], right: Iterable[Type]) -> bool:
         """Whether each left type is assignable to its right one; if so, binds the parameters that it depends on."""
-        mapping = assignable(self.mapping, tuple(left), tuple(right))
-        if mapping is None:
+        bindings = assignable(self.bindings, tuple(left), tuple(right))
+        if bindings is None:
             return False
-        self.mapping = mapping
+        self.bindings = bindings
         return True
 
     def printed(self, type_: Type) -> str:
-        return str(substitute(self.mapping, type_, free_to_dyn=True))
+        return str(substitute(self.bindings, type_, free_to_dyn=True))
 
     def instantiate(self, overload: Overload, chained: int | None) -> tuple[tuple[Type, ...], Type]:
-        """The overload's parameters and result, with fresh type parameters; `chained`: the length of a chain of `&&` or `||`."""
+        """The overload's parameters and result with fresh type parameters; `chained` is the length of a `&&` or `||` chain."""
         if chained is not None:
             return (t.BOOL,) * chained, t.BOOL
         names = overload.type_params
         if not names:
             return overload.params, overload.result
-        fresh = Mapping(self.mapping)
+        fresh = Bindings(self.bindings)
         fresh.clear()
         fresh.update({name: self.fresh() for name in sorted(names)})
         params = tuple(substitute(fresh, parameter, free_to_dyn=False) for parameter in overload.params)

@@ -44,8 +44,8 @@ class Verdict:
         return self.outcome is Outcome.MATCH
 
 
-MATCH: Final = Verdict(Outcome.MATCH)
-NO_MATCH: Final = Verdict(Outcome.NO_MATCH)
+_MATCHING: Final = Verdict(Outcome.MATCH)
+_NOT_MATCHING: Final = Verdict(Outcome.NO_MATCH)
 
 
 class Selector:
@@ -84,7 +84,7 @@ class Selector:
     def verdict(self, device: DeviceView) -> Verdict:
         """As `matches`, with an error as the third verdict."""
         try:
-            return MATCH if self.matches(device) else NO_MATCH
+            return _MATCHING if self.matches(device) else _NOT_MATCHING
         except EvaluationError as error:
             return Verdict(Outcome.ERROR, error.message)
 

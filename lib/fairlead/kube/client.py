@@ -172,8 +172,8 @@ class Client(Transport):
     ) -> AsyncIterator[WatchEvent[T]]:
         """Changes after `resource_version`, until the server ends the watch.
 
-        Raises Gone when that version is too old, Unreachable when the connection breaks. An incomplete last line is dropped: the
-        event comes again when the watch is resumed.
+        Raises Gone when that version is too old, Unreachable when the connection breaks. An incomplete last line is dropped:
+        the event comes again when the watch is resumed.
         """
         timeout_s = timeout_s or int(240 + 240 * self._random.random())
         params = _selectors(labels, fields) | {

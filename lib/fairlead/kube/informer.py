@@ -17,7 +17,7 @@ from fairlead.kube import errors
 from fairlead.kube.limits import Backoff, Clock, Sleep
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import Resource
-from fairlead.kube.store import Change, Identity, Store, number
+from fairlead.kube.store import Change, Revision, Store, number
 from fairlead.kube.watching import BOOKMARK, DELETED, WatchEvent
 
 __all__ = ["Change", "Informer", "Source"]
@@ -112,7 +112,7 @@ class Informer(Store[T]):
     async def _relist(self) -> None:
         if self._transform is None:
             listing = await self._client.list(self.resource, self._namespace, labels=self._labels, fields=self._fields)
-            self._drop_absent({Identity.of(obj).key for obj in listing.items}, number(listing.resource_version))
+            self._drop_absent({Revision.of(obj).key for obj in listing.items}, number(listing.resource_version))
             for obj in listing.items:
                 self._set(obj)
         else:
@@ -124,7 +124,7 @@ class Informer(Store[T]):
         present: set[str] = set()
 
         def each(obj: T) -> None:
-            present.add(Identity.of(obj).key)
+            present.add(Revision.of(obj).key)
             self._set(obj)
 
         listing = await self._client.list(
@@ -148,7 +148,7 @@ class Informer(Store[T]):
                 progressed = True
                 self.failures = 0
                 if event.type == DELETED:
-                    self._drop(Identity.of(event.object), event.object)
+                    self._drop(Revision.of(event.object), event.object)
                 elif event.type != BOOKMARK:
                     self._set(event.object)
                 self.resource_version = _version(event.object)

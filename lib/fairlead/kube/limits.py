@@ -1,4 +1,7 @@
-"""Limits on the rate of requests: a token bucket, and jittered exponential backoff. Clock, sleep and randomness are arguments."""
+"""Limits on the rate of requests: a token bucket, and jittered exponential backoff.
+
+Clock, sleep and randomness are arguments.
+"""
 
 import dataclasses
 from collections.abc import Awaitable, Callable

@@ -41,15 +41,15 @@ class Change(Generic[T]):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Identity:
-    """What tells an object from its predecessors: `namespace/name` (`name` where cluster-scoped), UID and version."""
+class Revision:
+    """One state of one object: its key (`namespace/name`, `name` where cluster-scoped), UID and resourceVersion."""
 
     key: str
     uid: str
     version: int
 
     @classmethod
-    def of(cls, obj: Any) -> "Identity":
+    def of(cls, obj: Any) -> "Revision":
         """From a struct or a raw dict."""
         if isinstance(obj, dict):
             raw = obj.get("metadata", {})
@@ -120,15 +120,15 @@ class Store(Generic[T]):
 
     def note_deleted(self, obj: T) -> None:
         """Drops an object whose deletion is known to be complete before the watch reports it."""
-        self._drop(Identity.of(obj), obj)
+        self._drop(Revision.of(obj), obj)
 
     def _set(self, obj: T) -> None:
-        new = Identity.of(obj)
+        new = Revision.of(obj)
         if self._tombstones.get(new.uid, -1) >= new.version:
             return
         old = self._objects.get(new.key)
         if old is not None:
-            known = Identity.of(old)
+            known = Revision.of(old)
             if known.version >= new.version:
                 return
             if known.uid != new.uid:  # recreated, and the deletion was not seen
@@ -138,7 +138,7 @@ class Store(Generic[T]):
         self._reindex(new.key, old, obj)
         self._publish(Change(ADDED if old is None else MODIFIED, new.key, old, obj))
 
-    def _drop(self, deleted: Identity, final: T) -> None:
+    def _drop(self, deleted: Revision, final: T) -> None:
         if deleted.uid:
             self._tombstones[deleted.uid] = max(deleted.version, self._tombstones.get(deleted.uid, 0))
             while len(self._tombstones) > TOMBSTONES_MAX:
@@ -146,7 +146,7 @@ class Store(Generic[T]):
         old = self._objects.get(deleted.key)
         if old is None:
             return
-        known = Identity.of(old)
+        known = Revision.of(old)
         if known.uid != deleted.uid and known.version > deleted.version:
             return  # a successor of the same name
         del self._objects[deleted.key]
@@ -156,9 +156,9 @@ class Store(Generic[T]):
     def _drop_absent(self, present: set[str], version: int) -> None:
         """Drops what a list as of this version did not contain; an object that was written after the list stays."""
         for key, obj in list(self._objects.items()):
-            known = Identity.of(obj)
+            known = Revision.of(obj)
             if key not in present and known.version <= version:
-                self._drop(Identity(known.key, known.uid, version), obj)
+                self._drop(Revision(known.key, known.uid, version), obj)
 
     def _reindex(self, key: str, old: T | None, new: T | None) -> None:
         for name, function in self._index_functions.items():

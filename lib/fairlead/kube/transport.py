@@ -1,8 +1,8 @@
 """One connection pool to one apiserver: authentication, limits, retries, and HTTP answers as errors.
 
 Configuration and authentication are the official client's (see `credentials`); HTTP is aiohttp's.
-Retries, at most `RETRIES` times: 429, and 503 with a Retry-After, for then the server did nothing. A 401 is tried once more with
-a credential that was read again. Everything else is raised as an `errors.ApiError`; no answer at all is `Unreachable`.
+Retries, at most `RETRIES` times: 429, and 503 with a Retry-After, for then the server did nothing. A 401 is tried once more
+with a credential that was read again. Everything else is raised as an `errors.ApiError`; no answer is `Unreachable`.
 """
 
 import asyncio
