@@ -12,7 +12,7 @@ from typing import Any
 from fairlead.cel import Program
 from fairlead.cel.cost import Path, Range, estimate
 from fairlead.sandbox.apiserver.crds.celtypes import escape
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 RULE_LIMIT = 10_000_000
 DEFINITION_LIMIT = 100_000_000
