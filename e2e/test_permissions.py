@@ -19,7 +19,7 @@ from fairlead.cli.demo.observe import Observer
 from fairlead.cli.demo.run import NODES
 from fairlead.kube.resources import VALIDATING_WEBHOOKS
 from fairlead.sandbox import files
-from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
+from fairlead.sandbox.apiserver.kinds.request import Access, UserInfo
 from fairlead.sandbox.cluster import ClusterOptions
 from fairlead.sandbox.install import manifests
 from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered

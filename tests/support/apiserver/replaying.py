@@ -15,7 +15,8 @@ from typing import Any
 
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, warning_header
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.server import ApiServer
 from tests.support.apiserver.implied import implied_by, namespaces_made_by

@@ -8,7 +8,7 @@ from random import Random
 
 from fairlead.sandbox.apiserver.admission.calling import Resolver
 from fairlead.sandbox.apiserver.exchange import Response
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.server import ApiServer
 from tests.support.apiserver.inside import Inside
 

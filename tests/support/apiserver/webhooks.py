@@ -17,7 +17,7 @@ from typing import Any, Self
 from aiohttp import web
 
 from fairlead.sandbox.apiserver import tls
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.server import utc_now
 
 Answer = Callable[[str, Json], Any]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairlead.cli.programs.options import DynamicMig
+from fairlead.cli.options import DynamicMig
 
 PANEL = "On a GPU node"
 

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fairlead.api import names
-from fairlead.cli.programs.options import (
+from fairlead.cli.options import (
     DynamicMig,
     Kubeconfig,
     LogFormat,

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from fairlead.cli.programs.options import LogFormat, LogLevel
+from fairlead.cli.options import LogFormat, LogLevel
 from fairlead.kube import logs
 
 log = logging.getLogger("fairlead")

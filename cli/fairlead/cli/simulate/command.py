@@ -1,10 +1,10 @@
-"""`fairlead simulate`: read, replay each seed, show."""
+"""`fairlead simulate`: reads the trace, replays each seed, prints and writes the results."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fairlead.cli.simulate import report
 from fairlead.cli.simulate.protocol import drawn_arrivals
 from fairlead.cli.simulate.replay import Run, replay
-from fairlead.cli.simulate.trace import TraceError, read_arrivals, read_trace
+from fairlead.cli.simulate.trace import Trace, TraceError, read_arrivals, read_trace
 
 INTERRUPTED = 130
 
@@ -51,26 +51,13 @@ def simulate(
         highlight=False,
         soft_wrap=True,
     )
-    runs: list[Run] = []
-    interrupted = False
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as progress:
-        try:
-            for seed in seeds:
-                task = progress.add_task(f"seed {seed}", total=len(orders[seed]))
-                runs.append(replay(trace, orders[seed], policy, seed, partial(progress.advance, task)))
-        except KeyboardInterrupt:
-            interrupted = True
+    runs, interrupted = _replay(trace, orders, policy, err)
     if interrupted:
         done = ", ".join(str(run.seed) for run in runs) or "none"
         err.print(f"interrupted; seeds that were finished: {done}", highlight=False)
     if not runs:
         return INTERRUPTED
-    out.print(report.table(policy, runs))
-    out.print(report.chart(policy, runs), highlight=False)
-    slowest = max(run.seconds for run in runs)
-    placed = sum(run.pods for run in runs) / sum(run.seconds for run in runs)
-    out.print(f"{slowest:.1f} s for the slowest seed, {placed:,.0f} arrivals/s of processor time", highlight=False)
+    _print(policy, runs, out)
     try:
         if json_file is not None:
             body = report.as_json(policy, runs, arrivals=source, nodes=len(trace.nodes), capacity=trace.capacity)
@@ -81,3 +68,25 @@ def simulate(
         err.print(f"{error.filename}: can't be written: {error.strerror}", markup=False)
         return 2
     return INTERRUPTED if interrupted else 0
+
+
+def _replay(trace: Trace, orders: Mapping[int, Sequence[int]], policy: str, err: Console) -> tuple[list[Run], bool]:
+    """A run for each seed, with progress on a terminal; and whether Ctrl-C ended it early."""
+    runs: list[Run] = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as progress:
+        try:
+            for seed, arrivals in orders.items():
+                task = progress.add_task(f"seed {seed}", total=len(arrivals))
+                runs.append(replay(trace, arrivals, policy, seed, partial(progress.advance, task)))
+        except KeyboardInterrupt:
+            return runs, True
+    return runs, False
+
+
+def _print(policy: str, runs: Sequence[Run], out: Console) -> None:
+    out.print(report.table(policy, runs))
+    out.print(report.chart(policy, runs), highlight=False)
+    slowest = max(run.seconds for run in runs)
+    placed = sum(run.pods for run in runs) / sum(run.seconds for run in runs)
+    out.print(f"{slowest:.1f} s for the slowest seed, {placed:,.0f} arrivals/s of processor time", highlight=False)

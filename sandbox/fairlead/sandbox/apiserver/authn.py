@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from fairlead.sandbox.apiserver.kinds.base import UserInfo
+from fairlead.sandbox.apiserver.kinds.request import UserInfo
 
 AUTHENTICATED = "system:authenticated"
 _SERVICE_ACCOUNT = re.compile(r"system:serviceaccount:([^:]+):([^:]+)")

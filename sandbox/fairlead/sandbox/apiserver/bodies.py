@@ -15,8 +15,9 @@ import yaml
 from fairlead.sandbox.apiserver import protobuf, statuses
 from fairlead.sandbox.apiserver.exchange import JSON, Request
 from fairlead.sandbox.apiserver.kinds import bodies
-from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, Kind, Registry
+from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 
 YAML = "application/yaml"
 BODY_TYPES = (JSON, YAML, protobuf.MEDIA_TYPE)  # as listed in 415

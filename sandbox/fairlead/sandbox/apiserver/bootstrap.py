@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fairlead.sandbox.apiserver.auth import bootstrap_roles
 from fairlead.sandbox.apiserver.auth.rbac import GROUP
-from fairlead.sandbox.apiserver.kinds.base import Context, Json, UserInfo
+from fairlead.sandbox.apiserver.kinds.base import Context
+from fairlead.sandbox.apiserver.kinds.request import Json, UserInfo
 from fairlead.sandbox.apiserver.state import State
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")

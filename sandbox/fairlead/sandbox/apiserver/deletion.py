@@ -16,9 +16,9 @@ from fairlead.sandbox.apiserver.bodies import ParseError, parse
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, timestamp
 from fairlead.sandbox.apiserver.kinds.bodies import fit
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, timestamp
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.reading import selection
 from fairlead.sandbox.apiserver.store import Moved, Stored

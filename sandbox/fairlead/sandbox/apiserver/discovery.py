@@ -8,7 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry, Subresource
+from fairlead.sandbox.apiserver.kinds.base import Kind, Registry, Subresource
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 VERSION: Json = {
     "major": "1",

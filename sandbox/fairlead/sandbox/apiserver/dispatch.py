@@ -22,7 +22,8 @@ from fairlead.sandbox.apiserver import (
 from fairlead.sandbox.apiserver.auth import impersonation
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode
-from fairlead.sandbox.apiserver.kinds.base import Access, Context, Kind, Rejected, UserInfo
+from fairlead.sandbox.apiserver.kinds.base import Context, Kind
+from fairlead.sandbox.apiserver.kinds.request import Access, Rejected, UserInfo
 from fairlead.sandbox.apiserver.patches import patching
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.state import State

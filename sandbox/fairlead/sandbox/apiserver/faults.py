@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fairlead.sandbox.apiserver import statuses
-from fairlead.sandbox.apiserver.kinds.base import UserInfo
+from fairlead.sandbox.apiserver.kinds.request import UserInfo
 from fairlead.sandbox.apiserver.routing import Target
 
 

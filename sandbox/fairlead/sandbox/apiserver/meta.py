@@ -10,8 +10,9 @@ from typing import Any
 
 from fairlead.sandbox.apiserver import names, statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, quote, required, too_long
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 
 _ANNOTATIONS_LIMIT_BYTES = 256 * 1024
 _STANDARD_FINALIZERS = {"kubernetes", "orphan", "foregroundDeletion"}

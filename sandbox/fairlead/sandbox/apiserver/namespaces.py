@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 UNDELETABLE = ("default", "kube-system", "kube-public")
 

@@ -13,7 +13,8 @@ import msgspec
 import yaml
 
 from fairlead.sandbox.apiserver.exchange import Response, encode
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Strategy
+from fairlead.sandbox.apiserver.kinds.base import Kind, Strategy
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.negotiation import METADATA, OBJECT, TABLE, Wanted
 from fairlead.sandbox.apiserver.store import Stored
 

@@ -14,7 +14,9 @@ from typing import Protocol
 from uuid import UUID
 
 from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
-from fairlead.sandbox.apiserver.kinds.base import Access, Admission, Json, Kind, NoAdmission, Registry, UserInfo
+from fairlead.sandbox.apiserver.kinds.attributes import Admission, NoAdmission
+from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
+from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.store import Store
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Kind, Rejected, UserInfo
+from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, quote
+from fairlead.sandbox.apiserver.kinds.request import Rejected, UserInfo
 
 Json = dict[str, Any]
 

@@ -1,8 +1,7 @@
 """The scheduler's loop: takes pods from its queue, decides, and binds while the next pod is decided.
 
-The decision is cycle.py's; here are queue, retries, the writes of PreBind and PostFilter, the binding, conditions and
-events. Runs as system:kube-scheduler. Writes what kube-scheduler 1.36 writes: finalizer, then claim status, then the
-binding; on failure its own reservation is removed and the allocation stays. Does not wait for binding conditions.
+The decision is cycle.py's, the writes that bind are binding.py's; here are queue, retries, the deallocation of PostFilter,
+conditions and events. Runs as system:kube-scheduler. Does not wait for binding conditions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from fairlead.api import names
 from fairlead.kube import errors, timestamps
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.events import EventRecorder, Regarding
@@ -34,9 +32,7 @@ from fairlead.sandbox.objects import (
     Obj,
     allocation_of,
     condition,
-    finalizers_of,
     is_deleting,
-    is_reserved_for,
     key_of,
     name_of,
     namespace_of,
@@ -47,6 +43,7 @@ from fairlead.sandbox.objects import (
     uid_of,
 )
 from fairlead.sandbox.scheduler import claims as dra
+from fairlead.sandbox.scheduler.binding import AllocatedElsewhere, Binder
 from fairlead.sandbox.scheduler.cache import Cache
 from fairlead.sandbox.scheduler.cycle import Gated, Placed, Snapshot, Unschedulable, decide
 from fairlead.sandbox.scheduler.devices import Selects
@@ -58,10 +55,6 @@ SCHEDULER_NAME: Final = "default-scheduler"
 BINDINGS_AT_ONCE: Final = 16
 _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 _PODS: Final = raw(PODS)
-
-
-class AllocatedElsewhere(Exception):  # noqa: N818
-    """Another writer allocated the claim between the decision and the write."""
 
 
 class Scheduler:
@@ -91,6 +84,7 @@ class Scheduler:
         self._classes = self._informers.of(DEVICE_CLASSES)
         self._cache = Cache()
         self._queue = PodQueue(clock=clock, backoff_s=backoff_s)
+        self._binder = Binder(client, wall=wall)
         self._binding = asyncio.Semaphore(BINDINGS_AT_ONCE)
         self._pods.subscribe(self._pod_changed)
         self._nodes.subscribe(self._node_changed)
@@ -246,15 +240,15 @@ class Scheduler:
         try:
             async with self._binding:
                 for claim, allocation in outcome.claims:
-                    written = await self._bind_claim(claim, pod, allocation)
+                    written = await self._binder.claim(claim, pod, allocation)
                     self._claims.note(written)
                     reserved.append(written)
-                await self._bind_pod(pod, outcome.node)
+                await self._binder.pod(pod, outcome.node)
         except Exception as error:
             self._cache.forget(pod)
             for claim, _ in outcome.claims:
                 self._cache.drop_allocation(uid_of(claim))
-            await self._unreserve(pod, reserved)
+            await self._binder.unreserve(pod, reserved)
             level = logging.INFO if isinstance(error, errors.ApiError | AllocatedElsewhere) else logging.ERROR
             log.log(level, "pod %s not bound to %s: %s", key_of(pod), outcome.node, error)
             self._events.record(
@@ -265,61 +259,6 @@ class Scheduler:
         self._queue.bound(key_of(pod))
         text = f"Successfully assigned {key_of(pod)} to {outcome.node}"
         self._events.record(Regarding.of(PODS, pod), "Scheduled", text)
-
-    async def _bind_pod(self, pod: Obj, node: str) -> None:
-        metadata = {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)}
-        target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        body = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
-        await self._client.request("POST", PODS.path(namespace_of(pod), name_of(pod), "binding"), body=body)
-
-    async def _bind_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
-        """Finalizer and status of one claim; after a conflict again, unless another writer allocated it."""
-        for _ in range(5):
-            try:
-                return await self._write_claim(claim, pod, allocation)
-            except errors.Conflict as error:
-                log.debug("claim %s: %s", key_of(claim), error)
-                again = await self._client.get(_CLAIMS, name_of(claim), namespace_of(claim))
-                if uid_of(again) != uid_of(claim):
-                    raise AllocatedElsewhere(f"claim {key_of(claim)} was replaced") from error
-                if allocation is not None and allocation_of(again) is not None:
-                    raise AllocatedElsewhere(
-                        f"claim {key_of(claim)} got allocated elsewhere in the meantime"
-                    ) from error
-                claim = again
-        raise AllocatedElsewhere(f"claim {key_of(claim)} keeps changing; giving up for now")
-
-    async def _write_claim(self, claim: Obj, pod: Obj, allocation: Obj | None) -> Obj:
-        status = dra.bound(claim, pod, allocation=allocation, now=timestamps.seconds(self._wall()))
-        if status is None:
-            return claim
-        if allocation is not None and names.CLAIM_FINALIZER not in finalizers_of(claim):
-            finalizers = [*finalizers_of(claim), names.CLAIM_FINALIZER]
-            claim = await self._client.replace(
-                _CLAIMS, {**claim, "metadata": {**claim["metadata"], "finalizers": finalizers}}
-            )
-        return await self._client.replace(_CLAIMS, {**claim, "status": status}, subresource="status")
-
-    async def _unreserve(self, pod: Obj, reserved: Sequence[Obj]) -> None:
-        """Remove the reservation for the pod; the allocation stays, and the next attempt finds it."""
-        for claim in reserved:
-            if not is_reserved_for(claim, pod):
-                continue
-            body = {
-                "metadata": {"uid": uid_of(claim)},
-                "status": {"reservedFor": [{"$patch": "delete", "uid": uid_of(pod)}]},
-            }
-            try:
-                await self._client.patch(
-                    _CLAIMS,
-                    name_of(claim),
-                    body,
-                    namespace=namespace_of(claim),
-                    kind=Patch.STRATEGIC,
-                    subresource="status",
-                )
-            except errors.ApiError as error:
-                log.info("claim %s: reservation for %s not removed: %s", key_of(claim), key_of(pod), error)
 
 
 def _differs(old: Obj, new: Obj) -> bool:

@@ -4,7 +4,8 @@ import pytest
 
 from fairlead.sandbox.apiserver.auth import bootstrap_roles
 from fairlead.sandbox.apiserver.auth.rbac import GROUP, Rbac, covers
-from fairlead.sandbox.apiserver.kinds.base import Access, Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.kinds.request import Access, Json
 from tests.support.apiserver.inside import Inside, OpenStrategy, open_kinds
 
 ROLES = f"/apis/{GROUP}/v1"

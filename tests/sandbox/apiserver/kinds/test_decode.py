@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.apiserver.kinds.base import DecodeError
 from fairlead.sandbox.apiserver.kinds.decode import decode
+from fairlead.sandbox.apiserver.kinds.request import DecodeError
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
 from fairlead.sandbox.apiserver.admission.webhooks import Webhooks
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Services
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
 
 REGISTRATIONS = "admissionregistration.k8s.io"
 

@@ -7,7 +7,9 @@ none.
 from __future__ import annotations
 
 from fairlead.cel.library.authz import Authorizer, Decision, Question
-from fairlead.sandbox.apiserver.kinds.base import Access, Attributes, Services, UserInfo
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
+from fairlead.sandbox.apiserver.kinds.request import Access, UserInfo
 
 
 def authorizer_of(attributes: Attributes, services: Services) -> Authorizer:

@@ -19,8 +19,9 @@ from uuid import UUID
 import aiohttp
 
 from fairlead.sandbox.apiserver.bodies import go_json_error
-from fairlead.sandbox.apiserver.kinds.base import Json, Services
+from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 T = TypeVar("T")
 Resolver = Callable[[str, str, int], tuple[str, int]]

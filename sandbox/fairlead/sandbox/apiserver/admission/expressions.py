@@ -13,7 +13,9 @@ from fairlead.cel import ADMISSION, CompileError, EvaluationError, Program
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.admission.authorizer import authorizer_of
 from fairlead.sandbox.apiserver.admission.matching import namespace_object, request_fields, seen_as
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 Bindings = dict[str, Any]
 

@@ -11,7 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Services
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.selectors import matches_labels
 from fairlead.sandbox.apiserver.subresources.scale import scale_of
 

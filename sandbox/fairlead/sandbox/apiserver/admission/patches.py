@@ -10,7 +10,7 @@ import binascii
 import json
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.patches import jsonpatch
 
 

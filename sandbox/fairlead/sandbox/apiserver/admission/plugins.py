@@ -6,9 +6,10 @@ Source: plugin/pkg/admission/{serviceaccount,defaulttolerationseconds,priority} 
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Rejected
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.podspec import all_containers
+from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  # a path
 _TOKEN_SECONDS = 3607  # an hour and 7 s: kubelet tells the default from a user's value by it

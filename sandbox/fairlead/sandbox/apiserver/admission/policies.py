@@ -14,8 +14,10 @@ from typing import Any
 from fairlead.cel import CompileError, EvaluationError
 from fairlead.sandbox.apiserver.admission.expressions import Bindings, bindings, conditions_hold, evaluate
 from fairlead.sandbox.apiserver.admission.matching import matched_version, rule_matches, selectors_match, selects
-from fairlead.sandbox.apiserver.kinds.base import Attributes, Json, Rejected, Services
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
 
 GROUP = "admissionregistration.k8s.io"
 FAILURE_ANNOTATION = "validation.policy.admission.k8s.io/validation_failure"

@@ -20,8 +20,10 @@ from fairlead.sandbox.apiserver.admission.calling import Caller, CallError
 from fairlead.sandbox.apiserver.admission.expressions import bindings, conditions_hold
 from fairlead.sandbox.apiserver.admission.matching import matched_version, request_fields, seen_as, selectors_match
 from fairlead.sandbox.apiserver.admission.patches import PatchFailed, apply_patch, decode_patch
-from fairlead.sandbox.apiserver.kinds.base import Attributes, DecodeError, Json, Rejected, Services
+from fairlead.sandbox.apiserver.kinds.attributes import Attributes
+from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, Rejected
 from fairlead.sandbox.apiserver.subresources.scale import scale_of, scaled
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fairlead.sandbox.apiserver.auth.rbac import GROUP
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _READ = ("get", "list", "watch")
 _ALL = ("*",)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.auth.rbac import GROUP, MASTERS
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import Access, Json
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import Access, Json
 
 _ROLES = {"roles": "Role", "clusterroles": "ClusterRole"}
 _BINDINGS = ("rolebindings", "clusterrolebindings")

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.authn import identity
-from fairlead.sandbox.apiserver.kinds.base import Access, UserInfo
+from fairlead.sandbox.apiserver.kinds.request import Access, UserInfo
 from fairlead.sandbox.apiserver.state import Authorizer
 
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.sandbox.apiserver.kinds.base import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 
 if TYPE_CHECKING:
     from fairlead.sandbox.apiserver.state import State

@@ -15,7 +15,7 @@ from fairlead.cel import RULE, Environment
 from fairlead.cel import types as t
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
 from fairlead.cel.parser import KEYWORDS
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _META: Json = {"type": "object", "properties": {"name": {"type": "string"}, "generateName": {"type": "string"}}}
 _ROOT: Json = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": _META}

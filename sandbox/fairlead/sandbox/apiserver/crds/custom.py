@@ -13,8 +13,9 @@ from typing import Any
 
 from fairlead.sandbox.apiserver import tables
 from fairlead.sandbox.apiserver.crds import jsonpath, removal, rules, structural, values
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Json, Kind, Rejected, Strategy, Subresource
+from fairlead.sandbox.apiserver.kinds.base import STATUS, Column, Context, Kind, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
+from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
 
 VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _OPEN: Json = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}

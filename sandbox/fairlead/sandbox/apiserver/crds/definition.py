@@ -13,8 +13,8 @@ import re2
 from fairlead.sandbox.apiserver.crds import jsonpath, rules
 from fairlead.sandbox.apiserver.crds.rulecost import DEFINITION_LIMIT, most_elements, over_limit
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_1035_complaints, subdomain_complaints
 
 _TOTAL = "x-kubernetes-validations estimated cost total for entire OpenAPIv3 schema"

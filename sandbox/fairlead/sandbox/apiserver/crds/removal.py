@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol, cast
 
-from fairlead.sandbox.apiserver.kinds.base import Context, Json, Registry
+from fairlead.sandbox.apiserver.kinds.base import Context, Registry
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.store import Store
 
 STORAGE = "apiextensions.k8s.io/customresourcedefinitions"

@@ -13,7 +13,7 @@ from fairlead.cel import Program
 from fairlead.cel.cost import estimate
 from fairlead.cel.ranges import Path, Range
 from fairlead.sandbox.apiserver.crds.celtypes import escape
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 RULE_LIMIT = 10_000_000
 DEFINITION_LIMIT = 100_000_000

@@ -16,10 +16,11 @@ from fairlead.sandbox.apiserver.crds.custom import kinds_of
 from fairlead.sandbox.apiserver.crds.definition import definition
 from fairlead.sandbox.apiserver.crds.removal import STORAGE, Storing
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, DecodeError, Json, Registry
+from fairlead.sandbox.apiserver.kinds.base import Context, Registry
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.decode import decode
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 
 
 class CrdStrategy(BuiltIn):

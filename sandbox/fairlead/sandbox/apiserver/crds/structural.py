@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _META = ("apiVersion", "kind", "metadata")
 

@@ -19,7 +19,6 @@ from typing import Any
 
 import re2
 
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
     duplicate,
@@ -30,6 +29,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     too_many,
     type_invalid,
 )
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _DURATION = re.compile(r"[-+]?(\d+(\.\d*)?(ns|us|µs|ms|s|m|h|d|w))+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod_spec
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.tables import workloads
 
 

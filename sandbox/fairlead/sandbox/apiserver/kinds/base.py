@@ -1,4 +1,4 @@
-"""The interface between the generic apiserver and the kinds: a kind's names, schema and rules; a request for admission.
+"""The interface between the generic apiserver and the kinds: a kind's names, its schema, its rules.
 
 The generic half (store, handlers, patches, watch, discovery) knows no kind, and the kinds know no HTTP.
 Objects are plain dicts as in JSON; a Strategy changes the dict it is given in place. Nothing here does I/O.
@@ -18,67 +18,17 @@ creationTimestamp, finalizers, labels and annotations, ownerReferences, managedF
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 from typing import Any, Protocol
 
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
-
-Json = dict[str, Any]
+from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo, timestamp
 
 READ_WRITE = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = ("get", "patch", "update")
-
-
-class DecodeError(Exception):
-    """The body does not fit the kind: 400, `<Kind> in version "v1" cannot be handled as a <Kind>: <this text>`."""
-
-
-class Rejected(Exception):  # noqa: N818 (a verdict, not a fault)
-    """A request refused with a metav1.Status of the raiser's choice. Admission raises it; strategies return FieldErrors."""
-
-    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-
-
-@dataclass(frozen=True)
-class UserInfo:
-    """An authenticated user."""
-
-    name: str
-    groups: tuple[str, ...] = ()
-    uid: str = ""
-    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-
-    def as_json(self) -> Json:
-        """As authentication.k8s.io/v1 UserInfo."""
-        shown: Json = {"username": self.name}
-        if self.uid:
-            shown["uid"] = self.uid
-        if self.groups:
-            shown["groups"] = list(self.groups)
-        if self.extra:
-            shown["extra"] = {key: list(values) for key, values in self.extra.items()}
-        return shown
-
-
-@dataclass(frozen=True)
-class Access:
-    """One question to the authorizer. With `path` it is about a non-resource URL."""
-
-    verb: str
-    group: str = ""
-    resource: str = ""
-    subresource: str = ""
-    namespace: str = ""
-    name: str = ""
-    path: str = ""
 
 
 class Services(Protocol):
@@ -116,10 +66,6 @@ class Context:
     def timestamp(self) -> str:
         """Now, as metav1.Time: second precision, Z."""
         return timestamp(self.services.now())
-
-
-def timestamp(now: datetime) -> str:
-    return now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True)
@@ -347,47 +293,3 @@ class Registry:
 
     def __iter__(self) -> Iterator[Kind]:
         return iter(list(self._kinds.values()))
-
-
-@dataclass
-class Attributes:
-    """One request as admission sees it. `object` may be replaced or changed by mutate(); never by validate()."""
-
-    operation: str  # CREATE, UPDATE, DELETE, CONNECT
-    kind: Kind
-    namespace: str
-    name: str
-    subresource: str
-    user: UserInfo
-    object: Json | None  # DELETE: None
-    old_object: Json | None  # CREATE: None
-    options: Json  # {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1", "fieldManager": …}
-    dry_run: bool
-    context: Context  # services, warnings
-    body_kind: tuple[str, str, str] | None = (
-        None  # group, version, kind of `object` if not the resource's own (pods/binding)
-    )
-    audit: dict[str, str] = field(default_factory=dict)  # audit annotations
-
-
-class Admission(Protocol):
-    """The chain between decoding and storing. Refuses by raising Rejected."""
-
-    async def mutate(self, attributes: Attributes) -> None: ...
-
-    async def validate(self, attributes: Attributes) -> None: ...
-
-    async def close(self) -> None: ...
-
-
-class NoAdmission:
-    """Admits everything."""
-
-    async def close(self) -> None:
-        return
-
-    async def mutate(self, attributes: Attributes) -> None:
-        return
-
-    async def validate(self, attributes: Attributes) -> None:
-        return

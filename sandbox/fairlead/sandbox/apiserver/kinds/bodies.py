@@ -5,8 +5,8 @@ No strategy decodes them; here a body of the wrong shape becomes a 400, too.
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.decode import decode
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
 
 _MODELS = {"TokenRequest": "AuthenticationV1TokenRequest"}

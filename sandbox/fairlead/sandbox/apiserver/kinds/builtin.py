@@ -12,10 +12,11 @@ from functools import cached_property
 from typing import Any
 
 from fairlead.sandbox.apiserver import names, tables
-from fairlead.sandbox.apiserver.kinds.base import Column, Context, Json, Strategy
+from fairlead.sandbox.apiserver.kinds.base import Column, Context, Strategy
 from fairlead.sandbox.apiserver.kinds.decode import decode, zero
 from fairlead.sandbox.apiserver.kinds.errors import FieldError
 from fairlead.sandbox.apiserver.kinds.openschema import nested_schema
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
 
 NameCheck = Callable[..., list[str]]

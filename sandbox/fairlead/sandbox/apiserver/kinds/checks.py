@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fairlead.kube.quantity import Quantity, QuantityError
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
     duplicate,
@@ -20,6 +19,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     not_supported,
     required,
 )
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints, label_value_complaints, qualified_name_complaints
 
 IMMUTABLE = "field is immutable"

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, required, too_long
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import (
     label_1035_complaints,
     label_complaints,

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from fairlead.kube.quantity import Quantity
-from fairlead.sandbox.apiserver.kinds.base import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, TypeSchema, schema_of
 
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$")

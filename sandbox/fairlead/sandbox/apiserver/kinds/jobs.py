@@ -10,12 +10,13 @@ import copy
 from collections.abc import Iterator
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, invalid, not_supported, required
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod_spec
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.sandbox.apiserver.kinds.podwarnings import name_warning, template_warnings
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints
 from fairlead.sandbox.apiserver.tables.workloads import CRON_JOBS, JOBS
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 
 from fairlead.sandbox.apiserver.kinds import mergekeys
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import Field, schema_of
 
 SCALARS: dict[str, Json] = {

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod, qos_class
 from fairlead.sandbox.apiserver.kinds.podupdates import pod_update
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
 from fairlead.sandbox.apiserver.kinds.podwarnings import pod_warnings
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.tables.pods import PODS
 
 GATED_MESSAGE = "Scheduling is blocked due to non-empty scheduling gates"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _VOLUME_META_KEYS = {"name"}
 _FILE_MODE = 0o644

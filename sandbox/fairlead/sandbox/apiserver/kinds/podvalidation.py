@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
     duplicate,
@@ -19,6 +18,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     not_supported,
     required,
 )
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints, qualified_name_complaints, subdomain_complaints
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")

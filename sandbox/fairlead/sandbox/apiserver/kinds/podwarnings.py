@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import label_complaints
 
 _DEPRECATED_LABELS = {

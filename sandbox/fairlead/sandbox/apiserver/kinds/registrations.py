@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 from fairlead.cel import ADMISSION, CompileError
 from fairlead.cel import compile as compile_cel
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Json, Strategy, Subresource
+from fairlead.sandbox.apiserver.kinds.base import STATUS, Context, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, duplicate, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import qualified_name_complaints, subdomain_complaints
 from fairlead.sandbox.apiserver.tables import others
 

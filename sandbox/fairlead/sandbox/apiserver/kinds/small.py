@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.names import path_segment_complaints
 from fairlead.sandbox.apiserver.tables import others, workloads
 

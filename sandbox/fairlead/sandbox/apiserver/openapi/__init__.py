@@ -11,7 +11,8 @@ import hashlib
 import json
 from functools import lru_cache
 
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind, Registry
+from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.openapi.components import components
 from fairlead.sandbox.apiserver.openapi.operations import paths_of
 

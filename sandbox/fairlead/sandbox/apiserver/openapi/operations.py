@@ -6,7 +6,8 @@ supports `dryRun`, `fieldValidation` and strategic merge patches.
 
 from __future__ import annotations
 
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind
+from fairlead.sandbox.apiserver.kinds.request import Json
 
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 _PATCH_TYPES = ("application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml")

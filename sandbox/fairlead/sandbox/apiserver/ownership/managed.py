@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.call import Call
-from fairlead.sandbox.apiserver.kinds.base import Json, Kind
+from fairlead.sandbox.apiserver.kinds.base import Kind
 from fairlead.sandbox.apiserver.kinds.errors import quote
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.ownership import fieldsets, typed
 from fairlead.sandbox.apiserver.ownership.entries import (
     APPLY,

@@ -12,8 +12,8 @@ from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, parse_yaml
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import forbidden, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.ownership import managed
 from fairlead.sandbox.apiserver.patches import applying, jsonpatch, mergepatch, strategic

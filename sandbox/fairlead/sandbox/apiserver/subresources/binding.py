@@ -12,8 +12,8 @@ from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, not_supported, quote, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.store import Moved, Stored
 from fairlead.sandbox.apiserver.writing import ATTEMPTS, attributes_of, commit
 

@@ -14,7 +14,7 @@ from fairlead.sandbox.apiserver.call import Call, check_write_options, options_o
 from fairlead.sandbox.apiserver.deletion import delete_object, parse_options
 from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.selectors import matches_labels
 from fairlead.sandbox.apiserver.subresources.binding import CREATED
 from fairlead.sandbox.apiserver.writing import attributes_of, commit

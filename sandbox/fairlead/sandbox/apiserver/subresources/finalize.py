@@ -9,7 +9,7 @@ from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.negotiation import negotiate
 from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.apiserver.writing import decode, modify

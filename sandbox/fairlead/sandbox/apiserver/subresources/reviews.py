@@ -10,8 +10,8 @@ from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, json_response
-from fairlead.sandbox.apiserver.kinds.base import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.kinds.errors import invalid
+from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 
 
 async def self_access(call: Call) -> Response:

@@ -9,8 +9,9 @@ from fairlead.sandbox.apiserver.bodies import ParseError, parse_json, read_objec
 from fairlead.sandbox.apiserver.call import Call, check_write_options, options_of
 from fairlead.sandbox.apiserver.exchange import Response, json_response
 from fairlead.sandbox.apiserver.jsonvalue import clone
-from fairlead.sandbox.apiserver.kinds.base import Json, Subresource
+from fairlead.sandbox.apiserver.kinds.base import Subresource
 from fairlead.sandbox.apiserver.kinds.errors import invalid
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.patches import jsonpatch, mergepatch
 from fairlead.sandbox.apiserver.store import Stored
 from fairlead.sandbox.apiserver.writing import modify

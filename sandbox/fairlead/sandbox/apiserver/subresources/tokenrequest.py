@@ -8,7 +8,7 @@ from fairlead.sandbox.apiserver import statuses
 from fairlead.sandbox.apiserver.bodies import read_object
 from fairlead.sandbox.apiserver.call import Call
 from fairlead.sandbox.apiserver.exchange import Response, json_response
-from fairlead.sandbox.apiserver.kinds.base import Json, timestamp
+from fairlead.sandbox.apiserver.kinds.request import Json, timestamp
 
 _BODY = ("authentication.k8s.io", "v1", "TokenRequest")
 _DEFAULT_S = 3600

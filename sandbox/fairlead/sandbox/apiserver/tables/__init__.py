@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from fairlead.sandbox.apiserver.kinds.base import Column, Json
+from fairlead.sandbox.apiserver.kinds.base import Column
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.schema import schema_of
 
 Cells = Callable[[Json, datetime], list[Any]]

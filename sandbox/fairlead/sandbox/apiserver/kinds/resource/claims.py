@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterator
 
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Access, Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, not_supported, required, too_long
 from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
+from fairlead.sandbox.apiserver.kinds.request import Access, Json
 from fairlead.sandbox.apiserver.kinds.resource import common, limits
 from fairlead.sandbox.apiserver.kinds.resource.claimspec import (
     ADMIN_ACCESS,

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 from fairlead.api import names
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.errors import FieldError, forbidden, invalid, not_supported, required
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.resource import common, limits
 from fairlead.sandbox.apiserver.names import subdomain_complaints
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from fairlead.cel import CompileError, compile_selector
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Json
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
     duplicate,
@@ -23,6 +22,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     too_long,
     too_many,
 )
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.resource import limits
 from fairlead.sandbox.apiserver.names import (
     label_complaints,

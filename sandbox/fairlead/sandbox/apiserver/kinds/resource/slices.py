@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.apiserver.kinds import checks
-from fairlead.sandbox.apiserver.kinds.base import Context, Json
+from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
@@ -22,6 +22,7 @@ from fairlead.sandbox.apiserver.kinds.errors import (
     too_many,
 )
 from fairlead.sandbox.apiserver.kinds.podvalidation import node_selector
+from fairlead.sandbox.apiserver.kinds.request import Json
 from fairlead.sandbox.apiserver.kinds.resource import common, limits
 from fairlead.sandbox.apiserver.names import label_value_complaints, qualified_name_complaints, subdomain_complaints
 from fairlead.sandbox.apiserver.tables.others import NAME_AND_AGE, RESOURCE_SLICES
