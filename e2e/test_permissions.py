@@ -1,4 +1,4 @@
-"""Least privilege, both ways: what the programs ask of the apiserver is allowed, and what is allowed is asked for.
+"""Least privilege, both ways: what the programs request of the apiserver is permitted, and what is permitted is requested.
 
 Runs the examples as the demo does, on a sandbox whose apiserver tells what it was asked to allow, and compares with the
 rules of the roles as they were installed. A permission that no example needs has its reason here, or goes.
@@ -68,7 +68,7 @@ UNUSED: dict[Permission, str] = {
         for verb in ("list", "watch")
         for group in ("scheduling.k8s.io", "scheduling.volcano.sh", "scheduling.x-k8s.io")
     },
-    ("driver", "create", "/events"): "a record or a specification that cannot be read, told on the Node",
+    ("driver", "create", "/events"): "a record or a specification that cannot be read, an event on the Node",
     ("driver", "patch", "/events"): "an event that comes again is counted, not written again",
     ("driver", "update", "resource.k8s.io/resourceslices"): "a node whose devices change",
     ("driver", "delete", "resource.k8s.io/resourceslices"): "a node whose devices get fewer",
@@ -79,10 +79,14 @@ UNUSED: dict[Permission, str] = {
     ("webhook", "get", "fairlead.dev/flavors"): NOT_CACHED,
     ("webhook", "get", "resource.k8s.io/resourceclaims"): "a pod that names a claim",
     ("webhook", "get", "batch/jobs"): "a gang whose Job was made before the webhook was there",
-    ("webhook", "create", "authorization.k8s.io/subjectaccessreviews"): "somebody who takes a gate off by hand",
+    ("webhook", "create", "authorization.k8s.io/subjectaccessreviews"): "a user who removes a gate by hand",
     ("webhook", "update", "/secrets"): "a certificate that is renewed",
     **{
-        ("webhook", "update", f"admissionregistration.k8s.io/{kind}webhookconfigurations"): "one that somebody changed"
+        (
+            "webhook",
+            "update",
+            f"admissionregistration.k8s.io/{kind}webhookconfigurations",
+        ): "one that was changed by another client"
         for kind in ("mutating", "validating")
     },
 }
@@ -114,13 +118,13 @@ async def test_the_programs_have_what_they_need_and_need_what_they_have(request,
                     await site.apply(files.find(f"examples/{case.folder}"))
                 assert await observer.until(functools.partial(_over, wave, history), timeout_s=90)
 
-    denied = sorted(f"{who}: {_shown(access)}" for who, access, verdict in asked if not verdict)
+    denied = sorted(f"{program}: {_shown(access)}" for program, access, verdict in asked if not verdict)
     assert denied == []
-    used = {(who, access.verb, _resource(access)) for who, access, _ in asked}
+    used = {(program, access.verb, _resource(access)) for program, access, _ in asked}
     granted = {permission for each in objects for permission in _granted(each)}
     assert used - granted - _discovery(used) == set()
     assert sorted(granted - used - UNUSED.keys()) == [], (
-        "nobody asks for these; take them out of the role, or say why here"
+        "no program requests these; take them out of the role, or give the reason here"
     )
     assert sorted(UNUSED.keys() - granted) == [], "these are not granted any more"
 

@@ -66,9 +66,9 @@ async def test_pods_are_evicted_when_their_budget_allows_it_and_the_controller_s
     await drain(cluster).evict(60.0)
     assert cluster.scaled == [(names.CONTROLLER_ACCOUNT, 0)]
     assert cluster.claims == []
-    told = capsys.readouterr().out
-    assert "ml/q: not now: the disruption budget guard" in told
-    assert "ml/q: evicted" in told
+    printed = capsys.readouterr().out
+    assert "ml/q: not now: the disruption budget guard" in printed
+    assert "ml/q: evicted" in printed
 
 
 async def test_what_cannot_be_ended_is_waited_for_no_longer_than_told():

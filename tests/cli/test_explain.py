@@ -29,7 +29,7 @@ REASON = Reason(
 
 
 def gang(name="bert", phase="Waiting", *, position=2, reason=REASON, conditions=(), **status):
-    told = {
+    shown = {
         "phase": phase,
         "reason": "DevicesInUse",
         "message": str(reason),
@@ -38,11 +38,11 @@ def gang(name="bert", phase="Waiting", *, position=2, reason=REASON, conditions=
         "ready": 0,
     }
     if phase == "Waiting":
-        told |= {"position": position, "why": explanation(reason)}
+        shown |= {"position": position, "why": explanation(reason)}
     return {
         "metadata": {"namespace": "language", "name": name, "creationTimestamp": timestamps.seconds(NOW - 300)},
         "spec": {"size": 12},
-        "status": told | {"conditions": list(conditions)} | status,
+        "status": shown | {"conditions": list(conditions)} | status,
     }
 
 
@@ -68,30 +68,30 @@ def parts(explanation):
 def test_a_waiting_gang_is_told_of_with_place_cause_holders_and_cure():
     explanation = explanations.gang_explanation(gang(), now=NOW)
     assert explanation.headline == "gang language/bert: Waiting in queue language, 2nd in line (DevicesInUse)"
-    told = parts(explanation)
-    assert told["What blocks it"] == ("12 wanted, 4 free",)
-    assert told["Devices it could use are held by"] == (
+    shown = parts(explanation)
+    assert shown["What blocks it"] == ("12 wanted, 4 free",)
+    assert shown["Devices it could use are held by"] == (
         "gang vision/resnet (queue vision) holds 12",
         "claims outside any gang hold 2",
     )
-    assert told["In detail"] == ("4 of 12 members would fit now", "ruled out 3 nodes: cpu")
-    assert told["What would change it"] == ("wait until gangs end",)
-    assert told["Waited"] == ("5m",)
+    assert shown["In detail"] == ("4 of 12 members would fit now", "ruled out 3 nodes: cpu")
+    assert shown["What would change it"] == ("wait until gangs end",)
+    assert shown["Waited"] == ("5m",)
 
 
 def test_a_gang_that_can_never_run_is_told_not_to_wait():
     never = Reason(code=Code.NEVER_FITS, message="too big", advice="ask for less", could_ever_fit=False)
-    told = parts(explanations.gang_explanation(gang(reason=never), now=NOW))
-    assert told["What would change it"][1].startswith("waiting will not help")
+    shown = parts(explanations.gang_explanation(gang(reason=never), now=NOW))
+    assert shown["What would change it"][1].startswith("waiting will not help")
 
 
 def test_an_eviction_is_told_once_to_a_gang_that_still_runs():
     said = "to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/x: because"
     condition = {"type": "Evicting", "status": "True", "message": said, "lastTransitionTime": timestamps.seconds(NOW)}
     raw = gang(phase="Running", conditions=[condition], message=f"12 of 12 members run; {said}")
-    told = parts(explanations.gang_explanation(raw, now=NOW))
-    assert told["Why"] == (f"12 of 12 members run; {said}",)
-    assert "Also" not in told
+    shown = parts(explanations.gang_explanation(raw, now=NOW))
+    assert shown["Why"] == (f"12 of 12 members run; {said}",)
+    assert "Also" not in shown
     assert gangs.line(raw, now=NOW).why == said
 
 
@@ -118,7 +118,7 @@ def test_ages_are_as_kubectl_prints_them(seconds, text):
 # -- queues ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_tree_has_parents_before_children_and_loses_nobody():
+def test_the_tree_has_parents_before_children_and_loses_no_queue():
     found = [
         queue("b", parent="a"),
         queue("a"),
@@ -137,10 +137,10 @@ def test_the_tree_has_parents_before_children_and_loses_nobody():
 
 def test_a_queue_is_told_of_with_its_shares_and_who_waits_in_which_order():
     raws = [gang("late", position=5), gang("early", position=1), gang("run", "Running", ready=12)]
-    told = parts(explanations.queue_explanation(queue("language", used=8, fair=16), raws, now=NOW))
-    assert told["Shares"] == ("h100: uses 8 of a fair share of 16; deserves 8; with what waits it asks for 8",)
-    assert [line.split(" ")[1] for line in told["Waiting, in order"]] == ["language/early", "language/late"]
-    assert told["Running"] == ("language/run: 12 of 12 pods, 5m",)
+    shown = parts(explanations.queue_explanation(queue("language", used=8, fair=16), raws, now=NOW))
+    assert shown["Shares"] == ("h100: uses 8 of a fair share of 16; deserves 8; with what waits it asks for 8",)
+    assert [line.split(" ")[1] for line in shown["Waiting, in order"]] == ["language/early", "language/late"]
+    assert shown["Running"] == ("language/run: 12 of 12 pods, 5m",)
 
 
 # -- a pod -----------------------------------------------------------------------------------------------------------
@@ -162,10 +162,10 @@ def test_a_pod_is_explained_by_its_gang():
 
 
 def test_a_pod_without_a_gang_is_told_whose_it_is():
-    told = parts(explanations.pod_explanation(pod(), None, now=NOW))
-    assert "kube-scheduler alone places it" in told["Fairlead"][0]
-    told = parts(explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), None, now=NOW))
-    assert "see that it runs and leads" in told["Fairlead"][0]
+    shown = parts(explanations.pod_explanation(pod(), None, now=NOW))
+    assert "kube-scheduler alone places it" in shown["Fairlead"][0]
+    shown = parts(explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), None, now=NOW))
+    assert "see that it runs and leads" in shown["Fairlead"][0]
 
 
 # -- against an apiserver --------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ pytestmark = [
 REASON = Reason(
     code=Code.NO_DEVICES,
     message="12 wanted, 4 free",
-    advice="it starts when enough of these devices are given back together",
+    advice="it starts when enough of these devices are released together",
     holders=(Holder(gang="vision/resnet", queue="vision", devices=12),),
 )
 LONG = "a-queue-with-a-name-" + "x" * 200
@@ -77,7 +77,7 @@ async def cluster(tmp_path: Path, *, install: bool = True) -> AsyncIterator[Clus
         yield made
 
 
-async def furnish(made: Cluster, queues: list[str]) -> None:
+async def populate(made: Cluster, queues: list[str]) -> None:
     """Two namespaces, these queues, one gang that waits in the first; jane has the role `view` in its namespace."""
     async with made.client() as client:
         for name in ("language", "vision"):
@@ -109,7 +109,7 @@ async def furnish(made: Cluster, queues: list[str]) -> None:
 
 async def test_an_admin_reads_queues_gangs_and_one_gangs_story(tmp_path: Path):
     async with cluster(tmp_path) as made:
-        await furnish(made, ["language", "vision"])
+        await populate(made, ["language", "vision"])
         admin = User(made.kubeconfig())
         code, text, _ = await admin.call("queues")
         assert code == 0
@@ -124,7 +124,7 @@ async def test_an_admin_reads_queues_gangs_and_one_gangs_story(tmp_path: Path):
 
 async def test_programs_read_the_same_as_json_and_yaml(tmp_path: Path):
     async with cluster(tmp_path) as made:
-        await furnish(made, ["language"])
+        await populate(made, ["language"])
         admin = User(made.kubeconfig())
         for words in (("queues",), ("gangs", "-A"), ("explain", "gang/bert", "-n", "language")):
             (_, as_json, _), (_, as_yaml, _) = [await admin.call(*words, "-o", form) for form in ("json", "yaml")]
@@ -139,7 +139,7 @@ async def test_programs_read_the_same_as_json_and_yaml(tmp_path: Path):
 
 async def test_a_user_of_one_namespace_sees_its_gangs_and_all_queues(tmp_path: Path):
     async with cluster(tmp_path) as made:
-        await furnish(made, ["language"])
+        await populate(made, ["language"])
         jane = User(made.kubeconfig("jane"))
         assert (await jane.call("queues"))[0] == 0
         code, text, _ = await jane.call("gangs", "-n", "language")
@@ -160,7 +160,7 @@ async def test_a_user_of_one_namespace_sees_its_gangs_and_all_queues(tmp_path: P
 
 async def test_a_name_that_does_not_exist_is_answered_with_what_is_near(tmp_path: Path):
     async with cluster(tmp_path) as made:
-        await furnish(made, ["language"])
+        await populate(made, ["language"])
         admin = User(made.kubeconfig())
         for words, said in {
             ("explain", "brt", "-n", "language"): (
@@ -189,7 +189,7 @@ async def test_a_name_that_does_not_exist_is_answered_with_what_is_near(tmp_path
 @pytest.mark.parametrize("columns", [80, 200])
 async def test_on_a_terminal_fifty_queues_and_endless_names_fit(tmp_path: Path, columns: int):
     async with cluster(tmp_path) as made:
-        await furnish(made, [LONG, *(f"team-{number:02d}" for number in range(49))])
+        await populate(made, [LONG, *(f"team-{number:02d}" for number in range(49))])
         admin = User(made.kubeconfig())
         for words in (
             ("queues",),

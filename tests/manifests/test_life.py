@@ -112,7 +112,7 @@ async def _running(site: Cluster, wanted: int) -> bool:
 
 
 async def controllers_follow_their_deployment(site: Cluster) -> None:
-    """What the Deployment controller does when somebody scales the controller to zero."""
+    """What the Deployment controller does when the controller is scaled to zero."""
     await until(lambda: _replicas(site, 0), what="the controller is scaled to 0")
     for name in [name for name, each in site.workloads.running.items() if each.workload == names.CONTROLLER_ACCOUNT]:
         await site.workloads.stop_pod(name)
@@ -169,8 +169,8 @@ def newer_chart(tmp_path: Path) -> Path:
 async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
     async with bare(options(tmp_path)) as site:
         await site.apply([NAMESPACE])
-        told = await run_helm(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
-        assert "kubectl get gangs -A" in told
+        printed = await run_helm(helm, site, "install", "fairlead", str(CHART), "--values", str(VALUES))
+        assert "kubectl get gangs -A" in printed
         await site.workloads.start()
         await registered(site)
         await train(site)
@@ -191,7 +191,7 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         after = {name_of(claim): claim["status"] for claim in (await site.admin.list(raw(RESOURCE_CLAIMS))).items}
         assert after == claims, "an upgrade touches no allocation"
 
-        # -- uninstall: it stops while a device is held, and leaves nothing that stands in anybody's way
+        # -- uninstall: it stops while a device is held, and leaves nothing behind
         async with Client.connect(ran_as_a_hook(site, template)) as hook:
             with pytest.raises(errors.Forbidden):
                 await Drain(hook, [names.DRIVER]).look()

@@ -166,14 +166,14 @@ async def test_a_container_is_restarted_where_its_policy_says_so(stock: Stock) -
     await until(restarted)
 
 
-async def test_a_namespace_is_furnished_and_emptied(stock: Stock) -> None:
+async def test_a_namespace_is_populated_and_emptied(stock: Stock) -> None:
     made, view = stock
     await made.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}])
 
-    async def furnished() -> bool:
+    async def populated() -> bool:
         return await view.get(SERVICE_ACCOUNTS, "default", "ml") is not None
 
-    await until(furnished)
+    await until(populated)
     await made.apply([template("one", namespace="ml"), pod("p", claim="one", namespace="ml", command=("sleep", "9"))])
     await view.phase("p", "Running", namespace="ml")
     await view.client.delete(NAMESPACES, "ml")

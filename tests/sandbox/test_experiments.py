@@ -1,4 +1,4 @@
-"""What a real 1.36.2 control plane was seen to do with allocations that somebody else wrote, done again here.
+"""What a real 1.36.2 control plane was seen to do with allocations by another writer, repeated here.
 
 Each test is one experiment on an unmodified scheduler and claim controller; the names are those of the notes they were
 first written down in. Two nodes: `gpu` with eight GPUs, `cpu` without; where a second GPU node is needed, `two`.
@@ -142,7 +142,7 @@ async def test_e1_a_gated_pod_gets_its_claim(stock: Stock) -> None:
     assert allocation_of(claim) is None
 
 
-async def test_e2b_an_allocation_that_nobody_reserved_stays(stock: Stock) -> None:
+async def test_e2b_an_allocation_that_is_not_reserved_stays(stock: Stock) -> None:
     made, view = stock
     _, claim = await gated(made, view, template("one"), pod("p", claim="one", schedulingGates=GATE))
     written = await allocate(view, claim, "gpu")

@@ -82,7 +82,7 @@ spec:
         properties:
           spec:
             type: object
-            description: What the queue is owed.
+            description: What the queue deserves.
             properties: {weight: {type: integer, minimum: 0, description: Its share of the surplus.}}
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 """
@@ -145,7 +145,7 @@ async def test_apply_on_the_server_tells_who_owns_a_field(kubectl: Kubectl) -> N
     assert "serverside-applied" in await kubectl(*arguments, "--force-conflicts", stdin=changed)
 
 
-async def test_a_field_that_nobody_knows_is_refused(kubectl: Kubectl) -> None:
+async def test_an_unknown_field_is_refused(kubectl: Kubectl) -> None:
     wrong = POD.replace("schedulingGates", "schedulngGates")
     answer = await kubectl("apply", "-f", "-", stdin=wrong, fails=True)
     assert 'strict decoding error: unknown field "spec.schedulngGates"' in answer
@@ -271,7 +271,7 @@ async def test_a_custom_kind_is_as_good_as_a_built_in_one(kubectl: Kubectl) -> N
     assert "queue.example.com/a created" in await kubectl.apply(queue)
     assert "queue.example.com/a configured" in await kubectl.apply(queue.replace("3", "4"))
     assert (await kubectl("get", "q")).split()[:5] == ["NAME", "WEIGHT", "AGE", "a", "4"]
-    assert "What the queue is owed." in await kubectl("explain", "queue.spec")
+    assert "What the queue deserves." in await kubectl("explain", "queue.spec")
     answer = await kubectl("apply", "-f", "-", stdin=queue.replace("3", "-1"), fails=True)
     assert "spec.weight in body should be greater than or equal to 0" in answer
     await kubectl("delete", "crd", "queues.example.com")

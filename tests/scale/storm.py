@@ -1,6 +1,6 @@
 """A full cluster whose owner comes back: KAI's reclaim case against a real apiserver, played without kubelets and drivers.
 
-Exists to measure what thousands of evictions at once cost the controller and the apiserver. The controller is a process of its
+Measures what thousands of evictions at once cost the controller and the apiserver. The controller is a process of its
 own (CPU and memory are its own, a kill is a SIGKILL); apiserver, claim controller, garbage collector and scheduler are the
 sandbox's. Nodes, slices and running pods are written as they would have come to be; `Kubelets` starts and ends pods at once.
 Counted are requests by the controller's user, and what becomes of each pod.
@@ -31,7 +31,7 @@ from tests.support.engine.objects import gpu
 
 GPUS = 8
 AT_ONCE = 32
-RICH, POOR, SMALL = "rich", "poor", "small"  # who borrowed, who takes back, and somebody who only passes by
+RICH, POOR, SMALL = "rich", "poor", "small"  # the borrower, the owner that reclaims, and a queue that only wants little
 MODELS = {RICH: "h100", POOR: "h100", SMALL: "l4"}
 CONTROLLER = f"system:serviceaccount:{names.NAMESPACE}:fairlead-controller"
 RAW_PODS = resources.raw(PODS)
@@ -68,14 +68,14 @@ class Process:
 
 
 class Kubelets:
-    """All nodes' kubelets: what is bound runs, what is told to stop is gone. Notes what became of each pod, and when."""
+    """All nodes' kubelets: a bound pod runs, a deleted pod is gone. Records what became of each pod, and when."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.pods = Informer(client, RAW_PODS)
         self.pods.subscribe(self._see)
         self.running: set[str] = set()
-        self.evicted: Counter[str] = Counter()  # pod UID: how often it was told to go
+        self.evicted: Counter[str] = Counter()  # pod UID: how often it was evicted
         self.ran_at: dict[str, float] = {}
         self._todo: asyncio.Queue[tuple[str, Raw]] = asyncio.Queue()
         self._known: set[tuple[str, str]] = set()
@@ -179,7 +179,7 @@ class Storm:
 
     # -- what there is ---------------------------------------------------------------------------------------------
 
-    async def furnish(self) -> None:
+    async def populate(self) -> None:
         """Nodes, slices, queues; one more node, of another model, for `small`."""
         client = self.client
         await self._all(self._node(number) for number in range(self.nodes + 1))
@@ -299,7 +299,7 @@ async def storm(workdir: Path, nodes: int) -> AsyncIterator[Storm]:
         playing = asyncio.create_task(made.kubelets.run())
         try:
             await made.kubelets.pods.synced.wait()
-            await made.furnish()
+            await made.populate()
             await made.fill()
             yield made
         finally:

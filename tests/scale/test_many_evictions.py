@@ -1,4 +1,4 @@
-"""Thousands of evictions at once, end to end: what they cost, that nobody else waits for them, and that a kill loses nothing.
+"""Thousands of evictions at once, end to end: what they cost, that no other gang waits for them, and that a kill loses nothing.
 
 Not part of `make test`: it takes minutes. `make evictions` runs it and prints what it measured (GPUS=4000 is KAI's case).
 """
@@ -83,13 +83,13 @@ async def test_a_controller_killed_in_the_middle_is_followed_by_one_that_evicts_
         ]
         await made.ask(made.gpus)
         began = time.monotonic()
-        told = []
+        seen = []
         for number, (what, reached) in enumerate(moments):
             controller = made.controller(f"leader-{number}", lease_s=6.0)
             try:
                 await made.until(reached, f"it is {what or 'done'}", patience_s)
                 if what:
-                    told.append(f"{what}: {gone()} gone, {landed()} landed")
+                    seen.append(f"{what}: {gone()} gone, {landed()} landed")
             finally:
                 controller.kill() if what else await controller.stop()
         await asyncio.sleep(3)
@@ -106,7 +106,7 @@ async def test_a_controller_killed_in_the_middle_is_followed_by_one_that_evicts_
         assert set(held.values()) == {1}
         with capsys.disabled():
             print(
-                f"\n{half} evictions, killed while {'; '.join(told)}; all landed in {time.monotonic() - began:.0f} s, ",
+                f"\n{half} evictions, killed while {'; '.join(seen)}; all landed in {time.monotonic() - began:.0f} s, ",
                 end="",
             )
             print(f"{made.requests['create pods/eviction']} evictions asked for")

@@ -23,7 +23,7 @@ from tests.support.sandbox import FOREVER, View, cluster, ledger, pod, template
 
 NODES, GPUS = 200, 8
 AT_ONCE = 32
-# One process plays two hundred machines, each that much slower than a real one; nobody may be given up for that. That the
+# One process plays two hundred machines, each that much slower than a real one; no node may count as gone for that. That the
 # drivers' sockets answer is seen from the pods: their own checks would only say how slow this process is.
 PATIENT = NodeTimes(lease_s=20.0)
 DRIVERS = tasks.drivers(self_check_s=1800.0, self_check_timeout_s=60.0)

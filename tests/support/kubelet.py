@@ -1,6 +1,6 @@
-"""A DRA driver that does as it is told: for tests of kubelet, over real unix sockets.
+"""A scripted DRA driver: for tests of kubelet, over real unix sockets.
 
-Exists so that kubelet's rules are tested without the real driver, incl. answers that no good driver gives.
+Kubelet's rules are tested without the real driver, including answers that no correct driver gives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fairlead.driver.kubelet import protocol
 
 @dataclass(kw_only=True)
 class FakeDriver:
-    """Prepares every claim with one device `dev-<claim name>` and a CDI file for it, unless told otherwise."""
+    """Prepares every claim with one device `dev-<claim name>` and a CDI file for it, unless `errors` or `answer` says otherwise."""
 
     root: Path
     name: str = "gpu.example.com"

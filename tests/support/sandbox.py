@@ -1,7 +1,6 @@
 """For tests that run a cluster: one that starts quickly and lies in a short directory, objects to apply, and waiting.
 
-Exists so that fault tests and e2e say what happens, not how a cluster is made. `until` asks again and again because
-what is waited for happens in other processes; it never just sleeps.
+`until` polls, because what is waited for happens in other processes; no test sleeps for a fixed time.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ async def until(check: Callable[[], Any], *, timeout_s: float = 30.0, what: str 
 
 
 class View:
-    """One user's eyes on a cluster: what is there now, and waiting for what shall be."""
+    """One user's view of a cluster: its objects now, and waiting for a state."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -191,7 +190,7 @@ def job(name: str, template_of: Obj, *, size: int, **spec: Any) -> Obj:
 
 
 class Ledger:
-    """Watches all claims and notes every device that was ever in two of them at a time."""
+    """Watches all claims and records every device that was ever in two of them at a time."""
 
     def __init__(self) -> None:
         self.doubles: list[str] = []

@@ -56,7 +56,8 @@ class ClusterOptions:
     """What the cluster is made of.
 
     `run_programs` False leaves Fairlead's webhook and controller out (drivers run where a node has a profile);
-    `install` False leaves manifests/base out, too. `drivers` is another place for the nodes' drivers to run than processes.
+    `install` False leaves manifests/base out, too. `flags` are more flags of webhook and controller, by program. `drivers`
+    is another place for the nodes' drivers to run than processes.
     """
 
     workdir: Path
@@ -68,6 +69,7 @@ class ClusterOptions:
     times: NodeTimes = field(default_factory=NodeTimes)
     manager: ManagerOptions = field(default_factory=ManagerOptions)
     scheduler_backoff_s: tuple[float, float] = (1.0, 10.0)
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     drivers: Callable[[], AbstractAsyncContextManager[Programs]] | None = None
 
 
@@ -247,7 +249,8 @@ class Cluster:
     def _start_program(self, name: str, program: str, *arguments: str) -> Program:
         assert self._host is not None
         config = self.kubeconfig(f"system:serviceaccount:{names.NAMESPACE}:fairlead-{program}")
-        return self._host.start(name, [program, f"--kubeconfig={config}", *arguments, *self._log_arguments])
+        more = (*arguments, *self._log_arguments, *self.options.flags.get(program, ()))
+        return self._host.start(name, (program, f"--kubeconfig={config}", *more))
 
     async def stop_programs(self) -> None:
         """Every process that runs Fairlead, by SIGTERM, while the cluster still answers."""

@@ -39,7 +39,7 @@ def test_an_untolerated_no_execute_taint_evicts_at_once():
     assert evicted(slices(taint()), claim()) == [0]
 
 
-def test_no_schedule_and_other_devices_evict_nobody():
+def test_no_schedule_and_taints_of_other_devices_evict_no_pod():
     assert evicted(slices(taint("NoSchedule")), claim()) == []
     assert evicted(slices(taint()), claim("gpu-1")) == []
 

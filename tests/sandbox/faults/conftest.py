@@ -13,7 +13,7 @@ from fairlead.sandbox.cluster import Cluster, NodeSpec
 from tests.support.sandbox import View, cluster, ledger, until
 
 NODES = (NodeSpec("left", "hgx-h100"), NodeSpec("right", "hgx-h100"), NodeSpec("third", "l40s"))
-OPTIONS: dict[str, Any] = {"controller": {"lease_s": 2.0, "gang_timeout_s": 10.0}}
+OPTIONS: dict[str, Any] = {"flags": {"controller": ("--lease-duration=3", "--gang-timeout=10")}}
 Fairlead = tuple[Cluster, View]
 
 

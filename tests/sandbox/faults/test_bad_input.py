@@ -44,11 +44,11 @@ async def test_an_unknown_class_is_named_where_the_user_looks(shared: Fairlead) 
     wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
     await made.apply([wanted, pod("p", claim="odd")])
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = [e for e in await view.all(EVENTS, "default") if e["involvedObject"]["name"] == "p"]
         return any("DeviceClass no-such-class does not exist" in e["message"] for e in events)
 
-    await until(told)
+    await until(reported)
     gang = await view.gang("p", "Waiting")
     assert "DeviceClass no-such-class does not exist" in gang["status"]["message"]
     assert await held(view) == []

@@ -112,8 +112,8 @@ class Chaos:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_gangs_survive_everything_at_once(seed: int) -> None:
-    options = {"controller": {"lease_s": 1.5, "gang_timeout_s": 8.0}}
-    async with cluster(*NODES, **options) as made, made.client() as client, ledger(client) as seen:
+    flags = {"controller": ("--lease-duration=3", "--gang-timeout=8")}
+    async with cluster(*NODES, flags=flags) as made, made.client() as client, ledger(client) as seen:
         view = View(client)
         chaos = Chaos(made, seed)
         await made.apply([template("one", selector=H100), template("two", count=2), template("eight", count=8)])

@@ -62,11 +62,11 @@ async def test_a_driver_killed_between_prepare_and_reply_prepares_again_and_give
         await dead.wait()
     assert list(node.cdi_dir.iterdir()), "the driver had prepared before it died"
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = await view.all(EVENTS, "default")
         return any(e["reason"] == "FailedPrepareDynamicResources" for e in events)
 
-    await until(told)
+    await until(reported)
     assert node.kubelet.containers == {}
     await node.start_driver()
     await view.phase("p", "Running")
@@ -273,11 +273,11 @@ async def test_a_class_that_does_not_exist_is_named_to_the_user(stock: Stock) ->
     wanted["spec"]["spec"]["devices"]["requests"][0]["exactly"]["deviceClassName"] = "no-such-class"
     await made.apply([wanted, pod("p", claim="odd")])
 
-    async def told() -> bool:
+    async def reported() -> bool:
         scheduled = condition(await view.pod("p"), "PodScheduled")
         return scheduled is not None and "device class no-such-class does not exist" in scheduled.get("message", "")
 
-    await until(told)
+    await until(reported)
 
 
 # -- the apiserver -------------------------------------------------------------------------------------------------

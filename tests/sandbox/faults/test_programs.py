@@ -54,14 +54,14 @@ async def test_a_webhook_that_is_down_blocks_nothing_but_what_says_that_it_is_ou
     with pytest.raises(errors.ServerError, match=r'failed calling webhook "pods\.fairlead\.dev"'):
         await made.apply([legacy("legacy")])
 
-    # A pod whose template alone makes it ours comes in, but gets no device out of turn, and is told why.
+    # A pod whose template alone makes it ours is created, but gets no device, and an event says why.
     await made.apply([pod("slipped", claim="one")])
 
-    async def told() -> bool:
+    async def reported() -> bool:
         events = [e for e in await view.all(EVENTS, "default") if e["involvedObject"]["name"] == "slipped"]
         return any(e["type"] == "Warning" and "fairlead" in e["message"] for e in events)
 
-    await until(told)
+    await until(reported)
     assert not any(c.get("status", {}).get("allocation") for c in await view.claims())
 
     await made.start_webhook()

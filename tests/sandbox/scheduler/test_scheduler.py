@@ -281,7 +281,7 @@ def test_class_and_claim_configuration_reach_the_allocation() -> None:
     assert allocation["devices"]["config"] == [{"source": "FromClaim", **opaque}]
 
 
-# -- claims that somebody else allocated -----------------------------------------------------------------------------
+# -- claims allocated by another writer --------------------------------------------------------------------------------
 
 MINE = {"resource": "pods", "name": "p", "uid": "pod-1"}
 FOREIGN = {"apiGroup": "gang.example.com", "resource": "gangs", "name": "g", "uid": "g"}

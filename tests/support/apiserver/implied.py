@@ -1,6 +1,6 @@
 """Which objects a recording takes for granted: shown, changed or deleted, though no request made them.
 
-Pure. An object is there from the start, or from after the last step that would have shown it and did not: somebody
+Pure. An object is there from the start, or from after the last step that would have shown it and did not: an actor
 outside the recording made it in between.
 """
 

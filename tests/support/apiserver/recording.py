@@ -1,6 +1,6 @@
 """Recorded exchanges of a real apiserver: what a line of a recording says, and which objects it shows.
 
-Exists for the conformance suite. Reads files; replays nothing (replaying.py).
+For the conformance suite. Reads files; replaying.py replays them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A recording tells requests and answers, not what else went on: objects that were there before, and what the claim
 controller and scheduler that ran beside it wrote. `Replay` does what they did, just before the step whose answer shows
-it, and only where no request of the scenario could have: it seeds objects that nobody created, plays the changes that a
+it, and only where no request of the scenario could have: it seeds objects that no request created, plays the changes that a
 watch saw, and writes the status that loops own. Everything else must come out by itself.
 """
 
@@ -64,7 +64,7 @@ class Replay:
             await self._send("POST", "/api/v1/namespaces", {"metadata": {"name": target.namespace}})
 
     def _seed(self, target: Target, shown: Json) -> None:
-        """Store an object that the recording shows and nobody made."""
+        """Store an object that the recording shows and no request created."""
         kind = self._kind(target)
         if kind is None:
             return

@@ -1,4 +1,4 @@
-"""A webhook server for tests: HTTPS with a CA of its own, answering every review in the way it is told.
+"""A webhook server for tests: HTTPS with a CA of its own, answering every review as scripted.
 
 Keeps the reviews it got. The modes are those of the recorded admission scenarios; a callable decides freely.
 """

@@ -1,4 +1,4 @@
-"""DELETE: at once, later, or when the last finalizer goes; and who is told what."""
+"""DELETE: at once, later, or when the last finalizer is removed; and its answers."""
 
 from datetime import timedelta
 

@@ -28,14 +28,14 @@ async def follow(steps, selector):
         if what == "read":
             query_now = f"watch=true&allowWatchBookmarks=true&resourceVersion={revision}&{query}"
             stream = await inside.watch(f"{CM}?{query_now}")
-            told = False
-            while not told:
+            synced = False
+            while not synced:
                 for line in (await anext(stream.chunks)).splitlines():
                     event = json.loads(line)
                     metadata = event["object"]["metadata"]
                     revision = metadata["resourceVersion"]
                     if event["type"] == "BOOKMARK":
-                        told = True  # all that has happened
+                        synced = True  # all that has happened
                         break
                     if event["type"] == "DELETED":
                         assert known.pop(metadata["name"])
@@ -117,7 +117,9 @@ async def apply_all(applications):
         has = typed.set_of({"metadata": {}, "spec": body.get("spec", {})}, SCHEMA)
         for entry in body["metadata"].get("managedFields", []):
             owned = FieldSet.from_fields(entry["fieldsV1"])
-            assert not owned.difference(has).difference(FieldSet.of(("f:spec",))), "nobody owns what is not there"
+            assert not owned.difference(has).difference(FieldSet.of(("f:spec",))), (
+                "a field that does not exist is owned"
+            )
         for path in typed.set_of({"metadata": {}, "spec": spec}, SCHEMA).paths():
             if path == ("f:spec",):
                 continue  # an empty one: owned, and no leaf of what others have put in

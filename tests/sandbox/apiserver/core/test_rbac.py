@@ -56,7 +56,7 @@ USER = {"kind": "User", "apiGroup": GROUP, "name": "ann"}
 READ_PODS = {"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}
 
 
-async def test_nobody_may_anything_until_bound_and_admins_may_everything(inside):
+async def test_a_user_without_bindings_may_do_nothing_and_admins_everything(inside):
     status, body = await inside.get("/api/v1/namespaces/ml/pods", user="ann")
     assert (status, body["reason"]) == (403, "Forbidden")
     assert body["message"] == (
@@ -122,7 +122,7 @@ async def test_a_list_of_one_name_is_allowed_by_that_name(inside):
 WRITE_RBAC = {"verbs": ["*"], "apiGroups": [GROUP], "resources": ["clusterroles", "clusterrolebindings"]}
 
 
-async def test_nobody_grants_what_they_do_not_have(inside):
+async def test_a_user_cannot_grant_permissions_that_the_user_does_not_hold(inside):
     await role(inside, "installer", [{**WRITE_RBAC, "verbs": ["create", "update", "patch", "get"]}, READ_PODS])
     await bind(inside, "installer", USER)
     more = {"verbs": ["delete"], "apiGroups": [""], "resources": ["pods"]}

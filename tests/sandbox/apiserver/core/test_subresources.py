@@ -99,7 +99,7 @@ async def test_a_budget_allows_so_many_evictions_and_no_more(inside):
     assert "deletionTimestamp" not in (await inside.get(f"{PODS}/q"))[1]["metadata"]
 
 
-async def test_a_budget_that_nobody_has_counted_yet_makes_evictions_wait(inside):
+async def test_a_budget_without_counts_makes_evictions_wait(inside):
     await running(inside)
     await budget(inside, None)
     status, _ = await evict(inside)
