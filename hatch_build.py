@@ -1,5 +1,6 @@
 """Adds to a wheel what the sandbox applies, where the tree has a sandbox: the image is built from a tree without one."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,4 +14,8 @@ class SandboxFiles(BuildHookInterface[Any]):
         if version == "editable" or not (Path(self.root) / "sandbox").is_dir():
             return
         for folder in FILES:
-            build_data["force_include"][folder] = f"fairlead/sandbox/_files/{folder}"
+            # File by file: given a folder, hatch includes a directory that is also linked to (manifests/crds) only once.
+            for directory, _, names in os.walk(Path(self.root, folder), followlinks=True):
+                for name in names:
+                    path = Path(directory, name).relative_to(self.root)
+                    build_data["force_include"][str(path)] = f"fairlead/sandbox/_files/{path}"

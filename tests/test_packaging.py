@@ -89,7 +89,14 @@ def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path
         hook.initialize("standard", data)
         return data["force_include"]
 
-    assert files(ROOT) == {name: f"fairlead/sandbox/_files/{name}" for name in ("manifests", "examples")}
+    every = files(ROOT)
+    assert {name: f"fairlead/sandbox/_files/{name}" for name in every} == every
+    tracked = subprocess.run(
+        ["git", "ls-files", "manifests", "examples"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    wanted = {name for name in tracked.stdout.splitlines() if not (ROOT / name).is_symlink()}
+    wanted |= {f"manifests/chart/files/crds/{path.name}" for path in (ROOT / "manifests" / "crds").iterdir()}  # a link
+    assert wanted <= every.keys()
     assert files(tmp_path) == {}, "the image is built from a tree without a sandbox"
 
 
