@@ -5,6 +5,7 @@ kubelet and claim controller alone.
 """
 
 import asyncio
+import itertools
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -133,6 +134,18 @@ async def test_slices_of_a_driver_that_stays_away_are_wiped_and_published_again(
     await until(wiped)
     await node.start_driver()
     assert await slices_on(view, "gpu")
+
+
+async def test_a_kubelet_that_stops_wipes_nothing_more(stock: Stock) -> None:
+    node = stock[0].nodes["gpu"]
+    stopping, lost = asyncio.ensure_future(node.stop_kubelet()), node.kubelet.plugins.on_lost
+    for number in itertools.count():  # at every step of its end a driver goes, too
+        lost(f"driver-{number}.example.com")
+        await asyncio.sleep(0)
+        if stopping.done():
+            break
+    await stopping
+    await node.start_kubelet()
 
 
 async def test_a_kubelet_restart_goes_on_with_its_containers_and_claims(stock: Stock) -> None:

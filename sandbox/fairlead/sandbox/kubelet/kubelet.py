@@ -197,9 +197,13 @@ class Kubelet:
             wipe.cancel()
 
     def _driver_lost(self, driver: str) -> None:
-        if self._group is not None and driver not in self._wipes:
-            wipe = self._wipe(driver, delay_s=self.options.wiping_delay_s)
+        if self._group is None or driver in self._wipes:
+            return
+        wipe = self._wipe(driver, delay_s=self.options.wiping_delay_s)
+        try:
             self._wipes[driver] = self._group.create_task(wipe, name=f"wipe {driver}")
+        except RuntimeError:  # the group is shutting down: a kubelet that stops wipes nothing
+            wipe.close()
 
     async def _wipe(self, driver: str, *, delay_s: float) -> None:
         """Delete this node's ResourceSlices (of one driver), unless the driver is back within the delay."""
