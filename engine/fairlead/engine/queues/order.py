@@ -11,6 +11,7 @@ Keeps: every gang comes exactly once; a total order, so the same snapshot gives 
 from __future__ import annotations
 
 import heapq
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.dominant_share import dominant_share
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.tree import Tree
 
+
+_BY_RANK = attrgetter("rank")
 
 Key = tuple[bool, bool, int, int, float, float, float, str]
 
@@ -39,7 +42,7 @@ class Order:
         for each in pending:
             self._lines.setdefault(each.queue, []).append(each)
         for line in self._lines.values():
-            line.sort(key=lambda each: each.rank, reverse=True)
+            line.sort(key=_BY_RANK, reverse=True)
         self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}  # of siblings, by parent
         self._serial: dict[Queue, int] = {}
         self._queues = tree.queues

@@ -31,7 +31,7 @@ def blockers(policy: VictimPolicy, preemptor: Preemptor) -> tuple[PreemptionBloc
     by_queue = policy.candidates.by_queue
     for queue in sorted(by_queue, key=lambda queue: (-queue.devices, queue.name))[:QUEUES_MAX]:
         for unit in by_queue[queue]:
-            if not unit.whole or not unit.devices or policy.stopped.get(unit.id):
+            if not unit.whole or not unit.devices or unit.id in policy.stopped:
                 continue
             block = policy.refusal(preemptor, unit) or PreemptionBlock.PLACE
             about = preemptor.queue if block in _ABOUT_THE_PREEMPTOR else queue

@@ -106,7 +106,7 @@ class VictimPolicy(EvictionPolicy):
         self, cluster: PipelinedCluster, candidates: VictimCandidates, budgets: Sequence[DisruptionBudget]
     ) -> None:
         super().__init__(cluster, candidates)
-        # Counts, of what this decision evicts or tries to:
+        # Counts, never zero, of what this decision evicts or tries to:
         self._evicted: dict[EvictionUnit, int] = {}
         self.stopped: dict[str, int] = {}  # ids of gangs that go whole
         self._surplus: dict[str, int] = {}  # gang id: members of its surplus that go
@@ -119,7 +119,7 @@ class VictimPolicy(EvictionPolicy):
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         gang = unit.gang
-        if unit.id == preemptor.id or self._evicted.get(unit) or self.stopped.get(unit.id):
+        if unit.id == preemptor.id or unit in self._evicted or unit.id in self.stopped:
             return PreemptionBlock.PLACE
         if _goes_first(preemptor, unit):
             return None
@@ -179,7 +179,7 @@ class VictimPolicy(EvictionPolicy):
     def confirm(self, unit: EvictionUnit) -> None:
         """The unit is evicted for good; see `VictimCandidates.shrink`."""
         if not unit.whole:
-            self._surplus[unit.id] -= 1
+            _count(self._surplus, unit.id, -1)
         self.candidates.shrink(unit)
 
     # ------------------------------------------------------------------------------------------------- all at once
@@ -261,4 +261,9 @@ def _goes_first(preemptor: Preemptor, unit: EvictionUnit) -> bool:
 
 
 def _count(counts: dict[Key, int], key: Key, by: int) -> None:
-    counts[key] = counts.get(key, 0) + by
+    """Keys whose count is zero are removed: `in` asks for a count at less than half the time of `get`."""
+    count = counts.get(key, 0) + by
+    if count:
+        counts[key] = count
+    else:
+        counts.pop(key, None)
