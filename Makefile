@@ -40,7 +40,7 @@ test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py
 
-evictions: $(VENV)/.dev  ## give half of a full cluster back at once, and kill the controller meanwhile (GPUS=400)
+evictions: $(VENV)/.dev  ## reclaim half of a full cluster at once, and kill the controller meanwhile (GPUS=400)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_many_evictions.py
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
@@ -52,7 +52,7 @@ soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes 
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
-e2e: $(VENV)/.dev  ## the six cases of examples/ on a sandbox, or on KUBECONFIG=file
+e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file
 	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
 
 manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
@@ -61,7 +61,7 @@ manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/
 image:  ## build the image (IMAGE=name:tag)
 	@docker build --tag $(or $(IMAGE),fairlead:0.1.0) .
 
-e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the six cases on a kind cluster of its own: needs docker and kind
+e2e-kind: $(VENV)/.dev $(VENV)/.tools  ## the seven cases on a kind cluster of its own: needs docker and kind
 	@PATH="$(abspath $(BIN)):$$PATH" PYTHON=$(BIN)/python e2e/kind/run.sh
 
 lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts

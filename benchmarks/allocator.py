@@ -19,20 +19,24 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.controller.collecting import THRESHOLDS
-from fairlead.driver import profile, slices
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.controller.gc_tuning import THRESHOLDS
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.publish import slices
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import GangRequest, Plan
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
 from fairlead.kube import core, resource
-from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang
+from tests.support.engine.objects import GPU, MIG, claim_spec, device_request, gang
 from tests.support.engine.world import World
 
 PROFILE = "hgx-h100"
 NODE = "node-placeholder"
-ONE = claim_spec(ask())
-EIGHT = claim_spec(ask(8))
-SMALL_MIG = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+ONE = claim_spec(device_request())
+EIGHT = claim_spec(device_request(8))
+SMALL_MIG = claim_spec(
+    device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"')
+)
 
 
 def figures() -> list[dict[str, Any]]:
@@ -112,7 +116,7 @@ def _cluster(nodes: int, *, partitioned: bool) -> World:
 
 
 def _slices(*, partitioned: bool) -> list[dict[str, Any]]:
-    inventory = SimulatedBackend(profile.load(PROFILE), node=NODE).inventory()
+    inventory = SimulatedBackend(profiles.load(PROFILE), node=NODE).inventory()
     gpus = tuple(dataclasses.replace(gpu, uuid=f"GPU-{gpu.minor}") for gpu in inventory.gpus)
     inventory = dataclasses.replace(inventory, gpus=gpus)
     cut = frozenset(gpu.uuid for gpu in gpus) if partitioned else frozenset()

@@ -117,11 +117,11 @@ def _tables(raw: list[bytes]) -> list[dict[str, Any]]:
             table = DeviceTable()
             for view in views:
                 table.add(view)
-            cold.append(_timed(lambda: selector.mask(table)))  # noqa: B023
-            again.append(_timed(lambda: selector.mask(table)))  # noqa: B023
+            cold.append(_timed(lambda: table.mask(selector)))  # noqa: B023
+            again.append(_timed(lambda: table.mask(selector)))  # noqa: B023
             for row in range(8):
                 table.replace(row, views[(row * 7919 + 1) % len(views)])
-            change.append(_timed(lambda: selector.mask(table)))  # noqa: B023
+            change.append(_timed(lambda: table.mask(selector)))  # noqa: B023
         size = len(raw)
         measured += [
             _figure(f"cel/{name}/{size}/cold", min(cold), "s", 0.05 if bar else None),

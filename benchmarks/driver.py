@@ -19,19 +19,25 @@ from pathlib import Path
 from typing import Any
 
 from fairlead.api import names
-from fairlead.driver import app, cdi, profile, slices, sockets
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.health import HealthBoard
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.mps import Daemons
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.service import Plugin, RegistrationService
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.kubelet import server, sockets
+from fairlead.driver.kubelet.plugin import Plugin
+from fairlead.driver.kubelet.services import RegistrationService
+from fairlead.driver.prepare.cdi_files import CdiFiles
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.health_feed import HealthFeed
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Kubelet, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.kubelet import Kubelet
 
 ROUNDS = 300
 BURSTS = 10
@@ -74,19 +80,20 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         async def fetch(namespace: str, name: str) -> ResourceClaim:
             return known[name]
 
-        backend = SimulatedBackend(profile.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
+        backend = SimulatedBackend(profiles.load("dgx-a100" if kind == "static-mig" else "hgx-h100"), node="n1")
         inventory = backend.inventory()
         cuttable = frozenset(gpu.uuid for gpu in inventory.gpus) if kind == "dynamic-mig" else frozenset()
         published = {device.name: device for device in slices.build(inventory, partitionable=cuttable).devices}
-        places = sockets.places(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
-        places.data.mkdir(parents=True)
-        places.registration.parent.mkdir()
+        paths = sockets.plugin_paths(driver=names.DRIVER, plugins_dir=path / "p", registry_dir=path / "r", pod_uid=None)
+        paths.data.mkdir(parents=True)
+        paths.registration.parent.mkdir()
         preparer = Preparer(
             driver=names.DRIVER,
             pool="n1",
             backend=backend,
-            checkpoint=Checkpoint(places.claims, boot_id="b"),
-            store=cdi.Store(path / "cdi"),
+            checkpoint=Checkpoint(paths.claims, boot_id="b"),
+            cdi_files=CdiFiles(path / "cdi"),
+            cache=RecordCache(),
             inventory=lambda: inventory,
             partitionable=lambda: cuttable,
             metadata=Metadata(path / "metadata", enabled=True, published=lambda: published),
@@ -97,15 +104,15 @@ async def _timed(kind: str, device: Callable[[int], str | dict[str, Any]], *, cl
         plugin = Plugin(
             preparer,
             fetch=fetch,
-            turns=Turns(places.serialize_lock, changed=_nothing),
+            process_lock=ProcessLock(paths.process_lock, reload=_nothing),
             threads=threads,
             metrics=Metrics(),
         )
-        registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
+        registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
         times: list[float] = []
         async with (
-            app._serving(places, plugin, registration, HealthBoard(), shared=False),
-            Kubelet.connect(places.registration) as kubelet,
+            server.serving(paths, plugin, registration, HealthFeed(), shared=False),
+            Kubelet.connect(paths.registration) as kubelet,
         ):
 
             async def call(one: ResourceClaim) -> None:
@@ -131,7 +138,7 @@ async def _nothing() -> None:
 
 
 def _slices() -> list[dict[str, Any]]:
-    one = SimulatedBackend(profile.load("hgx-h100"), node="n1").inventory()
+    one = SimulatedBackend(profiles.load("hgx-h100"), node="n1").inventory()
     gpus = tuple(
         dataclasses.replace(one.gpus[0], minor=minor, uuid=f"GPU-{minor}", pci_bus_id=f"0000:{minor:02x}:00.0")
         for minor in range(16)

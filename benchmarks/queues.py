@@ -1,6 +1,6 @@
 """Queues: whole scenarios of others replayed in virtual time, and reclaim; decisions only, one core.
 
-Exists so that `make bench BENCH=queues` shows one table. What is measured and how is said in `queues_replay` and
+`make bench BENCH=queues` shows one table. What is measured and how is said in `queues_replay` and
 `queues_reclaim`.
 """
 

@@ -15,14 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.collecting import THRESHOLDS
+from fairlead.controller.gc_tuning import THRESHOLDS
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
-from tests.support.engine.objects import ask, claim_spec, gang
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
-EIGHT = claim_spec(ask(8))
+ONE = claim_spec(device_request())
+EIGHT = claim_spec(device_request(8))
 GPUS = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 
 

@@ -16,22 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.collecting import settled
+from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import (
-    Admission,
-    ClaimRequest,
-    FlavorQuota,
-    FlavorSpec,
-    GangRequest,
-    Member,
-    PodRef,
-    QueueSpec,
-    RunningGang,
-    RunningMember,
-)
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember, RunningGang, RunningMember
+from fairlead.engine.types.plan import Admission
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 from tests.support.engine.objects import gpu
@@ -120,7 +112,7 @@ def replay(scenario: Scenario) -> Outcome:
         for queue in range(scenario.queues)
     ]
     arrivals.sort(key=lambda entry: (entry[0], entry[1], entry[2].name), reverse=True)  # next one last
-    with settled():  # as the controller runs
+    with frozen_heap():  # as the controller runs
         while arrivals or rim.ends or rim.waiting:
             now = min([entry[0] for entry in arrivals[-1:]] + [entry[0] for entry in rim.ends[:1]])
             while arrivals and arrivals[-1][0] <= now:
@@ -174,7 +166,9 @@ class _Rim:
             queue=queue,
             priority=each.priority,
             created=now / 1000,
-            members=tuple(Member(pod=PodRef("bench", key, key), needs=self._needs, claims=(key,)) for key in keys),
+            members=tuple(
+                PendingMember(pod=PodRef("bench", key, key), needs=self._needs, claims=(key,)) for key in keys
+            ),
             claims=tuple(ClaimRequest(key=key, namespace="bench", name=key, spec=self._spec) for key in keys),
         )
         self._runs_ms[gang.id] = each.runs_ms

@@ -1,8 +1,8 @@
-"""What the webhook answers in a second on one core, and how long an answer takes: ten policies, TLS, 16 connections that stay open.
+"""Reviews that the webhook answers per second on one core, and the latency of an answer: ten policies, TLS, 16 open connections.
 
-The whole server in a process of its own, with its real knowledge of a cluster (informers fed by a fake apiserver) and the ready
-policies of manifests/policies. The load comes from this process, as an apiserver sends it: pods as a gang's Job makes them, each
-first to /mutate, then, patched, to /validate; every fourth asks in the old way. Answers are checked, not only counted.
+The whole server in a process of its own, with its real informer cache (fed by a fake apiserver) and the ready policies of
+manifests/policies. The load comes from this process, as an apiserver sends it: pods as a gang's Job creates them, each first to
+/mutate, then, patched, to /validate; every fourth has a legacy limit. Answers are checked, not only counted.
 Rates are per second of the server's CPU time, so that a busy machine does not blur them; latencies are of the wall clock, each
 connection sending its next review when the last is answered, at most half of what one core can do, as the best of three runs.
 Bars: 5,000 reviews/s on a core, p99 below 5 ms.
@@ -31,13 +31,15 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube.listing import Listing
-from fairlead.webhook import certificates, handlers
-from fairlead.webhook.app import settle_heap
-from fairlead.webhook.draft import applied
-from fairlead.webhook.knowing import Knowledge
-from fairlead.webhook.metrics import Metrics
+from fairlead.webhook.app import tune_garbage_collection
+from fairlead.webhook.cache.informer_cache import InformerCache
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.tls import tls_context
+from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import review_of, world_of
-from fairlead.webhook.server import Server, tls_context
+from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -78,7 +80,7 @@ def figures() -> list[Json]:
 
 
 def _run(main: Coroutine[Any, Any, T]) -> T:
-    """In the server's loop, and in the load's: TLS in asyncio's own takes longer than the server does, and would be measured."""
+    """Runs main in uvloop, for server and load: in asyncio's own loop TLS takes longer than the server does, and would be measured."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main)
 
@@ -105,33 +107,33 @@ def _serve(pipe: Connection) -> None:
 async def _server(pipe: Connection) -> None:
     if len(os.sched_getaffinity(0)) > 1:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    material = certificates.make(("127.0.0.1",), dt.datetime.now(dt.UTC))
+    material = authority.new_material(("127.0.0.1",), dt.datetime.now(dt.UTC))
     client: Any = _Cluster()
-    knowledge = Knowledge(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
-    server = Server(knowledge.facts, Metrics(CollectorRegistry()), at_once=knowledge.at_once)
-    keeping = asyncio.create_task(knowledge.run())
+    cache = InformerCache(client, drivers=(names.DRIVER,), controllers=frozenset({names.CONTROLLER_USER}))
+    server = Server(cache.facts, Metrics(CollectorRegistry()), cached_facts=cache.cached_facts)
+    watching = asyncio.create_task(cache.run())
     async with asyncio.timeout(30):
-        await knowledge.synced()
-    settle_heap()
+        await cache.synced()
+    tune_garbage_collection()
     async with server.serve("127.0.0.1", 0, tls_context(material)) as port:
         pipe.send((port, material.bundle))
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
-        def asked() -> None:
+        def on_command() -> None:
             if pipe.recv() == "stop":
                 done.set()
             else:
                 pipe.send(time.process_time())
 
-        loop.add_reader(pipe.fileno(), asked)
+        loop.add_reader(pipe.fileno(), on_command)
         await done.wait()
-    keeping.cancel()
+    watching.cancel()
     with contextlib.suppress(asyncio.CancelledError):
-        await keeping
+        await watching
 
 
 class _Cluster:
-    """As much of a client as Knowledge needs: everything is listed once and never changes."""
+    """As much of a client as InformerCache needs: everything is listed once and never changes."""
 
     def __init__(self) -> None:
         files = sorted(READY.glob("*.yaml"))
@@ -262,10 +264,10 @@ def _reviews() -> list[tuple[bytes, bytes]]:
     for index in range(64):
         pod = _pod(index)
         review = review_of(pod, "alice", frozenset())
-        verdict = handlers.mutate(review, world.facts(review))
+        verdict = dispatch.mutate(review, world.facts(review))
         assert verdict.allowed, verdict.message
         found.append((_request("/mutate", pod), b'"allowed":true'))
-        found.append((_request("/validate", applied(pod, verdict.patch)), b'"allowed":true'))
+        found.append((_request("/validate", apply_patch(pod, verdict.patch)), b'"allowed":true'))
     return found
 
 

@@ -22,9 +22,9 @@ def served_metrics():
     """Every metric family that the three programs register, by the name under which it is scraped."""
     from prometheus_client import CollectorRegistry
 
-    from fairlead.controller.metrics import Metrics as Controller
-    from fairlead.driver.metrics import Metrics as Driver
-    from fairlead.webhook.metrics import Metrics as Webhook
+    from fairlead.controller.report.metrics import Metrics as Controller
+    from fairlead.driver.common.metrics import Metrics as Driver
+    from fairlead.webhook.serve.metrics import Metrics as Webhook
 
     controller, webhook = CollectorRegistry(), CollectorRegistry()
     Controller(controller)
@@ -60,7 +60,12 @@ def test_every_make_target_in_the_docs_exists():
 
 
 def test_every_path_in_the_docs_exists():
-    paths = set(re.findall(r"`((?:fairlead|manifests|docs|examples|tests|e2e|benchmarks)/[\w./-]*)`", DOCS))
+    paths = set(
+        re.findall(
+            r"`((?:lib|engine|driver|webhook|controller|sandbox|cli|manifests|docs|examples|tests|e2e|benchmarks|tools)/[\w./-]*)`",
+            DOCS,
+        )
+    )
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
 
 

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
@@ -97,3 +98,31 @@ def test_the_wheel_holds_manifests_and_examples_only_beside_the_sandbox(tmp_path
     wanted |= {f"manifests/chart/files/crds/{path.name}" for path in (ROOT / "manifests" / "crds").iterdir()}  # a link
     assert wanted <= every.keys()
     assert files(tmp_path) == {}, "the image is built from a tree without a sandbox"
+
+
+def test_a_wheel_runs_the_command_and_finds_its_data(tmp_path):
+    """Built as a release would be, without reaching out; laid into an empty folder that is read before this checkout."""
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path / "dist")]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+        names = archive.namelist()
+    assert [name for name in names if "/tests/" in name or name.startswith("tests/")] == []
+    probe = (
+        "from fairlead.sandbox import files; from importlib import resources; import fairlead.cli.main as main; "
+        "print(main.__file__, files.find('manifests/base'), files.find('examples/01-one-gpu'), "
+        "sum(1 for entry in resources.files('fairlead.driver').rglob('hgx-h100.yaml')))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", probe],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *paths, profiles = ran.stdout.split()
+    assert [path for path in paths if not path.startswith(str(site))] == []
+    assert profiles == "1"

@@ -203,7 +203,7 @@ def as_json_schema(node: dict[str, Any]) -> dict[str, Any]:
 def test_what_the_models_write_the_schema_takes(object_: Any) -> None:
     schema = as_json_schema(schema_of(type(object_).__name__))
     schema["properties"]["metadata"] = {"type": "object"}
-    jsonschema.validate(object_.manifest(), schema)
+    jsonschema.validate(object_.model_dump(by_alias=True, exclude_none=True, mode="json"), schema)
 
 
 def test_rendering_is_repeatable() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from fairlead.api import foreign, names
-from fairlead.api.intent import IntentError, read_intent, unheard, without_counterpart
+from fairlead.api.intent import IntentError, overridden, read_intent, unsupported
 
 KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE: "user-queue"}
 
@@ -11,7 +11,7 @@ KUEUE = {names.KUEUE_GROUP_LABEL: "train", names.KUEUE_QUEUE: "user-queue"}
 def test_kueues_labels_name_gang_size_and_queue():
     intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
     assert (intent.gang, intent.size, intent.queue) == ("train", 8, "user-queue")
-    assert (intent.system, intent.borrowed_queue, intent.size_elsewhere) == ("Kueue", True, False)
+    assert (intent.system, intent.foreign_queue, intent.size_elsewhere) == ("Kueue", True, False)
 
 
 def test_volcanos_annotations_do():
@@ -36,9 +36,9 @@ def test_a_native_podgroup_does_and_comes_before_the_others():
 def test_ours_come_before_theirs_each_by_itself():
     intent = read_intent({names.GANG: "mine", names.GANG_SIZE: "2", names.KUEUE_SIZE: "8"}, KUEUE)
     assert (intent.gang, intent.size, intent.system) == ("mine", 2, None)
-    assert (intent.queue, intent.borrowed_queue) == ("user-queue", True)
+    assert (intent.queue, intent.foreign_queue) == ("user-queue", True)
     intent = read_intent({names.QUEUE: "team", names.GANG_SIZE: "2", names.KUEUE_SIZE: "8"}, KUEUE)
-    assert (intent.gang, intent.size, intent.queue, intent.borrowed_queue) == ("train", 2, "team", False)
+    assert (intent.gang, intent.size, intent.queue, intent.foreign_queue) == ("train", 2, "team", False)
 
 
 def test_the_controllers_short_way_to_the_name_agrees():
@@ -47,7 +47,7 @@ def test_the_controllers_short_way_to_the_name_agrees():
     assert foreign.gang_name({"a": "b"}, {"c": "d"}) is None
 
 
-def test_faults_name_the_words_that_are_at_fault():
+def test_faults_name_the_keys_that_are_at_fault():
     with pytest.raises(IntentError) as caught:
         read_intent({names.KUEUE_SIZE: "many"}, {names.KUEUE_GROUP_LABEL: "Train", names.KUEUE_QUEUE: "Q"})
     assert [fault.partition(":")[0] for fault in caught.value.faults] == [
@@ -69,7 +69,7 @@ def test_faults_name_the_words_that_are_at_fault():
 )
 def test_every_way_to_name_a_queue_is_read_kueues_first(annotations, labels):
     intent = read_intent(annotations, labels)
-    assert (intent.queue, intent.borrowed_queue) == ("team", True)
+    assert (intent.queue, intent.foreign_queue) == ("team", True)
 
 
 def test_the_podgroup_is_known_although_we_name_the_gang():
@@ -83,40 +83,40 @@ def test_the_podgroup_is_known_although_we_name_the_gang():
 
 def test_an_intent_says_where_it_was_read():
     intent = read_intent({names.KUEUE_SIZE: "8"}, KUEUE)
-    assert intent.said == {
+    assert intent.paths == {
         names.GANG: f"metadata.labels[{names.KUEUE_GROUP_LABEL}]",
         names.GANG_SIZE: f"metadata.annotations[{names.KUEUE_SIZE}]",
         names.QUEUE: f"metadata.labels[{names.KUEUE_QUEUE}]",
         names.TOPOLOGY: f"metadata.annotations[{names.TOPOLOGY}]",
     }
-    assert read_intent({names.GANG: "mine"}).said[names.GANG] == f"metadata.annotations[{names.GANG}]"
+    assert read_intent({names.GANG: "mine"}).paths[names.GANG] == f"metadata.annotations[{names.GANG}]"
 
 
-def test_words_that_agree_are_not_worth_a_word():
-    assert not list(unheard({names.KUEUE_SIZE: "8"}, KUEUE))
+def test_keys_with_equal_values_give_no_warning():
+    assert not list(overridden({names.KUEUE_SIZE: "8"}, KUEUE))
     settled = {names.GANG: "train", names.GANG_SIZE: "8", names.QUEUE: "user-queue", names.KUEUE_SIZE: "8"}
-    assert not list(unheard(settled, KUEUE))
-    assert not list(unheard({names.GANG: "mine"}))
+    assert not list(overridden(settled, KUEUE))
+    assert not list(overridden({names.GANG: "mine"}))
 
 
-def test_words_that_ours_or_another_system_overrule_are_pointed_out():
+def test_keys_that_are_overridden_are_pointed_out():
     ours = {names.GANG: "mine", names.GANG_SIZE: "2", names.QUEUE: "team", names.KUEUE_SIZE: "8"}
-    group, size, queue = unheard(ours, KUEUE)
+    group, size, queue = overridden(ours, KUEUE)
     assert group == (
         f"metadata.labels[{names.KUEUE_GROUP_LABEL}]: 'train' does not count: "
         f"metadata.annotations[{names.GANG}] says 'mine'; keep one of them"
     )
     assert size.startswith(f"metadata.annotations[{names.KUEUE_SIZE}]: '8' does not count: ")
     assert queue.startswith(f"metadata.labels[{names.KUEUE_QUEUE}]: 'user-queue' does not count: ")
-    (two,) = unheard({names.VOLCANO_GROUP: "v", names.KUEUE_SIZE: "8"}, KUEUE)
+    (two,) = overridden({names.VOLCANO_GROUP: "v", names.KUEUE_SIZE: "8"}, KUEUE)
     assert two.startswith(f"metadata.annotations[{names.VOLCANO_GROUP}]: 'v' does not count: metadata.labels[")
-    (native,) = unheard({names.KUEUE_SIZE: "8"}, {names.KUEUE_GROUP_LABEL: "train"}, "native")
+    (native,) = overridden({names.KUEUE_SIZE: "8"}, {names.KUEUE_GROUP_LABEL: "train"}, "native")
     assert native.endswith("spec.schedulingGroup.podGroupName says 'native'; keep one of them")
 
 
-def test_what_has_no_counterpart_here_is_pointed_out_with_the_way_out():
-    (priority,) = without_counterpart({}, {names.KUEUE_PRIORITY: "high"})
+def test_an_unsupported_key_is_pointed_out_with_what_to_write():
+    (priority,) = unsupported({}, {names.KUEUE_PRIORITY: "high"})
     assert priority.endswith("set priorityClassName")
-    (topology,) = without_counterpart({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}, {})
+    (topology,) = unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack"}, {})
     assert topology.endswith(f"write {names.TOPOLOGY}: required:rack")
-    assert not list(without_counterpart({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}, {}))
+    assert not list(unsupported({names.KUEUE_TOPOLOGY_REQUIRED: "rack", names.TOPOLOGY: "required:rack"}, {}))

@@ -1,4 +1,4 @@
-"""manifests/base agrees with the names in the code, and asks for no more than it says."""
+"""manifests/base agrees with the names in the code, and grants no more than it says."""
 
 import json
 import shutil

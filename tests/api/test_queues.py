@@ -1,4 +1,4 @@
-"""Between queues: selectors that may take the same namespace are found exactly, and told in a bounded message."""
+"""Between queues: selectors that may take the same namespace are found exactly, and reported in a bounded message."""
 
 import itertools
 
@@ -50,7 +50,7 @@ def test_two_selectors_overlap_when_some_labels_satisfy_both(one: dict[str, obje
     assert may_both_match(first, second) == any(matches(first, found) and matches(second, found) for found in worlds)
 
 
-def test_all_that_overlap_are_told_and_the_parents_left_out() -> None:
+def test_all_overlaps_are_reported_but_not_those_of_parents() -> None:
     def queue(name: str, **spec: object) -> Queue:
         return Queue.read({"apiVersion": names.API_VERSION, "kind": "Queue", "metadata": {"name": name}, "spec": spec})
 
@@ -63,9 +63,9 @@ def test_all_that_overlap_are_told_and_the_parents_left_out() -> None:
             queue("u", namespaceSelector=None, flavors=[{"flavor": "ghost"}]),
         )
     }
-    told = disagreements(found, ["gpu"])
-    assert [(each.queue, each.reason) for each in told] == [
+    reported = disagreements(found, ["gpu"])
+    assert [(each.queue, each.reason) for each in reported] == [
         *((f"t{number}", "SelectorsOverlap") for number in range(6)),
         ("u", "UnknownFlavor"),
     ]
-    assert "t1, t2, t3 and 2 more may take the same namespaces" in told[0].message
+    assert "t1, t2, t3 and 2 more may take the same namespaces" in reported[0].message

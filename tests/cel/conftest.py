@@ -1,4 +1,4 @@
-"""Devices that the tests of this room ask about."""
+"""Devices for the tests of CEL."""
 
 from collections.abc import Callable
 

@@ -29,7 +29,7 @@ SELECTORS = [
 
 def check_agrees(table: DeviceTable, text: str) -> None:
     selector = compile_selector(text)
-    mask = selector.mask(table)
+    mask = table.mask(selector)
     assert len(mask) == len(table)
     for row in range(len(table)):
         try:
@@ -74,10 +74,10 @@ def test_masks_follow_every_change(data: st.DataObject) -> None:
 def test_a_mask_is_a_snapshot(device: MakeDevice) -> None:
     table, selector = DeviceTable(), compile_selector(SELECTORS[2])
     table.add(device({"a": 1}))
-    before = selector.mask(table)
-    assert selector.mask(table) is before
+    before = table.mask(selector)
+    assert table.mask(selector) is before
     table.replace(0, device({"b": 1}))
-    after = selector.mask(table)
+    after = table.mask(selector)
     assert before[0].outcome is Outcome.MATCH
     assert after[0].outcome is Outcome.ERROR
     assert after[0].reason == "no such key: a"
@@ -87,7 +87,7 @@ def test_a_selector_is_evaluated_once_per_kind_of_device(device: MakeDevice) -> 
     table = DeviceTable()
     for index in range(1000):
         table.add(device({"a": index % 3, "uuid": f"GPU-{index}"}))
-    mask = compile_selector(SELECTORS[2]).mask(table)
+    mask = table.mask(compile_selector(SELECTORS[2]))
     assert len(mask.reasons) == 3
     assert mask.count(YES) == 333
 
@@ -110,8 +110,8 @@ def test_caches_are_bounded(device: MakeDevice) -> None:
     table = DeviceTable()
     table.add(device({"a": 1}))
     for index in range(MASKS_MAX + 10):
-        compile_selector(f'device.attributes["gpu.example.com"].n{index} == 1').mask(table)
-    assert len(table._judged) == MASKS_MAX
+        table.mask(compile_selector(f'device.attributes["gpu.example.com"].n{index} == 1'))
+    assert len(table._evaluated) == MASKS_MAX
     assert len(table._groupings) == GROUPINGS_MAX
 
 

@@ -138,7 +138,7 @@ def test_types_that_are_found_out_late_do_not_grow_either() -> None:
         "'" + "a" * 2000 + "'" + ".replace('', 'aaaaaaaaaaaaaaaaaaaaaaaa')" * 40 + " == ''",
     ],
 )
-def test_deciding_who_manages_a_request_costs_little(text: str) -> None:
+def test_deciding_whether_a_request_is_managed_costs_little(text: str) -> None:
     begin = time.process_time()
     assert may_select([text], "gpu.example.com")
     assert time.process_time() - begin < 1
@@ -158,7 +158,7 @@ def test_the_budget_is_not_absorbed_by_logic() -> None:
         compile("lists.range(100000).all(a, lists.range(100000).all(b, true)) || true", ENVIRONMENT).evaluate({})
 
 
-def test_a_caller_may_give_less() -> None:
+def test_a_caller_may_set_a_smaller_budget() -> None:
     program = compile("[1, 2, 3].all(a, a > 0)", ENVIRONMENT)
     assert program.evaluate({}) is True
     with pytest.raises(BudgetError):

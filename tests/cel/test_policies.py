@@ -95,7 +95,7 @@ def test_variables_may_be_lazy() -> None:
     assert lazy == {"two": 2}
 
 
-def test_an_authorizer_is_asked() -> None:
+def test_an_authorizer_is_called() -> None:
     asked: list[Question] = []
 
     def ask(question: Question) -> Decision:

@@ -5,12 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from fairlead.cel import (
-    ERROR,
-    MATCH,
-    NO_MATCH,
     CompileError,
     DeviceView,
     EvaluationError,
+    Outcome,
     Read,
     admit_selector,
     compile_selector,
@@ -27,10 +25,10 @@ SEED = (
 
 def test_a_selector_says_yes_no_or_why_not(h100: DeviceView, device: MakeDevice) -> None:
     selector = compile_selector(SEED)
-    assert selector.verdict(h100).outcome is MATCH
-    assert selector.verdict(device({"productName": "T4"}, {"memory": "15Gi"})).outcome is NO_MATCH
+    assert selector.verdict(h100).outcome is Outcome.MATCH
+    assert selector.verdict(device({"productName": "T4"}, {"memory": "15Gi"})).outcome is Outcome.NO_MATCH
     failed = selector.verdict(device({"type": "gpu"}))
-    assert failed.outcome is ERROR
+    assert failed.outcome is Outcome.ERROR
     assert failed.reason == "no such key: productName"
     with pytest.raises(EvaluationError, match="no such key: productName"):
         selector.matches(device())
@@ -56,13 +54,13 @@ def test_names_with_a_domain_keep_it(h100: DeviceView) -> None:
 def test_only_a_boolean_selects(h100: DeviceView) -> None:
     assert compile_selector('device.attributes["gpu.example.com"].healthy').matches(h100)
     verdict = compile_selector('device.attributes["gpu.example.com"].type').verdict(h100)
-    assert verdict.outcome is ERROR
+    assert verdict.outcome is Outcome.ERROR
     assert "string could not be converted to bool" in (verdict.reason or "")
 
 
 def test_what_cannot_be_compared_fails_alone_but_not_within_lists(h100: DeviceView) -> None:
     version = 'device.attributes["gpu.example.com"].cudaComputeCapability'
-    assert compile_selector(f'{version} == "9.0.0"').verdict(h100).outcome is ERROR
+    assert compile_selector(f'{version} == "9.0.0"').verdict(h100).outcome is Outcome.ERROR
     assert not compile_selector(f'"9.0.0" == {version}').matches(h100)
     assert not compile_selector(f'{version} in ["9.0.0"]').matches(h100)
     assert compile_selector(f'[{version}] == ["9.0.0"]').matches(h100)  # a bug of cel-go that Kubernetes has
@@ -78,7 +76,7 @@ def test_lists_are_searched_with_includes(device: MakeDevice) -> None:
 def test_a_device_that_cannot_be_read_fails_every_selector(device: MakeDevice) -> None:
     broken = device({"driverVersion": "v:not-a-version"})
     verdict = compile_selector("true").verdict(broken)
-    assert verdict.outcome is ERROR
+    assert verdict.outcome is Outcome.ERROR
     assert verdict.reason is not None
     assert verdict.reason.startswith("attribute driverVersion: parse semantic version")
 

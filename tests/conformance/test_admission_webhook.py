@@ -14,10 +14,11 @@ import pytest
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Key, needs
-from fairlead.webhook.review import Review, answer, decode, encode
-from tests.support.webhook import device_class, patched
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.envelope import Review, decode, encode
+from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.needs import needs
+from tests.support.webhook import decoded_answer, device_class, patched
 
 Json = dict[str, Any]
 FOREIGN = device_class("foreign", "device.driver == 'gpu.example.com'")
@@ -74,9 +75,9 @@ def facts_for(review: Review, found: DeviceClass) -> Facts:
 
 def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:
     review = decode(json.dumps(sent["review"]).encode())
-    handler = handlers.mutate if sent["path"].startswith("/mutate") else handlers.validate
+    handler = dispatch.mutate if sent["path"].startswith("/mutate") else dispatch.validate
     verdict = handler(review, facts_of(review))
-    response = answer(encode(review.uid, verdict))
+    response = decoded_answer(encode(review.uid, verdict))
     assert response["uid"] == sent["review"]["request"]["uid"]
     assert isinstance(response["allowed"], bool)
     assert response["allowed"] or response["status"]["message"]
@@ -95,14 +96,14 @@ def for_us(review: Review) -> bool:
 
 
 def is_new_pod(review: Review) -> bool:
-    return review.of == "pods" and review.operation == "CREATE" and not review.subresource
+    return review.group_resource == "pods" and review.operation == "CREATE" and not review.subresource
 
 
 def test_an_unmanaged_object_is_allowed_untouched(sent: Json) -> None:
     review, verdict, response = judge(sent, left_alone)
     if for_us(review):
         pytest.skip("the object is ours")
-    if review.of == "pods" and review.operation == "UPDATE" and not verdict.allowed:
+    if review.group_resource == "pods" and review.operation == "UPDATE" and not verdict.allowed:
         assert verdict.cause in {"gate", "annotations"}  # the pod has our gate, whatever it asks for
         return
     assert response | {"warnings": []} == {"uid": review.uid, "allowed": True, "warnings": []}
@@ -135,7 +136,7 @@ def test_the_patch_applies_and_a_second_pass_is_a_no_op(sent: Json) -> None:
     stored = patched(review.object, verdict)
     again = msgspec.json.decode(json.dumps(sent["review"]).encode())
     again["request"]["object"] = stored
-    second = handlers.mutate(decode(json.dumps(again).encode()), facts_for(review, OURS))
+    second = dispatch.mutate(decode(json.dumps(again).encode()), facts_for(review, OURS))
     assert (second.allowed, second.patch) == (True, ())
     if is_new_pod(review):
         before = [gate["name"] for gate in review.object["spec"].get("schedulingGates") or []]

@@ -6,7 +6,7 @@ all of them as JSON-like JavaScript:
 
     npm pack @bufbuild/cel-spec@0.6.1 && tar xzf bufbuild-cel-spec-0.6.1.tgz
     node -e "import('./package/dist/esm/testdata/conformance.js').then(m => console.log(JSON.stringify(m.tests)))" > tests.json
-    python tests/conformance/test_cel_spec.py tests.json
+    python -m tests.conformance.test_cel_spec tests.json
 
 Source: https://github.com/google/cel-spec/tree/v0.25.1/tests/simple/testdata
 """
@@ -29,12 +29,12 @@ from fairlead.cel import CompileError, Environment, EvaluationError
 from fairlead.cel import compile as compile_cel
 from fairlead.cel import types as t
 from fairlead.cel.declare import Library, Overload
+from fairlead.cel.equality import equal
 from fairlead.cel.kubernetes import COMMON
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
-from fairlead.cel.library.extras import BLOCK_MACROS, ENCODERS, MATH, MATH_MACROS
-from fairlead.cel.library.strings import FORMAT_V4, STRINGS_REVERSE
 from fairlead.cel.macros import BINDINGS
-from fairlead.cel.values import TypeValue, UInt, equal, items_of, map_key, no_overload, type_name
+from fairlead.cel.values import TypeValue, UInt, items_of, map_key, no_overload, type_name
+from tests.support.cel_spec import BLOCK_MACROS, ENCODERS, FORMAT_V4, MATH, MATH_MACROS, STRINGS_REVERSE
 
 PACKED = Path(__file__).with_name("cel_spec.jsonl.gz")
 SPEC = replace(

@@ -22,8 +22,9 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 from fairlead.engine.queues.past_usage import decayed, weighed
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.reclaim.policy import may_reclaim
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 Case = dict[str, Any]
@@ -213,7 +214,7 @@ def _preemption(inputs: Case, expected: Case) -> None:
         return _devices({name: nodes[name]}) + sum(deserved(child) for child in children.get(name, ()))
 
     def job(entry: Case, created: float) -> GangRequest:
-        asked = claim_spec(ask(int(SCALE * entry["cpu"])))
+        asked = claim_spec(device_request(int(SCALE * entry["cpu"])))
         name = entry["name"].replace("_", "-")
         return gang(name, 1, asked, cpu="10m", queue=entry["cq"], priority=entry["priority"], created=created)
 

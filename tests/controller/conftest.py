@@ -1,7 +1,7 @@
 """The controller's rim on the sandbox: a real apiserver, claim controller, scheduler, kubelets and drivers; no webhook.
 
-Pods are made as the webhook would leave them: gated, with their gang settled. `Bench` starts controllers in this process,
-and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
+Pods are created as the webhook would leave them: gated, with their gang annotated. `Bench` starts controllers in this
+process, and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app
+from fairlead.controller import app, term
 from fairlead.controller.app import ControllerOptions
-from fairlead.controller.commit.steps import LeaseLostError
+from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.kube import core, errors, resource, resources
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
@@ -60,8 +60,8 @@ class MortalClient(Client):
         return answer
 
 
-class Term:
-    """A leadership without a lease: ends when the controller is killed."""
+class Lease:
+    """A leadership without a Lease object: it is lost when the controller is killed."""
 
     def __init__(self) -> None:
         self.held = True
@@ -136,8 +136,8 @@ class Bench:
         async with MortalClient.connect(options.kubeconfig) as client:
             assert isinstance(client, MortalClient)
             client.life = life
-            term = Term()
-            task = asyncio.create_task(app.lead(options, client, term))
+            lease = Lease()
+            task = asyncio.create_task(term.lead(options, client, lease))
 
             def over() -> bool:
                 return life.dead or until()
@@ -256,7 +256,7 @@ class Bench:
         except TimeoutError:
             raise AssertionError(f"not within {timeout_s} s: {what}\n{self.describe()}") from None
 
-    async def told(self, name: str, beginning: str, timeout_s: float = 30.0) -> None:
+    async def event(self, name: str, beginning: str, timeout_s: float = 30.0) -> None:
         """Waits for an event about `name` that begins so: events are written beside the work, not before it."""
         seen: list[str] = []
         try:
@@ -264,7 +264,7 @@ class Bench:
                 while not any(text.startswith(beginning) for text in seen):
                     await asyncio.sleep(0.05)
                     found = (await self.client.list(resources.EVENTS, NAMESPACE)).items
-                    seen = [f"{event.reason}: {event.message}" for event in found if event.involved_object.name == name]
+                    seen = [f"{e['reason']}: {e['message']}" for e in found if e["involvedObject"]["name"] == name]
         except TimeoutError:
             raise AssertionError(f"no event about {name} begins with {beginning!r}: {seen}") from None
 

@@ -7,6 +7,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.controller.gangs import gangs, recovery
+from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.members import GroupTerms
 from fairlead.kube import core, resource, timestamps
 
@@ -97,7 +98,7 @@ class Objects:
 
 
 def view(*pods, objects=None, known=False):
-    found = gangs.view(gangs.gang_id(pods[0]), pods, objects or Objects(), known=known)
+    found = build_gang(gangs.gang_id(pods[0]), pods, objects or Objects(), known=known)
     assert found is not None
     return found
 

@@ -75,4 +75,4 @@ async def test_forty_pods_for_sixteen_devices_all_get_their_turn_with_one_claim_
         done = {"all": pods}
         await bench.until(lambda: settled(bench, done), "all have run", 60)
         await bench.until(lambda: bench.watchdog.held == 0, "everything is given back")
-        await bench.until(lambda: bench.claims.all() == [], "finished pods' claims are gone, and no stray is left")
+        await bench.until(lambda: bench.claims.all() == [], "finished pods' claims are gone, and no duplicate is left")

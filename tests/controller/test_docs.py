@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import get_args
 
 from fairlead.api.gang import Phase
-from fairlead.controller.report.gang_status import Progress
-from fairlead.controller.report.reporter import PROBLEM_REASONS
+from fairlead.controller.report.gang_phase import Progress
+from fairlead.controller.report.status_writer import PROBLEM_REASONS
 from fairlead.engine.types.reasons import Code
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "gangs.md"

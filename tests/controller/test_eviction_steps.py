@@ -1,17 +1,18 @@
-"""The course of an eviction as a function of what the pods carry; and budgets."""
+"""The next step of an eviction, from the marks on the pods; and disruption budgets. Pure."""
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import disruption, evictions
-from fairlead.controller.gangs.evictions import Cancel, Evict, Mark, Spread, Wait
+from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps
+from fairlead.controller.gangs.eviction_marks import EvictionMark
+from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Wait
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.kube import core, timestamps
 
 NOW = 1_800_000_000.0
-MARK = Mark(kind="Reclaim", at=NOW + 10, whole=True, beneficiary="ml/new", why="because")
+MARK = EvictionMark(kind="Reclaim", at=NOW + 10, whole=True, beneficiary="ml/new", why="because")
 
 
 def member(name, mark=None, *, leaving=False, stage=Stage.RELEASED, labels=None, phase="Running"):
@@ -27,64 +28,64 @@ def gang(*members, size=2):
 
 
 def step(found, *, now=NOW, wanted=True, refusal=""):
-    return evictions.next_step(found, now=now, wanted=lambda gang: wanted, refusal=lambda members: refusal)
+    return eviction_steps.next_step(found, now=now, still_waits=lambda gang: wanted, refusal=lambda members: refusal)
 
 
 def test_a_mark_says_the_same_when_it_is_read_back():
-    read = evictions.mark_of(member("a", MARK).pod)
+    read = eviction_marks.mark_of(member("a", MARK).pod)
     assert read == MARK
     assert str(read) == "reclaimed for gang ml/new"
-    assert str(Mark(kind="Replace", at=0.0, whole=False)) == "replaced"
+    assert str(EvictionMark(kind="Replace", at=0.0, whole=False)) == "replaced"
 
 
 @pytest.mark.parametrize(
     "text", ["{", '{"kind": "Reclaim"}', '{"kind": "Else", "for": "", "whole": true, "why": ""}', "[]"]
 )
-def test_a_mark_that_cannot_be_read_evicts_nobody(text):
+def test_a_pod_with_a_mark_that_cannot_be_read_is_not_evicted(text):
     pod = member("a", MARK).pod
     pod.metadata.annotations[names.EVICTION] = text
-    assert evictions.mark_of(pod) is None
+    assert eviction_marks.mark_of(pod) is None
 
 
 def test_a_gang_without_marks_is_left_alone():
     assert step(gang(member("a"), member("b"))) is None
 
 
-def test_marks_spread_over_a_gang_that_goes_whole_and_not_over_another():
+def test_marks_spread_over_a_gang_that_is_evicted_whole_and_not_over_another():
     found = step(gang(member("a", MARK), member("b")))
     assert isinstance(found, Spread)
     assert [one.pod.metadata.name for one in found.members] == ["b"]
-    some = Mark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new")
+    some = EvictionMark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new")
     found = step(gang(member("a", some), member("b"), member("c")))
     assert isinstance(found, Evict)
     assert [one.pod.metadata.name for one in found.members] == ["a"]
 
 
-def test_nobody_goes_before_the_time_that_was_told():
+def test_no_pod_is_evicted_before_the_time_of_its_mark():
     assert step(gang(member("a", MARK), member("b", MARK))) == Wait(until=NOW + 10, mark=MARK)
     found = step(gang(member("a", MARK), member("b", MARK)), now=NOW + 10)
     assert isinstance(found, Evict)
-    assert not found.torn
+    assert not found.partly_gone
 
 
-def test_what_nobody_waits_for_is_cancelled_unless_the_gang_is_torn_already():
+def test_an_eviction_whose_beneficiary_no_longer_waits_is_cancelled_unless_pods_are_gone_already():
     assert isinstance(step(gang(member("a", MARK), member("b", MARK)), wanted=False), Cancel)
     found = step(gang(member("a", MARK, leaving=True), member("b", MARK)), now=NOW + 10, wanted=False)
     assert isinstance(found, Evict)
-    assert found.torn
+    assert found.partly_gone
     assert [one.pod.metadata.name for one in found.members] == ["b"]
 
 
-def test_a_replacement_goes_for_nobody_and_is_not_cancelled():
-    mark = Mark(kind="Replace", at=NOW, whole=True)
+def test_a_replacement_has_no_beneficiary_and_is_not_cancelled():
+    mark = EvictionMark(kind="Replace", at=NOW, whole=True)
     assert isinstance(step(gang(member("a", mark), member("b", mark)), wanted=False), Evict)
 
 
 def test_a_budget_is_waited_for_and_then_given_up():
     whole = gang(member("a", MARK), member("b", MARK))
     found = step(whole, now=NOW + 10, refusal="no")
-    assert (found.until, found.refused) == (NOW + 10 + evictions.RETRY_S, "no")
-    found = step(whole, now=NOW + 10 + evictions.PATIENCE_S, refusal="no")
+    assert (found.until, found.refused) == (NOW + 10 + eviction_steps.RETRY_S, "no")
+    found = step(whole, now=NOW + 10 + eviction_marks.REFUSAL_TIMEOUT_S, refusal="no")
     assert isinstance(found, Cancel)
     assert found.refused
     torn = gang(member("a", MARK, leaving=True), member("b", MARK))
@@ -94,17 +95,17 @@ def test_a_budget_is_waited_for_and_then_given_up():
 
 
 def test_past_evictions_are_read_back():
-    past = evictions.Past(at=NOW, since=NOW - 100, mark="reclaimed", why="x", owner="uid")
-    assert evictions.past_of({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
-    assert evictions.past_of({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
-    assert evictions.past_of({"metadata": {}}) is None
+    past = eviction_marks.PastEviction(at=NOW, queued_since=NOW - 100, mark="reclaimed", why="x", owner="uid")
+    assert eviction_marks.past_eviction({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
+    assert eviction_marks.past_eviction({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
+    assert eviction_marks.past_eviction({"metadata": {}}) is None
 
 
 # -- budgets ---------------------------------------------------------------------------------------------------------
 
 
 def budget(allowed, *, selector=None, generation=1, observed=1):
-    return disruption.guard(
+    return disruption.read_budget(
         {
             "metadata": {"name": "b", "namespace": "ml", "generation": generation},
             "spec": {"selector": selector} if selector is not None else {},
@@ -125,10 +126,10 @@ def test_a_budget_counts_running_pods_that_it_selects():
     assert disruption.refusal(pods, [budget(0, selector={"matchLabels": {"app": "y"}})]) == ""
 
 
-def test_an_empty_selector_takes_all_and_none_takes_nobody():
+def test_an_empty_selector_selects_all_pods_and_a_missing_one_none():
     pod = member("a").pod
-    assert disruption.guards_of(pod, [budget(1, selector={})]) == ("b",)
-    assert disruption.guards_of(pod, [budget(1)]) == ()
+    assert disruption.budgets_of(pod, [budget(1, selector={})]) == ("b",)
+    assert disruption.budgets_of(pod, [budget(1)]) == ()
 
 
 def test_a_status_that_lags_allows_nothing():
@@ -143,4 +144,4 @@ def test_a_queues_evictions_count_within_the_window():
     assert disruption.evictions_left(spec, times[:2], now=NOW) == 1
     assert disruption.evictions_left({}, times, now=NOW) is None
     assert disruption.evictions_left(spec, ["nonsense"], now=NOW) == 2
-    assert disruption.refill(spec, times, now=NOW) == pytest.approx(NOW + 600)
+    assert disruption.next_refill(spec, times, now=NOW) == pytest.approx(NOW + 600)

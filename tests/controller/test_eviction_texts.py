@@ -1,4 +1,4 @@
-"""What somebody who is evicted reads, from the decision to the pods made anew: each thing once, with cause and way out."""
+"""The texts of an eviction, from the decision to the recreated pods: each fact once, with cause and what would prevent it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import evictions
-from fairlead.controller.gangs.evictions import Course, Mark, Past
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress, PastEviction
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report import gang_status as status
-from fairlead.engine.types.model import Eviction, FlavorQuota, FlavorSpec, QueueSpec
+from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import core, timestamps
-from tests.support.engine.objects import ask, claim_spec, gang
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
 NOW = 1_800_000_000.0
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 H100 = FlavorSpec(name="h100", device_selector=f'device.driver == "{names.DRIVER}"')
 
 
@@ -40,7 +42,7 @@ def evicted_by(world: World, *running: object, waiting: object) -> Eviction:
     return first
 
 
-def test_who_took_more_than_it_deserves_reads_what_the_other_is_owed():
+def test_a_queue_above_its_deserved_quota_reads_what_the_other_deserves():
     borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
     owner = gang("a0", 2, ONE, queue="a", created=100.0)
     eviction = evicted_by(world_of(quota("a", 4), quota("b", 4)), *borrowers, waiting=owner)
@@ -52,7 +54,7 @@ def test_who_took_more_than_it_deserves_reads_what_the_other_is_owed():
     )
 
 
-def test_who_took_more_than_its_fair_share_reads_both_shares():
+def test_a_queue_above_its_fair_share_reads_both_shares():
     borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
     poor = gang("a0", 2, ONE, queue="a", created=100.0)
     eviction = evicted_by(world_of(quota("a"), quota("b")), *borrowers, waiting=poor)
@@ -61,40 +63,42 @@ def test_who_took_more_than_its_fair_share_reads_both_shares():
     )
 
 
-def test_who_has_a_lower_priority_reads_both():
+def test_a_gang_of_lower_priority_reads_both_priorities():
     low = [gang(f"b{number}", 1, ONE, queue="a", priority=1, created=float(number)) for number in range(8)]
     eviction = evicted_by(world_of(quota("a", 8)), *low, waiting=gang("a0", 1, ONE, queue="a", priority=9, created=9.0))
-    assert str(evictions.mark_for(eviction, at=NOW).story) == (
+    assert str(eviction_marks.mark_for(eviction, at=NOW).description) == (
         "preempted for gang ml/a0: of the same queue a, with priority 9 against its 1; made anew, its pods wait with "
         "its age; a higher priority, or preemption: Never in queue a, would keep it"
     )
 
 
-def mark() -> Mark:
+def mark() -> EvictionMark:
     borrowers = [gang(f"b{number}", 1, ONE, queue="b", created=float(number)) for number in range(8)]
     owner = gang("a0", 2, ONE, queue="a", created=100.0)
     eviction = evicted_by(world_of(quota("a", 4), quota("b", 4)), *borrowers, waiting=owner)
-    return evictions.mark_for(eviction, at=NOW)
+    return eviction_marks.mark_for(eviction, at=NOW)
 
 
-def standing(marked: Mark, *, leaving: bool) -> str:
+def message(marked: EvictionMark, *, leaving: bool) -> str:
     meta = {"name": "b0", "namespace": "ml", "uid": "u", "annotations": marked.annotations()}
     if leaving:
         meta["deletionTimestamp"] = timestamps.seconds(NOW)
     pod = msgspec.convert({"metadata": meta, "status": {"phase": "Running"}}, core.Pod)
     found = Gang(id=("ml", "b0"), size=1, members=(Member(pod=pod, stage=Stage.RELEASED),))
-    course = None if leaving else Course(mark=marked)
-    return status.verdict(found, status.Standing(course=course)).message
+    progress = None if leaving else EvictionProgress(mark=marked)
+    return summarize(found, SchedulingState(eviction=progress)).message
 
 
-def test_at_every_step_each_thing_is_said_once():
+def test_each_step_states_each_fact_once():
     marked = mark()
-    past = Past(at=NOW, since=NOW - 100, mark=str(marked), why=marked.why)
+    past = PastEviction(at=NOW, queued_since=NOW - 100, mark=str(marked), why=marked.why)
     told = {
-        "before": str(Course(mark=marked)),
-        "refused": str(Course(mark=marked, refused="PodDisruptionBudget ml/guard allows 0 of the 1 eviction")),
-        "gang": standing(marked, leaving=False),
-        "leaving": standing(marked, leaving=True),
+        "before": str(EvictionProgress(mark=marked)),
+        "refused": str(
+            EvictionProgress(mark=marked, refused="PodDisruptionBudget ml/guard allows 0 of the 1 eviction")
+        ),
+        "gang": message(marked, leaving=False),
+        "leaving": message(marked, leaving=True),
         "past": str(status.evicted_status(past, {}, NOW)["message"]),
     }
     for step, text in told.items():
@@ -110,9 +114,9 @@ def test_at_every_step_each_thing_is_said_once():
     assert told["past"].endswith("; remembered until 2027-01-15T08:10:00Z")
 
 
-def test_a_gang_of_which_only_some_pods_go_is_told_so():
-    some = Mark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new", why="because")
-    assert str(Course(mark=some)) == (
+def test_the_text_of_a_partial_eviction_names_some_of_the_pods():
+    some = EvictionMark(kind="Reclaim", at=NOW, whole=False, beneficiary="ml/new", why="because")
+    assert str(EvictionProgress(mark=some)) == (
         "some of its pods to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/new: because"
     )
 
@@ -122,18 +126,26 @@ def test_a_gang_of_which_only_some_pods_go_is_told_so():
     [
         (
             PreemptionBlocker(
-                bar=PreemptionBlock.WITHIN_SHARE, queue="b", gangs=4, devices=4, example="ml/b3", detail="4 of gpu held"
+                block=PreemptionBlock.WITHIN_SHARE,
+                queue="b",
+                gangs=4,
+                devices=4,
+                example="ml/b3",
+                detail="4 of gpu held",
             ),
             "queue b: holds no more than its fair share: 4 of gpu held (4 gangs with 4 devices, such as ml/b3)",
         ),
         (
             PreemptionBlocker(
-                bar=PreemptionBlock.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW
+                block=PreemptionBlock.MIN_RUNTIME, queue="b", gangs=1, devices=1, example="ml/b3", until=NOW
             ),
             "queue b: within min-runtime until 2027-01-15T08:00:00Z (gang ml/b3 with 1 device)",
         ),
-        (PreemptionBlocker(bar=PreemptionBlock.LEAVING, queue="b"), "queue b: others evicted for it have not gone yet"),
+        (
+            PreemptionBlocker(block=PreemptionBlock.LEAVING, queue="b"),
+            "queue b: others evicted for it have not gone yet",
+        ),
     ],
 )
-def test_what_keeps_others_from_being_evicted_is_said_before_whom_it_keeps(barrier: PreemptionBlocker, text: str):
+def test_a_preemption_blocker_names_the_block_before_the_gangs(barrier: PreemptionBlocker, text: str):
     assert str(barrier) == text

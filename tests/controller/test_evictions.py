@@ -1,7 +1,7 @@
-"""The course of an eviction on the sandbox: marked, told, evicted, made anew in its old place; or cancelled, or refused.
+"""An eviction on the sandbox: marked, evicted, recreated with its age; or cancelled, or refused.
 
-Who is evicted is decided by a stand-in: for a waiting gang named in `plot` the gangs that it names go, and nobody else
-is let in while a preemptor waits. The true core has its own tests.
+Victims are chosen by a stand-in: for a waiting gang named in `plot` the gangs that it names are evicted, and no other gang
+is admitted while a preemptor waits. The engine has its own tests.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from dataclasses import replace
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app
-from fairlead.controller.gangs import evictions
-from fairlead.controller.loop import Controller
+from fairlead.controller import term
+from fairlead.controller.cycle import Cycle
+from fairlead.controller.gangs import eviction_marks, eviction_steps
 from fairlead.engine.plan import decide as plan
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import Eviction, Plan
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.plan import Eviction, Plan
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import resources, timestamps
 
@@ -67,7 +67,7 @@ class Plot:
 @pytest.fixture
 def plot(monkeypatch) -> Plot:
     made = Plot()
-    monkeypatch.setattr(app, "Controller", functools.partial(Controller, decide=made.decide))
+    monkeypatch.setattr(term, "Cycle", functools.partial(Cycle, decide=made.decide))
     return made
 
 
@@ -90,7 +90,7 @@ async def fill(bench: Bench, **more) -> list[str]:
     await bench.template("eight", 8)
     pods = await bench.gang("old", 2, template="eight", **more)
     await bench.until(lambda: bench.running(pods), "the first gang runs")
-    await bench.until(lambda: bench.status("old").get("phase") == "Running", "the gang is told to run")
+    await bench.until(lambda: bench.status("old").get("phase") == "Running", "its status is Running")
     return pods
 
 
@@ -101,13 +101,15 @@ async def test_a_gang_is_evicted_whole_for_another_and_queues_again_with_its_age
         new = await bench.gang("new", 2, template="eight")
         await bench.until(lambda: bench.running(new), "the gang for which it went runs")
         assert gone(bench, old)
-        await bench.told("old", "Evicted: 2 pods evicted: reclaimed for gang ml/new: its queue is above its fair share")
+        await bench.event(
+            "old", "Evicted: 2 pods evicted: reclaimed for gang ml/new: its queue is above its fair share"
+        )
         await bench.until(lambda: bench.status("old").get("reason") == "Evicted", "the evicted gang is remembered")
         plot.victims = {}
         again = [f"{name}-again" for name in old]
         for name in again:
             await bench.pod(name, template="eight", gang="old", size=2)
-        await bench.until(lambda: bench.status("old").get("phase") == "Waiting", "made anew, it waits")
+        await bench.until(lambda: bench.status("old").get("phase") == "Waiting", "recreated, it waits")
         assert gang_condition(bench, "old", "Evicted")["status"] == "True"
         (asked,) = [gang for gang in plot.seen[-1].gangs if gang.name == "old"]
         first = timestamps.parse(next(g for g in bench.gangs.all() if g["metadata"]["name"] == "old")["metadata"]["creationTimestamp"])  # fmt: skip
@@ -119,12 +121,12 @@ async def test_a_gang_is_evicted_whole_for_another_and_queues_again_with_its_age
         )
 
 
-async def test_pods_are_told_when_they_go_and_stay_until_then(bench: Bench, plot: Plot):
+async def test_pods_carry_the_time_of_their_eviction_and_run_until_then(bench: Bench, plot: Plot):
     plot.victims, plot.grace_s = {"new": ["old"]}, 3.0
     async with bench.controller():
         old = await fill(bench)
         new = await bench.gang("new", 2, template="eight")
-        await bench.until(lambda: all(condition(bench, pod) for pod in old), "both pods are told")
+        await bench.until(lambda: all(condition(bench, pod) for pod in old), "both pods have the condition")
         told = condition(bench, old[0])
         assert told is not None
         assert (told.status, told.reason) == ("True", "Reclaim")
@@ -132,10 +134,12 @@ async def test_pods_are_told_when_they_go_and_stay_until_then(bench: Bench, plot
         pod = bench.get(old[0])
         assert pod is not None
         at = timestamps.parse(pod.metadata.annotations[names.EVICT_AT])
-        await bench.until(lambda: gang_condition(bench, "old", "Evicting").get("status") == "True", "the gang is told")
+        await bench.until(
+            lambda: gang_condition(bench, "old", "Evicting").get("status") == "True", "the gang has the condition"
+        )
         await bench.until(
             lambda: gang_condition(bench, "new", "Preempting").get("message") == "being evicted for it: ml/old",
-            "the other is told for whom it waits",
+            "the status of the other names the gangs evicted for it",
         )
         assert bench.running(old)
         await bench.until(lambda: bench.running(new), "the new gang runs")
@@ -143,12 +147,12 @@ async def test_pods_are_told_when_they_go_and_stay_until_then(bench: Bench, plot
         assert max(gang.started for gang in plot.seen[-1].running if gang.name == "new") >= at
 
 
-async def test_an_eviction_is_cancelled_when_nobody_waits_for_it_any_more(bench: Bench, plot: Plot):
+async def test_an_eviction_is_cancelled_when_its_beneficiary_no_longer_waits(bench: Bench, plot: Plot):
     plot.victims, plot.grace_s = {"new": ["old"]}, 600.0
     async with bench.controller():
         old = await fill(bench)
         new = await bench.gang("new", 2, template="eight")
-        await bench.until(lambda: all(condition(bench, pod) for pod in old), "both pods are told")
+        await bench.until(lambda: all(condition(bench, pod) for pod in old), "both pods have the condition")
         await bench.delete(new)
 
         def spared(pod: str) -> bool:
@@ -162,10 +166,10 @@ async def test_an_eviction_is_cancelled_when_nobody_waits_for_it_any_more(bench:
 
         await bench.until(lambda: all(spared(pod) for pod in old), "both may stay")
         assert bench.running(old)
-        await bench.told("old", "EvictionCancelled: it stays: gang ml/new no longer waits for it")
+        await bench.event("old", "EvictionCancelled: it stays: gang ml/new no longer waits for it")
 
 
-async def test_only_the_surplus_of_an_elastic_gang_goes(bench: Bench, plot: Plot):
+async def test_only_the_surplus_of_an_elastic_gang_is_evicted(bench: Bench, plot: Plot):
     plot.victims, plot.surplus = {"new": ["old"]}, ["old-2", "old-3"]
     await bench.template("four", 4)
     await bench.template("eight", 8)
@@ -209,11 +213,11 @@ async def test_a_budget_that_forbids_it_is_waited_for_and_named(bench: Bench, pl
         await bench.until(lambda: bench.running(new), "without the budget it is done")
 
 
-async def test_an_eviction_that_budgets_refuse_for_long_is_given_up_and_the_gang_spared(
+async def test_an_eviction_that_budgets_refuse_for_long_is_given_up_and_the_gang_exempt(
     bench: Bench, plot: Plot, monkeypatch
 ):
-    monkeypatch.setattr(evictions, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(evictions, "RETRY_S", 0.5)
+    monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.5)
     async with bench.controller():
         old = await fill(bench)
         await budget(bench, 2)
@@ -229,7 +233,7 @@ async def test_an_eviction_that_budgets_refuse_for_long_is_given_up_and_the_gang
         )
 
 
-async def test_a_pod_of_a_job_that_is_evicted_keeps_its_place_under_its_new_name(bench: Bench, plot: Plot):
+async def test_a_pod_of_a_job_that_is_evicted_keeps_its_age_under_its_new_name(bench: Bench, plot: Plot):
     """A gang of one is named after its pod, and a Job gives the next pod another name."""
     await bench.template("eight", 8)
     owner = await bench.client.create(
@@ -258,7 +262,7 @@ async def test_a_pod_of_a_job_that_is_evicted_keeps_its_place_under_its_new_name
         await made("j-a")
         await bench.pod("other", template="eight")
         await bench.until(lambda: bench.running(["j-a", "other"]), "both run")
-        await bench.until(lambda: bench.status("j-a").get("phase") == "Running", "the gang is told to run")
+        await bench.until(lambda: bench.status("j-a").get("phase") == "Running", "its status is Running")
         plot.victims = {"new": ["j-a"]}
         await bench.pod("new", template="eight")
         await bench.until(lambda: bench.running(["new"]), "the new pod runs")
@@ -279,7 +283,7 @@ async def test_a_pod_of_a_job_that_is_evicted_keeps_its_place_under_its_new_name
 async def test_a_controller_killed_at_any_write_of_an_eviction_is_followed_by_one_that_ends_it(
     bench: Bench, plot: Plot, after: bool
 ):
-    """Marks, hold, evictions, the admission that follows: whoever leads next goes on, and nobody is evicted in vain."""
+    """Marks, hold, evictions, the admission that follows: the next leader continues, and no gang is evicted in vain."""
     await bench.template("eight", 8)
     for step in range(1, 40):
         plot.victims = {}
@@ -310,10 +314,12 @@ async def test_a_controller_killed_at_any_write_of_an_eviction_is_followed_by_on
     raise AssertionError("an eviction has more writes than expected")
 
 
-async def test_what_the_apiserver_refuses_is_tried_ever_more_rarely_and_given_up(bench: Bench, plot: Plot, monkeypatch):
+async def test_an_eviction_that_the_apiserver_refuses_is_retried_with_backoff_and_given_up(
+    bench: Bench, plot: Plot, monkeypatch
+):
     """A 429 that no PodDisruptionBudget we know of explains: its own count lags, or the apiserver has too much to do."""
-    monkeypatch.setattr(evictions, "PATIENCE_S", 4.0)
-    monkeypatch.setattr(evictions, "RETRY_S", 0.25)
+    monkeypatch.setattr(eviction_marks, "REFUSAL_TIMEOUT_S", 4.0)
+    monkeypatch.setattr(eviction_steps, "RETRY_S", 0.25)
     async with bench.controller():
         old = await fill(bench)
         fault = bench.cluster.server.faults.fail(
@@ -326,4 +332,4 @@ async def test_what_the_apiserver_refuses_is_tried_ever_more_rarely_and_given_up
         )
         assert bench.running(old)
         assert 3 <= fault.hits <= 6  # after 0.25, 0.5, 1, 2 s; of two pods the first alone is tried
-        await bench.told("old", "EvictionRefused: ")
+        await bench.event("old", "EvictionRefused: ")

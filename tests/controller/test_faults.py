@@ -8,15 +8,15 @@ import asyncio
 import pytest
 
 from fairlead.api import names
-from fairlead.controller import app
-from fairlead.controller.commit import steps as writes
-from fairlead.controller.cycle import PATIENCE_MAX_S
-from fairlead.controller.metrics import Metrics
+from fairlead.controller import app, term
+from fairlead.controller.commit import writes
+from fairlead.controller.pacing import IDLE_MAX_S
+from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources
 from fairlead.kube.client import Client
 from fairlead.sandbox.apiserver.faults import Fault
 
-from .conftest import Bench, Term
+from .conftest import Bench, Lease
 
 
 @pytest.mark.parametrize("code", [409, 429, 500, 503])
@@ -53,7 +53,7 @@ async def test_answers_that_are_lost_after_the_write_arrived_change_nothing(benc
     async with bench.controller():
         pods = await bench.gang("deaf", 4, template="two")
         await bench.until(lambda: bench.running(pods), "the gang runs")
-        await bench.until(lambda: len(bench.claims.all()) == 4, "no stray claim is left")
+        await bench.until(lambda: len(bench.claims.all()) == 4, "no duplicate claim is left")
     assert bench.watchdog.held == 8
 
 
@@ -67,7 +67,7 @@ async def test_connections_that_break_in_the_middle_change_nothing(bench: Bench)
 
 
 async def test_a_claim_that_can_never_be_written_undoes_the_whole_gang_and_says_why(bench: Bench, monkeypatch):
-    monkeypatch.setattr(writes, "PATIENCE_S", 0.5)
+    monkeypatch.setattr(writes, "RETRY_TIMEOUT_S", 0.5)
     await bench.template("two", 2)
     async with bench.controller():
         await bench.pod("probe", template="two")
@@ -164,7 +164,7 @@ async def test_a_waiting_gang_costs_no_decision_while_only_reports_change(bench:
         return value
 
     async with Client.connect(bench.options().kubeconfig) as client:
-        task = asyncio.create_task(app.lead(bench.options(), client, Term(), metrics=metrics))
+        task = asyncio.create_task(term.lead(bench.options(), client, Lease(), metrics=metrics))
         running = await bench.gang("first", 2, template="eight")
         await bench.until(lambda: bench.running(running), "the first gang runs")
         await bench.gang("second", 2, template="eight")
@@ -172,7 +172,7 @@ async def test_a_waiting_gang_costs_no_decision_while_only_reports_change(bench:
         before = 0.0
         while before != decisions():  # until the last change has been answered
             before = decisions()
-            await asyncio.sleep(PATIENCE_MAX_S + 0.2)
+            await asyncio.sleep(IDLE_MAX_S + 0.2)
         node = await bench.client.get(resources.raw(resources.NODES), "h1")
         for number in range(20):  # heartbeats, as kubelet writes them
             conditions = [
@@ -181,18 +181,18 @@ async def test_a_waiting_gang_costs_no_decision_while_only_reports_change(bench:
             await bench.client.patch(
                 resources.NODES, "h1", {"status": {"conditions": conditions}}, subresource="status"
             )
-        await asyncio.sleep(PATIENCE_MAX_S + 0.2)
+        await asyncio.sleep(IDLE_MAX_S + 0.2)
         assert decisions() == before
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("arrives", [True, False], ids=["it arrived", "it did not"])
-async def test_a_release_whose_answers_are_all_lost_is_found_out_before_anything_is_taken_back(
+async def test_a_release_whose_answers_are_all_lost_is_noticed_before_anything_is_undone(
     bench: Bench, monkeypatch, arrives
 ):
     """If the release arrived the gang is completed; if not, the pod is held back, so that it can never arrive late."""
-    monkeypatch.setattr(writes, "PATIENCE_S", 0.4)
+    monkeypatch.setattr(writes, "RETRY_TIMEOUT_S", 0.4)
     await bench.template("two", 2)
     lost = Fault(verb="patch", resource="pods", subresource="", user=names.CONTROLLER_USER, count=None)
     lost.code, lost.after = 500, arrives

@@ -1,4 +1,4 @@
-"""Groups, sizes and queues that pods name in other systems' words. Pure."""
+"""Groups, sizes and queues that pods name by the labels and annotations of other systems. Pure."""
 
 import msgspec
 
@@ -20,26 +20,26 @@ def test_pods_of_kueues_group_are_a_gang_of_its_total_count():
         "annotations": {names.KUEUE_SIZE: "2"},
     }
     gang = view(pod("a", **meta), pod("b", **meta))
-    assert (gang.id, gang.size, gang.solo, gang.queue, gang.borrowed_queue) == (("ml", "g"), 2, False, "q", True)
-    assert requests.blocked(gang) is None
+    assert (gang.id, gang.size, gang.solo, gang.queue, gang.foreign_queue) == (("ml", "g"), 2, False, "q", True)
+    assert requests.blocking_problem(gang) is None
 
 
-def test_what_kueues_own_gate_waits_for_is_said():
+def test_the_problem_of_kueues_own_gate_names_kueue():
     one = pod("a")
     one = msgspec.structs.replace(
         one, spec=msgspec.structs.replace(one.spec, scheduling_gates=(*one.spec.scheduling_gates, core.PodSchedulingGate(name=names.KUEUE_GATE)))
     )  # fmt: skip
-    problem = requests.blocked(view(one))
+    problem = requests.blocking_problem(view(one))
     assert problem is not None
     assert "Kueue admits the pod first" in problem.message
 
 
-def test_the_size_of_a_podgroup_is_read_from_its_object_and_missed_by_name():
+def test_the_size_of_a_podgroup_is_read_from_its_object_and_a_missing_object_is_named():
     meta = {"annotations": {names.VOLCANO_GROUP: "g", names.VOLCANO_QUEUE: "q"}}
     groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=4, queue="theirs")}
     gang = view(pod("a", **meta), objects=Objects(groups=groups))
     assert (gang.size, gang.queue) == (4, "q")
-    problem = requests.blocked(view(pod("a", **meta)))
+    problem = requests.blocking_problem(view(pod("a", **meta)))
     assert problem is not None
     assert problem.message.startswith("PodGroup ml/g of scheduling.volcano.sh does not exist")
 
@@ -47,28 +47,28 @@ def test_the_size_of_a_podgroup_is_read_from_its_object_and_missed_by_name():
 def test_the_queue_of_a_podgroup_counts_where_no_member_names_one():
     groups = {("scheduling.volcano.sh", "g"): GroupTerms(size=2, queue="theirs")}
     gang = view(pod("a", annotations={names.VOLCANO_GROUP: "g"}), objects=Objects(groups=groups))
-    assert (gang.size, gang.queue, gang.borrowed_queue) == (2, "theirs", True)
+    assert (gang.size, gang.queue, gang.foreign_queue) == (2, "theirs", True)
     settled = {names.VOLCANO_GROUP: "g", names.GANG: "g", names.GANG_SIZE: "3"}
     gang = view(pod("a", annotations=settled), objects=Objects(groups=groups))
-    assert (gang.size, gang.queue, gang.borrowed_queue) == (3, "theirs", True)
+    assert (gang.size, gang.queue, gang.foreign_queue) == (3, "theirs", True)
     gang = view(pod("a", annotations=settled | {names.QUEUE: "ours"}), objects=Objects(groups=groups))
-    assert (gang.queue, gang.borrowed_queue) == ("ours", False)
+    assert (gang.queue, gang.foreign_queue) == ("ours", False)
 
 
 def test_pods_of_one_group_that_contradict_one_another_wait_with_the_reason():
-    """At the door the second is refused; those that came at the same moment are compared here."""
+    """The webhook refuses the second; pods created at the same moment are compared here."""
     labels = {names.KUEUE_GROUP_LABEL: "g", names.KUEUE_QUEUE: "q"}
     two = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "2"})
     three = pod("b", labels=labels, annotations={names.KUEUE_SIZE: "3"})
-    problem = requests.blocked(view(two, three))
+    problem = requests.blocking_problem(view(two, three))
     assert problem is not None
     assert problem.message.startswith("members disagree on the gang-size: a says 2, b says 3; ")
     other = pod("b", labels=labels | {names.KUEUE_QUEUE: "r"}, annotations={names.KUEUE_SIZE: "2"})
-    problem = requests.blocked(view(two, other))
+    problem = requests.blocking_problem(view(two, other))
     assert problem is not None
     assert problem.message.startswith("members disagree on the queue: a says q, b says r; ")
     none = pod("a", labels=labels, annotations={names.KUEUE_SIZE: "two"})
-    problem = requests.blocked(view(none))
+    problem = requests.blocking_problem(view(none))
     assert problem is not None
     assert f"metadata.annotations[{names.KUEUE_SIZE}]: 'two' is no gang size" in problem.message
 
@@ -81,17 +81,17 @@ def test_the_topology_of_a_podgroup_counts_where_no_member_names_one():
     assert view(pod("a", annotations=meta), objects=Objects(groups=groups)).topology == "preferred:zone"
 
 
-def test_a_queue_is_borrowed_only_if_all_who_name_it_borrow_it():
+def test_a_queue_is_foreign_only_if_all_members_that_name_it_do_so_in_another_systems_words():
     theirs, ours = {names.KUEUE_QUEUE: "q"}, {names.QUEUE: "q"}
     group = {names.GANG: "g", names.GANG_SIZE: "3"}
     silent, borrower = pod("a", annotations=group), pod("b", annotations=group, labels=theirs)
-    assert view(silent, borrower).borrowed_queue
+    assert view(silent, borrower).foreign_queue
     gang = view(silent, borrower, pod("c", annotations=group, labels=ours))
-    assert (gang.queue, gang.borrowed_queue) == ("q", False)
+    assert (gang.queue, gang.foreign_queue) == ("q", False)
 
 
 def test_a_group_of_kueue_without_a_size_asks_for_its_annotation():
-    problem = requests.blocked(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
+    problem = requests.blocking_problem(view(pod("a", labels={names.KUEUE_GROUP_LABEL: "g"})))
     assert problem is not None
     assert problem.message == f"no member says how many there are; annotate each with {names.KUEUE_SIZE}: <number>"
 

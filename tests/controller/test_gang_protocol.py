@@ -3,7 +3,7 @@
 import asyncio
 
 from fairlead.api import legacy, names
-from fairlead.controller.commit import reconcile as tidy
+from fairlead.controller.commit import claim_reconciler
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change
@@ -25,9 +25,9 @@ async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
         assert names.CLAIM_FINALIZER in claim.metadata.finalizers
         assert pod.status.resource_claim_statuses[0].resource_claim_name == claim.metadata.name
         assert len(bench.claims.all()) == 1
-        await bench.until(lambda: bench.status("solo").get("phase") == "Running", "the gang is told to run")
+        await bench.until(lambda: bench.status("solo").get("phase") == "Running", "its status is Running")
         assert bench.status("solo")["nodes"] == [pod.spec.node_name]
-        await bench.told("solo", "Admitted: released to node")
+        await bench.event("solo", "Admitted: released to node")
 
 
 async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
@@ -42,7 +42,7 @@ async def test_a_gang_of_eight_never_starts_with_seven(bench: Bench):
         pods.append("train-7")
         await bench.until(lambda: bench.running(pods), "all eight run")
         assert bench.watchdog.held == 16
-        await bench.until(lambda: bench.status("train").get("phase") == "Running", "the gang is told to run")
+        await bench.until(lambda: bench.status("train").get("phase") == "Running", "its status is Running")
 
 
 async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_waits_whole_with_its_reason(bench: Bench):
@@ -55,16 +55,16 @@ async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_wa
         waiting, name = (second, "blue") if bench.running(first) else (first, "red")
         assert bench.gated(waiting)
         assert len(bench.allocated()) == 12
-        await bench.until(lambda: bench.status(name).get("phase") == "Waiting", "the other is told to wait")
+        await bench.until(lambda: bench.status(name).get("phase") == "Waiting", "the other has status Waiting")
         status = bench.status(name)
         assert status["reason"] == "DevicesInUse", status
         assert "12" in status["message"]
-        await bench.told(name, "DevicesInUse")
+        await bench.event(name, "DevicesInUse")
         await bench.until(lambda: bench.running(waiting), "the other runs when the first has ended")
         await bench.until(lambda: bench.watchdog.held == 0, "everything is given back", 40)
 
 
-async def test_members_that_disagree_on_the_size_are_not_admitted_and_are_told(bench: Bench):
+async def test_members_that_disagree_on_the_size_are_not_admitted_and_the_status_names_both_sizes(bench: Bench):
     await bench.template("one")
     async with bench.controller():
         await bench.pod("a", template="one", gang="odd", size=2)
@@ -77,11 +77,11 @@ async def test_members_that_disagree_on_the_size_are_not_admitted_and_are_told(b
         await bench.until(lambda: bench.status("odd").get("reason") == "Gathering", "the rest agree")
 
 
-async def test_a_gang_that_can_never_fit_is_told_so(bench: Bench):
+async def test_the_status_of_a_gang_that_can_never_fit_is_never_fits(bench: Bench):
     await bench.template("eight", 8)
     async with bench.controller():
         pods = await bench.gang("huge", 3, template="eight")
-        await bench.until(lambda: bench.status("huge").get("reason") == "NeverFits", "the gang is told")
+        await bench.until(lambda: bench.status("huge").get("reason") == "NeverFits", "the gang has the condition")
         assert bench.gated(pods)
         assert bench.allocated() == []
 
@@ -117,7 +117,7 @@ async def test_a_named_claim_is_shared_by_the_pods_that_use_it(bench: Bench):
         await bench.until(lambda: bench.claims.all()[0].metadata.finalizers == (), "its finalizer is gone too")
 
 
-async def test_a_claim_deleted_while_it_waits_is_made_anew(bench: Bench):
+async def test_a_claim_deleted_while_it_waits_is_recreated(bench: Bench):
     await bench.template("eight", 8)
     async with bench.controller():
         running = await bench.gang("first", 2, template="eight")
@@ -133,7 +133,7 @@ async def test_a_claim_deleted_while_it_waits_is_made_anew(bench: Bench):
         assert pod is not None
         name = pod.status.resource_claim_statuses[0].resource_claim_name
         assert name != claim.metadata.name
-        await bench.until(lambda: len(bench.claims.all()) == 2, "no stray claim is left")
+        await bench.until(lambda: len(bench.claims.all()) == 2, "no duplicate claim is left")
 
 
 async def test_a_named_claim_deleted_while_it_waits_is_named_in_the_reason(bench: Bench):
@@ -164,7 +164,7 @@ async def test_other_gates_are_waited_for_and_never_touched(bench: Bench):
         await bench.until(lambda: bench.running(["shy"]), "the pod runs")
 
 
-async def test_a_gated_pod_that_asks_for_nothing_of_ours_is_let_go_unpinned(bench: Bench):
+async def test_a_gated_pod_without_a_managed_claim_is_ungated_and_not_pinned(bench: Bench):
     async with bench.controller():
         await bench.pod("plain")
         await bench.until(lambda: bench.running(["plain"]), "the pod runs")
@@ -233,15 +233,15 @@ async def test_a_gang_whose_member_does_not_bind_is_rolled_back_whole(bench: Ben
         await bench.until(lambda: bench.running(pods[:3]), "three run, one cannot bind")
         await bench.until(lambda: all(bench.get(name) is None for name in pods), "the gang is rolled back")
         await bench.until(lambda: bench.watchdog.held == 0, "its devices are given back")
-        await bench.told("torn", "RolledBack: 1 of its pods (torn-3) did not bind")
+        await bench.event("torn", "RolledBack: 1 of its pods (torn-3) did not bind")
         assert "torn-3" in excused  # a Job may tell it from a failure
         bench.cluster.server.faults.remove(stuck)
         again = await bench.gang("torn", 4, template="two")
         await bench.until(lambda: bench.running(again), "made again, it runs")
 
 
-async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypatch):
-    monkeypatch.setattr(tidy, "SWEEP_S", 0.3)
+async def test_an_orphaned_allocation_is_cleared(bench: Bench, monkeypatch):
+    monkeypatch.setattr(claim_reconciler, "SWEEP_S", 0.3)
     await bench.claim("leak")
     (slice_,) = [s for s in (await bench.client.list(resources.RESOURCE_SLICES)).items if s.spec.node_name == "h1"]
     result = {
@@ -254,12 +254,12 @@ async def test_an_allocation_that_nobody_uses_is_cleared(bench: Bench, monkeypat
     await bench.client.patch(
         resources.RESOURCE_CLAIMS, "leak", body, namespace=NAMESPACE, subresource="status", kind=Patch.MERGE
     )
-    await bench.until(lambda: bench.watchdog.held == 1, "somebody left an allocation behind")
+    await bench.until(lambda: bench.watchdog.held == 1, "an orphaned allocation exists")
     async with bench.controller():
-        await bench.until(lambda: bench.watchdog.held == 0, "it is swept")
+        await bench.until(lambda: bench.watchdog.held == 0, "it is cleared")
 
 
-async def test_a_pod_made_to_name_another_claim_after_it_was_bound_is_told_the_right_one_again(bench: Bench):
+async def test_a_pod_made_to_name_another_claim_after_it_was_bound_names_the_allocated_one_again(bench: Bench):
     """The claim controller works from a cache, and may name its own claim late."""
     await bench.template("one")
     async with bench.controller():

@@ -1,13 +1,15 @@
-"""What status says of a gang. Pure."""
+"""Phase and status of a gang. Pure."""
 
 from fairlead.controller.gangs.members import Stage
+from fairlead.controller.report import gang_phase
 from fairlead.controller.report import gang_status as status
+from fairlead.controller.report.gang_phase import SchedulingState
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, view
 
 
-def phase(gang, **standing):
-    return status.verdict(gang, status.Standing(**standing)).phase
+def phase(gang, **state):
+    return gang_phase.summarize(gang, SchedulingState(**state)).phase
 
 
 def test_phases_follow_the_members():
@@ -26,10 +28,10 @@ def test_phases_follow_the_members():
 
 def test_a_status_that_says_the_same_is_the_same():
     gang = gated_with()
-    first = status.gang_status(gang, status.Standing(), before={}, created=NOW - 60, now=NOW)
-    second = status.gang_status(gang, status.Standing(), before=first, created=NOW - 60, now=NOW + 30)
+    first = status.gang_status(gang, SchedulingState(), before={}, created=NOW - 60, now=NOW)
+    second = status.gang_status(gang, SchedulingState(), before=first, created=NOW - 60, now=NOW + 30)
     assert second == first
-    given = status.gang_status(released_with(3, 0, size=3, age_s=0), status.Standing(), before=first, created=NOW - 60, now=NOW)  # fmt: skip
+    given = status.gang_status(released_with(3, 0, size=3, age_s=0), SchedulingState(), before=first, created=NOW - 60, now=NOW)  # fmt: skip
     assert (given["phase"], given["waitSeconds"], given["nodes"]) == ("Admitted", 60.0, ["n1"])
     by_type = {condition["type"]: condition["status"] for condition in given["conditions"]}
     assert by_type == {"Admitted": "True", "Running": "False"}

@@ -61,7 +61,7 @@ async def test_a_controller_killed_again_and_again_gets_there(bench: Bench):
 
 @pytest.mark.slow
 async def test_a_half_written_gang_that_can_no_longer_be_completed_is_undone(bench: Bench):
-    """A member is deleted while nobody leads: the others get their claims back, unallocated, and wait."""
+    """A member is deleted while no replica leads: the claims of the others are deallocated, and they wait."""
     await bench.template("four", 4)
     pods = await bench.gang("broken", GANG, template="four")
     reserved = Life(None)

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.controller.watch import served
+from fairlead.controller.watch import optional
 from fairlead.controller.watch.podgroups import terms
 from fairlead.kube import resources
 from fairlead.kube.resources import CRDS, GANGS, QUEUES, Raw, Resource
@@ -50,7 +50,7 @@ async def test_a_group_of_the_coscheduling_plugin_runs_as_a_gang(bench: Bench):
 
 async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench, monkeypatch, caplog):
     """Long before the next regular look it is not: the watch's first failure asks again."""
-    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
     caplog.set_level("INFO", "fairlead")
     await bench.template("one")
     label = {names.COSCHEDULING_GROUP_LABEL: "train"}
@@ -62,11 +62,11 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
         await serve_pod_groups(bench)
         await bench.client.create(GROUPS, group)
         await bench.until(lambda: "1 of 2 members" in bench.status("train").get("message", ""), "its size is read")
-        monkeypatch.setattr(served, "LOOK_S", 60.0)
+        monkeypatch.setattr(optional, "DISCOVERY_S", 60.0)
         await asyncio.sleep(0.3)
         await bench.client.delete(resources.raw(CRDS), "podgroups.scheduling.x-k8s.io")
         await bench.until(lambda: bench.status("train").get("message", "").startswith(missed), "it is missed again")
-        monkeypatch.setattr(served, "LOOK_S", 0.2)
+        monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
         assert bench.gated(["w-0"])
     said = [r.getMessage() for r in caplog.records if "podgroups.scheduling.x-k8s.io" in r.getMessage()]
     assert [text for text in said if "served" in text] == [
@@ -76,7 +76,7 @@ async def test_an_api_that_comes_and_goes_while_we_lead_is_noticed(bench: Bench,
     assert len(said) <= 4, said
 
 
-async def test_an_api_of_others_that_is_broken_stops_nobody(bench: Bench, caplog):
+async def test_a_broken_api_of_another_system_does_not_delay_the_leader(bench: Bench, caplog):
     """A CRD whose conversion webhook is gone answers 500 for ever: when a leader begins, and while it leads."""
     caplog.set_level("INFO", "fairlead")
     await serve_pod_groups(bench)
@@ -92,7 +92,7 @@ async def test_an_api_of_others_that_is_broken_stops_nobody(bench: Bench, caplog
 
 
 async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, monkeypatch):
-    monkeypatch.setattr(served, "LOOK_S", 0.2)
+    monkeypatch.setattr(optional, "DISCOVERY_S", 0.2)
     await serve_pod_groups(bench)
     await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
     await bench.template("one")
@@ -108,7 +108,7 @@ async def test_a_gang_that_runs_is_left_alone_when_its_api_goes(bench: Bench, mo
 
 
 async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Bench):
-    """A PodGroup that asks for more, that goes, and a member that leaves the group: nobody is killed for it."""
+    """A PodGroup that asks for more, that goes, and a member that leaves the group: no pod is evicted for it."""
     await serve_pod_groups(bench)
     await bench.client.create(GROUPS, {"metadata": {"name": "train", "namespace": NAMESPACE}, "spec": {"minMember": 2}})
     await bench.template("one")
@@ -131,7 +131,7 @@ async def test_a_gang_that_runs_goes_on_whatever_becomes_of_its_group(bench: Ben
         assert bench.running(pods)
 
 
-async def test_a_queue_of_kueues_that_nobody_made_is_missed_by_its_name(bench: Bench):
+async def test_a_missing_queue_of_kueues_is_named_in_the_reason(bench: Bench):
     await bench.template("one")
     await bench.client.create(QUEUES, {"metadata": {"name": "other"}, "spec": {}})
     async with bench.controller():

@@ -1,4 +1,4 @@
-"""Each way in which Queues and Flavors can be wrong is told twice: when the object is written, and in its Ready condition.
+"""Each way in which Queues and Flavors can be wrong is reported twice: when the object is written, and in its Ready condition.
 
 One table for both, so that neither side knows of a fault that the other does not. The webhook is asked about the last object of
 a case, beside the others; the controller has all of them, and the queues that are fine go on.
@@ -15,12 +15,13 @@ import pytest
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.controller.report.settings_status import flavor_status, queue_status
+from fairlead.controller.report.queue_status import flavor_status, queue_status
 from fairlead.controller.watch import settings
-from fairlead.engine.types.model import QueueUse
+from fairlead.engine.types.plan import QueueUse
 from fairlead.kube import resource
-from fairlead.webhook import devices, handlers
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.device_models import device_models
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 from tests.support.webhook import facts, review
 
@@ -148,7 +149,7 @@ FAULTS = [
         "pods that name no queue go to a",
     ),
     Fault(
-        "quota of a flavor that nobody defined",
+        "quota of a flavor that does not exist",
         (queue("team", h100=3),),
         "UnknownFlavor",
         "Flavor 'h100' does not exist",
@@ -178,7 +179,7 @@ FAULTS = [
         refused=True,
     ),
     Fault(
-        "a field that nobody knows",
+        "an unknown field",
         (made("Queue", "team", parnt="org"),),
         "Ready",  # an older controller reads what a newer one's users wrote
         "the queue takes gangs",
@@ -222,7 +223,7 @@ def ready(fault: Fault) -> dict[str, Json]:
     known = settings.read([*queues, queue("fine")], flavors)
     world = cluster()
     world.queues, world.flavors = known.queues, known.flavors
-    job = gang("job", 1, claim_spec(ask()), queue="fine")
+    job = gang("job", 1, claim_spec(device_request()), queue="fine")
     plan = world.decide(job)
     assert [entry.name for entry in plan.admissions] == ["job"], "what is fine goes on"
     told: dict[str, Json] = {}
@@ -240,7 +241,7 @@ def ready(fault: Fault) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("fault", CASES)
-def test_it_stands_in_the_condition_of_the_object(fault: Fault):
+def test_the_fault_is_in_the_condition_of_the_object(fault: Fault):
     told = ready(fault)
     wrong = told[fault.wrong or fault.objects[-1]["metadata"]["name"]]
     assert (wrong["reason"], wrong["status"]) == (fault.reason, str(fault.reason == "Ready"))
@@ -248,27 +249,27 @@ def test_it_stands_in_the_condition_of_the_object(fault: Fault):
 
 
 @pytest.mark.parametrize("fault", CASES)
-def test_it_is_told_to_whoever_writes_the_object(fault: Fault):
+def test_the_fault_is_in_the_answer_to_the_write_of_the_object(fault: Fault):
     world = cluster()
     models = [
         found
         for body in msgspec.convert([*world.slice_json.values()], list[resource.ResourceSlice])
-        for found in devices.models(body.spec.driver, body.spec.node_name or "", body.spec.devices)
+        for found in device_models(body.spec.driver, body.spec.node_name or "", body.spec.devices)
     ]
     *others, last = fault.objects
     known = facts(
         queues={body["metadata"]["name"]: Queue.stored(body) for body in others if body["kind"] == "Queue"},
         flavors={body["metadata"]["name"]: Flavor.stored(body) for body in others if body["kind"] == "Flavor"},
-        devices=tuple(dict.fromkeys(models)),
+        device_models=tuple(dict.fromkeys(models)),
     )
-    verdict = handlers.validate(review(last), known)
+    verdict = dispatch.validate(review(last), known)
     assert verdict.allowed is not fault.refused
     said = [verdict.message] if fault.refused else list(verdict.warnings)
     assert len(said) == 1, said
     assert fault.admission in said[0]
 
 
-def test_what_is_fine_is_told_to_nobody():
+def test_objects_without_a_fault_get_no_warning():
     fine = Fault(
         "",
         (
@@ -286,12 +287,12 @@ def test_what_is_fine_is_told_to_nobody():
     assert {each["reason"] for each in ready(fine).values()} == {"Ready"}
     world = cluster()
     slices = msgspec.convert([*world.slice_json.values()], list[resource.ResourceSlice])
-    models = [found for body in slices for found in devices.models(body.spec.driver, "n0", body.spec.devices)]
+    models = [found for body in slices for found in device_models(body.spec.driver, "n0", body.spec.devices)]
     for body in fine.objects:
         known = facts(
             queues={e["metadata"]["name"]: Queue.stored(e) for e in fine.objects if e["kind"] == "Queue"},
             flavors={e["metadata"]["name"]: Flavor.stored(e) for e in fine.objects if e["kind"] == "Flavor"},
-            devices=tuple(dict.fromkeys(models)),
+            device_models=tuple(dict.fromkeys(models)),
         )
-        verdict = handlers.validate(review(body, operation="UPDATE", old=body), known)
+        verdict = dispatch.validate(review(body, operation="UPDATE", old=body), known)
         assert (verdict.allowed, verdict.warnings) == (True, ()), body["metadata"]["name"]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from fairlead.controller.app import STUCK_S, Standing
+from fairlead.controller.health import STUCK_S, Health
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
@@ -130,21 +130,21 @@ async def test_a_pod_with_several_claims_gets_them_all_on_one_node(bench: Bench)
 
 async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_is_not_healthy(bench: Bench):
 
-    standing = Standing()
-    assert standing.ready() is None
-    standing.state = state = Caches(bench.client, ("gpu.fairlead.dev",))
-    assert standing.ready() == "leading, but the caches are not filled"
-    for watch in state.watches():
+    health = Health()
+    assert health.ready() is None
+    health.caches = caches = Caches(bench.client, ("gpu.fairlead.dev",))
+    assert health.ready() == "leading, but the caches are not filled"
+    for watch in caches.required():
         watch.synced.set()
-    assert standing.ready() is None
-    state.pods.failures = 5
-    assert standing.ready() == "cannot watch pods"
+    assert health.ready() is None
+    caches.pods.failures = 5
+    assert health.ready() == "cannot watch pods"
 
     class Hanging:
-        cycled_at = -STUCK_S
+        last_run_at = -STUCK_S
 
-    standing.controller = Hanging()  # type: ignore[assignment]
-    assert "has not turned" in (standing.healthy() or "")
+    health.controller = Hanging()  # type: ignore[assignment]
+    assert "has not turned" in (health.healthy() or "")
 
 
 async def test_what_a_queue_used_is_kept_in_its_status_and_read_back_by_the_next_controller(bench: Bench, queues):

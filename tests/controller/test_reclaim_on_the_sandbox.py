@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller import app
-from fairlead.driver import faultfile
+from fairlead.controller import term
+from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube import resources
 from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
 
-from .conftest import NAMESPACE, Bench, Life, MortalClient, Term
+from .conftest import NAMESPACE, Bench, Lease, Life, MortalClient
 
 OTHER = "vision"
 
@@ -43,7 +43,7 @@ async def borrowers(bench: Bench, **more: object) -> None:
     for name in ("one", "two"):
         await bench.pod(name, template="eight", **more)  # type: ignore[arg-type]
     await bench.until(lambda: bench.running(["one", "two"]), "both run")
-    await bench.until(lambda: bench.status("two").get("phase") == "Running", "and are told so")
+    await bench.until(lambda: bench.status("two").get("phase") == "Running", "and their status is Running")
 
 
 def evicted(bench: Bench) -> list[str]:
@@ -62,7 +62,7 @@ async def test_a_disruption_budget_is_counted_in_queue_status_and_holds_over_res
         (gone,) = evicted(bench)
         await bench.pod(gone, template="eight")
         await bench.client.delete(resources.PODS, "owner", OTHER, grace_period_s=0)
-        await bench.until(lambda: bench.running(["one", "two"]), "the evicted pod, made anew, runs again")
+        await bench.until(lambda: bench.running(["one", "two"]), "the evicted pod, recreated, runs again")
     async with bench.controller():
         await bench.pod("owner", template="eight", namespace=OTHER)
         said = "disruption budget is used up"
@@ -71,18 +71,18 @@ async def test_a_disruption_budget_is_counted_in_queue_status_and_holds_over_res
             found = bench.gangs.get(f"{OTHER}/owner") or {}
             return said in found.get("status", {}).get("message", "")
 
-        await bench.until(told, "the owner is told what stands in the way")
+        await bench.until(told, "the status names the blocker")
         assert bench.running(["one", "two"])
 
 
-async def test_min_runtime_protects_and_when_it_is_over_nobody_has_to_ask_again(bench: Bench):
+async def test_min_runtime_protects_and_its_end_leads_to_a_new_decision(bench: Bench):
     await teams(bench, minRuntime="4s")
     async with bench.controller():
         await borrowers(bench)
         await bench.pod("owner", template="eight", namespace=OTHER)
         await bench.until(
             lambda: (bench.gangs.get(f"{OTHER}/owner") or {}).get("status", {}).get("reason") == "VictimsProtected",
-            "the owner is told that those who run are protected",
+            "the status names min-runtime",
         )
         assert bench.running(["one", "two"])
         await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "then it has its own back")
@@ -98,7 +98,7 @@ async def test_a_gang_of_higher_priority_takes_the_place_of_one_in_its_own_queue
         await bench.until(lambda: bench.running(["rush"]), "the urgent one runs")
         assert len(evicted(bench)) == 1
         (gone,) = evicted(bench)
-        await bench.told(gone, "Evicted: ")
+        await bench.event(gone, "Evicted: ")
         raw = bench.gangs.get(f"{NAMESPACE}/{gone}") or {}
         assert "preempted for gang ml/rush" in raw["metadata"]["annotations"][names.EVICTED]
 
@@ -110,14 +110,14 @@ async def leader(bench: Bench) -> AsyncIterator[None]:
     async with MortalClient.connect(bench.options().kubeconfig) as client:
         assert isinstance(client, MortalClient)
         client.life = life
-        task = asyncio.create_task(app.lead(bench.options(), client, Term()))
+        task = asyncio.create_task(term.lead(bench.options(), client, Lease()))
         yield
         life.dead = True
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_two_that_both_believe_to_lead_evict_one_gang_once(bench: Bench):
+async def test_two_replicas_that_both_lead_evict_one_gang_once(bench: Bench):
     """A lease that was lost late: marks are made twice, evictions name the pod by UID, and nothing is given twice."""
     await teams(bench)
     async with leader(bench), leader(bench):
@@ -127,13 +127,13 @@ async def test_two_that_both_believe_to_lead_evict_one_gang_once(bench: Bench):
         (gone,) = evicted(bench)
         await bench.pod(gone, template="eight")
         await bench.until(
-            lambda: bench.status(gone).get("phase") == "Waiting", "the evicted pod, made anew, waits and is left alone"
+            lambda: bench.status(gone).get("phase") == "Waiting", "the evicted pod, recreated, waits and is left alone"
         )
         assert bench.gated([gone])
         bench.check()
 
 
-async def test_a_node_that_is_lost_while_its_gang_is_evicted_holds_nobody_up(bench: Bench):
+async def test_a_node_that_is_lost_while_its_gang_is_evicted_does_not_delay_the_beneficiary(bench: Bench):
     await teams(bench)
     async with bench.controller():
         await borrowers(bench, annotations={names.CHECKPOINT_GRACE: "5s"})
@@ -142,7 +142,7 @@ async def test_a_node_that_is_lost_while_its_gang_is_evicted_holds_nobody_up(ben
         def marked() -> list[str]:
             return [n for n in ("one", "two") if (pod := bench.get(n)) and names.EVICT_AT in pod.metadata.annotations]
 
-        await bench.until(lambda: len(marked()) == 1, "one is told")
+        await bench.until(lambda: len(marked()) == 1, "one is marked")
         (victim,) = marked()
         (other,) = {"one", "two"} - {victim}
         pod = bench.get(victim)
@@ -163,7 +163,9 @@ async def break_a_gpu_of(bench: Bench, pod: str) -> tuple[str, str]:
     assert hurt.status.allocation is not None
     broken = hurt.status.allocation.devices.results[0]
     node = bench.cluster.nodes[broken.pool]
-    faultfile.inject(node.plugins_dir / names.DRIVER / faultfile.NAME, int(broken.device.removeprefix("gpu-")), xid=79)
+    fault_file.inject(
+        node.plugins_dir / names.DRIVER / fault_file.NAME, int(broken.device.removeprefix("gpu-")), xid=79
+    )
     return broken.pool, broken.device
 
 
@@ -188,7 +190,7 @@ async def made_anew(bench: Bench, pods: list[str], **gang: Any) -> AsyncIterator
     job.cancel()
 
 
-async def test_a_gang_on_a_broken_gpu_goes_and_its_pods_made_anew_avoid_it(bench: Bench):
+async def test_a_gang_on_a_broken_gpu_is_evicted_and_its_recreated_pods_avoid_it(bench: Bench):
     """The cluster's own taint eviction takes the one pod; the controller the whole gang. Whoever is first, it comes back whole."""
     await bench.template("four", 4)
     async with bench.controller():
@@ -214,7 +216,7 @@ async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back
             return pod is not None and pod.metadata.uid != uids["serve-1"] and bench.running(pods)
 
         async with made_anew(bench, pods, template="four", gang="serve", size=2):
-            await bench.until(again, "the one member was made anew and runs", 60)
+            await bench.until(again, "the one member was recreated and runs", 60)
         left = {name: pod.metadata.uid for name in ("serve-0", "serve-2") if (pod := bench.get(name)) is not None}
-        assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "nobody else was disturbed"
+        assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "no other member was evicted"
         assert broken not in held(bench)

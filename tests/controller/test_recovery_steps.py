@@ -1,4 +1,4 @@
-"""What recovery makes of a gang that somebody left half admitted. Pure."""
+"""The recovery step of a gang whose admission was interrupted. Pure."""
 
 from fairlead.api import names
 from fairlead.controller.gangs import recovery
@@ -34,7 +34,7 @@ def test_a_gang_released_in_part_is_completed():
     assert [member.pod.metadata.name for member, _ in found.members] == ["p1", "p2"]
 
 
-def test_a_gang_released_in_part_whose_rest_cannot_be_released_goes_back_after_the_timeout():
+def test_a_gang_released_in_part_whose_rest_cannot_be_released_is_rolled_back_after_the_timeout():
     held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"], age_s=100) for n in range(3)]
     pods = [pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=n > 0, node="" if n else "n1") for n in range(3)]
     found = step(view(*pods, objects=Objects(held)))
@@ -42,7 +42,7 @@ def test_a_gang_released_in_part_whose_rest_cannot_be_released_goes_back_after_t
     assert [member.pod.metadata.name for member in found.members] == ["p0"]
 
 
-def test_members_that_do_not_bind_in_time_take_the_gang_with_them():
+def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
     assert step(released_with(2, 1, size=3, age_s=59)) is None
     found = step(released_with(2, 1, size=3, age_s=61))
     assert isinstance(found, recovery.RollBack)
@@ -51,7 +51,7 @@ def test_members_that_do_not_bind_in_time_take_the_gang_with_them():
     assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60) == NOW + 50
 
 
-def test_a_surplus_member_that_does_not_bind_goes_alone():
+def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
     found = step(released_with(3, 1, size=3, age_s=61))
     assert isinstance(found, recovery.RollBack)
     assert [member.pod.metadata.name for member in found.members] == ["p3"]
@@ -63,12 +63,12 @@ def test_a_bound_gang_needs_nothing():
     assert recovery.next_deadline(gang, 60) is None
 
 
-def test_only_allocations_that_nobody_holds_or_uses_are_abandoned():
+def test_only_allocations_without_reservation_and_user_are_orphaned():
     free = claim("free", None, node="n1")
     held = claim("held", None, node="n1", reserved=["x"])
     used = claim("used", None, node="n1")
-    found = recovery.abandoned(
+    found = recovery.orphaned_allocations(
         [free, held, used, claim("empty", None)], drivers=(names.DRIVER,), used=lambda c: c.metadata.name == "used"
     )
     assert found == [free]
-    assert recovery.abandoned([free], drivers=("other",), used=lambda _: False) == []
+    assert recovery.orphaned_allocations([free], drivers=("other",), used=lambda _: False) == []

@@ -1,4 +1,4 @@
-"""A gang that waits for long, for ever other reasons, floods neither events nor its own status; both say the same."""
+"""A gang that waits long for alternating reasons floods neither events nor its status; both state the same."""
 
 from __future__ import annotations
 
@@ -13,14 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member, Stage
-from fairlead.controller.report.gang_status import Standing
-from fairlead.controller.report.reporter import QUIET_S, WORDS_PER_S, Reporter
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.reporter import MESSAGES_PER_S, QUIET_S, Key, Reporter
+from fairlead.controller.report.status_writer import StatusWriter
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
-from fairlead.engine.types.model import Waiting
+from fairlead.engine.types.plan import Waiting
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core, timestamps
+from fairlead.kube.client import Client
 from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S, EventRecorder
 from fairlead.kube.resources import Raw
 from fairlead.kube.workqueue import WorkQueue
@@ -66,7 +70,7 @@ class Objects:
 
 
 class KnownGangs:
-    """What Reporter asks of State."""
+    """Of the caches what reports need."""
 
     def __init__(self, objects: Objects) -> None:
         self.gang_objects = self
@@ -78,32 +82,32 @@ class KnownGangs:
     def note(self, raw: Raw) -> None:
         pass
 
-    def past(self, gang: Gang) -> None:
+    def gang_object(self, gang: GangId) -> Raw | None:
+        return self.get("/".join(gang))
+
+    def past_eviction(self, gang: Gang) -> None:
         return None
 
 
-class Desk:
+class Setup:
     def __init__(self, time: VirtualTime) -> None:
         self.time = time
         self.objects = Objects(time)
         self.recorder = EventRecorder(self.objects, "test", clock=time.clock, wall=time.clock)  # type: ignore[arg-type]
-        self.reporter = Reporter(
-            self.objects,  # type: ignore[arg-type]
-            KnownGangs(self.objects),  # type: ignore[arg-type]
-            UsageHistory(1.0),
-            self.recorder,
-            WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1)),
-            clock=time.clock,
-            wall=time.clock,
-        )
+        caches: Caches = KnownGangs(self.objects)  # type: ignore[assignment]
+        events = Events(self.recorder, caches)
+        client: Client = self.objects  # type: ignore[assignment]
+        writer = StatusWriter(client, caches, UsageHistory(1.0), events, wall=time.clock)
+        queue: WorkQueue[Key] = WorkQueue(clock=time.clock, sleep=time.sleep, random=Random(1))
+        self.reporter = Reporter(writer, caches, queue, clock=time.clock)
 
     def events(self, kind: str) -> list[Raw]:
         return [event for event in self.objects.events.values() if event["involvedObject"]["kind"] == kind]
 
 
 @pytest.fixture
-async def desk() -> AsyncIterator[Desk]:
-    made = Desk(VirtualTime())
+async def setup() -> AsyncIterator[Setup]:
+    made = Setup(VirtualTime())
     tasks = [asyncio.create_task(each) for each in (made.reporter.run(), made.recorder.run())]
     yield made
     for task in tasks:
@@ -118,55 +122,55 @@ def waiting_gang(name: str = "g") -> Gang:
     return Gang(id=("ml", name), size=1, members=(Member(pod=pod, stage=Stage.GATED),))
 
 
-def waits(gang: Gang, code: Code, message: str) -> Standing:
+def waits(gang: Gang, code: Code, message: str) -> SchedulingState:
     reason = Reason(code=code, message=message, advice="wait")
     said = Waiting(namespace=gang.namespace, name=gang.name, uid="", queue="q", position=1, reason=reason)
-    return Standing(waiting=said)
+    return SchedulingState(waiting=said)
 
 
-async def test_an_hour_of_a_new_reason_each_second_is_a_bounded_number_of_writes(desk: Desk):
+async def test_an_hour_of_a_new_reason_each_second_is_a_bounded_number_of_writes(setup: Setup):
     gang = waiting_gang()
     codes = itertools.cycle(CODES)
     for second in range(HOUR_S):
-        desk.reporter.gang(gang, waits(gang, next(codes), f"{second} devices are missing"))
-        await desk.time.advance(1.0)
-    assert desk.objects.written["gangs/status"] <= HOUR_S / QUIET_S + 1
+        setup.reporter.gang(gang, waits(gang, next(codes), f"{second} devices are missing"))
+        await setup.time.advance(1.0)
+    assert setup.objects.written["gangs/status"] <= HOUR_S / QUIET_S + 1
     bound = PER_OBJECT_BURST + HOUR_S / PER_OBJECT_EVERY_S + 1
-    assert len(desk.events("Gang")) <= bound
-    assert len(desk.events("Pod")) <= bound
-    assert desk.recorder.dropped > 0
+    assert len(setup.events("Gang")) <= bound
+    assert len(setup.events("Pod")) <= bound
+    assert setup.recorder.dropped > 0
 
 
-async def test_status_condition_and_event_carry_the_same_reason_and_words(desk: Desk):
+async def test_status_condition_and_event_have_the_same_reason_and_message(setup: Setup):
     gang = waiting_gang()
     for code in CODES:
-        desk.reporter.gang(gang, waits(gang, code, f"because of {code}"))
-        await desk.time.advance(QUIET_S + 1)
-        status = desk.objects.gangs["ml/g"]["status"]
+        setup.reporter.gang(gang, waits(gang, code, f"because of {code}"))
+        await setup.time.advance(QUIET_S + 1)
+        status = setup.objects.gangs["ml/g"]["status"]
         (admitted,) = (each for each in status["conditions"] if each["type"] == "Admitted")
-        last = max(desk.events("Gang"), key=lambda event: event["lastTimestamp"])
+        last = max(setup.events("Gang"), key=lambda event: event["lastTimestamp"])
         assert {status["reason"], admitted["reason"], last["reason"]} == {code.value}
         assert {status["message"], admitted["message"], last["message"]} == {f"Because of {code}. Wait."}
 
 
-async def test_a_reason_that_changes_once_is_told_at_once(desk: Desk):
+async def test_a_reason_that_changes_once_is_written_at_once(setup: Setup):
     gang = waiting_gang()
-    desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
-    await desk.time.advance(60.0)
-    desk.reporter.gang(gang, waits(gang, Code.COMING_FREE, "soon"))
-    await desk.time.advance(1.0)
-    assert desk.objects.gangs["ml/g"]["status"]["reason"] == "DevicesComingFree"
+    setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
+    await setup.time.advance(60.0)
+    setup.reporter.gang(gang, waits(gang, Code.COMING_FREE, "soon"))
+    await setup.time.advance(1.0)
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "DevicesComingFree"
 
 
-async def test_of_a_thousand_that_wait_only_so_many_words_are_written_a_second(desk: Desk):
+async def test_of_a_thousand_waiting_gangs_only_so_many_messages_are_written_a_second(setup: Setup):
     gangs = [waiting_gang(f"g{number}") for number in range(1000)]
     for gang in gangs:
-        desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "0"))
-    await desk.time.advance(60.0)
-    before = desk.objects.written["gangs/status"]
+        setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "0"))
+    await setup.time.advance(60.0)
+    before = setup.objects.written["gangs/status"]
     for second in range(60):
         for gang in gangs:
-            desk.reporter.gang(gang, waits(gang, Code.NO_DEVICES, f"{second} devices are missing"))
-        await desk.time.advance(1.0)
-    written = desk.objects.written["gangs/status"] - before
-    assert 1000 <= written <= 1000 + 60 * WORDS_PER_S
+            setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, f"{second} devices are missing"))
+        await setup.time.advance(1.0)
+    written = setup.objects.written["gangs/status"] - before
+    assert 1000 <= written <= 1000 + 60 * MESSAGES_PER_S

@@ -36,7 +36,7 @@ async def serve_rules(bench: Bench) -> None:
     await bench.client.create(resources.raw(CRDS), body)
 
 
-async def test_devices_under_a_rule_are_given_to_nobody_until_it_goes(bench: Bench):
+async def test_devices_under_a_rule_are_not_allocated_until_it_is_deleted(bench: Bench):
     await serve_rules(bench)
     await bench.client.create(resources.raw(DEVICE_TAINT_RULES), RULE)
     await bench.template("one")

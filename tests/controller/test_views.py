@@ -1,10 +1,11 @@
-"""Gangs as pods and claims show them, which claim counts, and what is asked for. Pure."""
+"""Gangs as pods and claims show them, which claim is in use, and what is requested. Pure."""
 
 import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import claims, gangs, requests
+from fairlead.controller.gangs import claims, requests
+from fairlead.controller.gangs.build import build_gang
 from fairlead.kube import core
 
 from .gang_views import (
@@ -21,7 +22,7 @@ from .gang_views import (
 def test_a_pod_without_annotation_is_a_gang_of_one_named_after_itself():
     gang = view(pod("solo"))
     assert (gang.id, gang.size, gang.solo, gang.present) == (("ml", "solo"), 1, True, 1)
-    assert gang.members[0].entries[0].key == "uid-solo/gpu"
+    assert gang.members[0].claims[0].key == "uid-solo/gpu"
 
 
 def test_members_are_ordered_by_completion_index_then_name():
@@ -42,13 +43,13 @@ def test_members_are_ordered_by_completion_index_then_name():
         ([pod("a", annotations={names.GANG: "g", names.GANG_SIZE: "many"})], "'many' is no gang size"),
     ],
 )
-def test_what_is_wrong_with_annotations_is_said(pods, said):
-    problem = requests.blocked(view(*pods))
+def test_a_problem_states_what_is_wrong_with_annotations(pods, said):
+    problem = requests.blocking_problem(view(*pods))
     assert problem is not None
     assert said in problem.message
 
 
-def test_a_pod_that_only_has_the_gangs_name_is_named_as_what_is_wrong():
+def test_a_pod_that_only_has_the_gangs_name_is_named_in_the_problem():
     gang = view(pod("x"), pod("x-0", gang="x", size=1))
     (problem,) = gang.problems
     assert problem.message == (
@@ -62,10 +63,10 @@ def test_a_pod_that_only_has_the_gangs_name_is_named_as_what_is_wrong():
 def test_a_gang_gathers_until_all_members_exist_and_finished_ones_of_its_job_count():
     owner = [{"kind": "Job", "name": "j", "uid": "job-1", "controller": True}]
     done = pod("a", gang="g", size=3, gated=False, phase="Succeeded", ownerReferences=owner)
-    stranger = pod("x", gang="g", size=3, gated=False, phase="Succeeded")
+    other_run = pod("x", gang="g", size=3, gated=False, phase="Succeeded")
     waiting = [pod(name, gang="g", size=3, ownerReferences=owner) for name in ("b", "c")]
-    assert requests.blocked(view(done, *waiting)) is None
-    problem = requests.blocked(view(stranger, *waiting))
+    assert requests.blocking_problem(view(done, *waiting)) is None
+    problem = requests.blocking_problem(view(other_run, *waiting))
     assert problem is not None
     assert problem.message == "2 of 3 members exist; 1 member is still to be created"
 
@@ -84,17 +85,17 @@ def test_of_pods_without_an_owner_those_count_that_ended_when_the_others_existed
 
     created = "2026-01-01T00:01:00Z"
     waiting = [pod(name, gang="g", size=3, creationTimestamp=created) for name in ("b", "c")]
-    assert requests.blocked(view(ended("2026-01-01T00:01:02Z"), *waiting)) is None
-    assert requests.blocked(view(ended("2026-01-01T00:00:59Z"), *waiting)) is not None
+    assert requests.blocking_problem(view(ended("2026-01-01T00:01:02Z"), *waiting)) is None
+    assert requests.blocking_problem(view(ended("2026-01-01T00:00:59Z"), *waiting)) is not None
 
 
-def test_claims_of_other_drivers_are_not_ours_and_unknown_classes_are_named():
+def test_claims_of_other_drivers_are_not_managed_and_unknown_classes_are_named():
     objects = Objects(templates={"t": template(device_class="nic")})
     gang = view(pod("solo"), objects=objects)
     assert gang.members == ()
-    assert len(gang.strangers) == 1
+    assert len(gang.unmanaged) == 1
     objects = Objects(templates={"t": template(device_class="nowhere")})
-    problem = requests.blocked(view(pod("solo"), objects=objects))
+    problem = requests.blocking_problem(view(pod("solo"), objects=objects))
     assert problem is not None
     assert "DeviceClass nowhere does not exist" in problem.message
 
@@ -103,45 +104,45 @@ def test_a_released_pod_is_known_by_the_claim_that_is_reserved_for_it():
     held = claim("c", "solo", node="n1", reserved=["solo"])
     released = pod("solo", gated=False, claim="c")
     gang = view(released, objects=Objects([held]))
-    assert gang.released[0].entries[0].claim is held
+    assert gang.released[0].claims[0].claim is held
     unreserved = claim("c", "solo", node="n1")
-    assert gangs.view(("ml", "solo"), [released], Objects([unreserved])) is None
+    assert build_gang(("ml", "solo"), [released], Objects([unreserved])) is None
 
 
-# -- which claim counts ---------------------------------------------------------------------------------------------
+# -- which claim is in use ---------------------------------------------------------------------------------------------
 
 
-def settled(named, *found):
-    chosen = claims.settled(pod("p"), "gpu", named, found)
+def in_use(named, *found):
+    chosen = claims.claim_in_use(pod("p"), "gpu", named, found)
     return chosen.metadata.name if chosen else None
 
 
-def test_the_claim_that_the_status_names_counts():
+def test_the_claim_that_the_status_names_is_in_use():
     theirs, ours = claim("theirs", "p"), claim("ours", "p", ours=True)
-    assert settled("theirs", ours, theirs) == "theirs"
-    assert settled(None) is None
-    assert settled(None, ours) == "ours"
+    assert in_use("theirs", ours, theirs) == "theirs"
+    assert in_use(None) is None
+    assert in_use(None, ours) == "ours"
 
 
-def test_where_none_is_named_theirs_goes_before_ours_so_that_both_sides_agree():
+def test_where_none_is_named_the_claim_controllers_goes_before_ours_so_that_both_sides_agree():
     theirs, ours = claim("theirs", "p"), claim("ours", "p", ours=True)
-    assert settled(None, ours, theirs) == "theirs"
-    assert settled("ours", ours, theirs) == "theirs"
+    assert in_use(None, ours, theirs) == "theirs"
+    assert in_use("ours", ours, theirs) == "theirs"
 
 
-def test_an_allocated_claim_always_counts():
+def test_an_allocated_claim_is_always_in_use():
     theirs, ours = claim("theirs", "p"), claim("ours", "p", ours=True, node="n1", reserved=["p"])
-    assert settled("theirs", ours, theirs) == "ours"
-    assert claims.strays(pod("p"), "gpu", "theirs", [ours, theirs]) == []
-    assert claims.strays(pod("p"), "gpu", "ours", [ours, theirs]) == [theirs]
+    assert in_use("theirs", ours, theirs) == "ours"
+    assert claims.duplicates(pod("p"), "gpu", "theirs", [ours, theirs]) == []
+    assert claims.duplicates(pod("p"), "gpu", "ours", [ours, theirs]) == [theirs]
 
 
-def test_a_claim_of_another_pod_or_entry_or_one_being_deleted_never_counts():
+def test_a_claim_of_another_pod_or_entry_or_one_being_deleted_is_never_in_use():
     leaving = claim("leaving", "p", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert settled("other", claim("other", "q"), leaving) is None
+    assert in_use("other", claim("other", "q"), leaving) is None
 
 
-def test_names_are_made_as_the_claim_controller_makes_them():
+def test_claim_names_are_composed_as_the_claim_controller_does():
     assert claims.claim_name("pod", "gpu", lambda alphabet: alphabet[0]) == "pod-gpu-bbbbb"
     long = claims.claim_name("p" * 250, "c" * 63, lambda alphabet: alphabet[0])
     assert len(long) <= 63
@@ -149,33 +150,33 @@ def test_names_are_made_as_the_claim_controller_makes_them():
     assert "-ccc" in long
 
 
-# -- what is asked for ----------------------------------------------------------------------------------------------
+# -- what is requested ----------------------------------------------------------------------------------------------
 
 
-def test_more_members_than_the_size_are_asked_for_after_the_gang_stands():
-    standing = requests.Standing()
+def test_members_beyond_the_size_are_requested_once_the_gang_runs():
+    record = requests.GangRecord()
     waiting = [pod(f"p{number}", gang="g", size=2) for number in range(5)]
-    asked = requests.request(view(*waiting), standing, {})
+    asked = requests.gang_request(view(*waiting), record, {})
     assert asked is not None
     assert len(asked.members) == 2
     held = [claim(f"c{number}", f"p{number}", node="n1", reserved=[f"p{number}"]) for number in range(2)]
     running = [pod(f"p{number}", gang="g", size=2, gated=False, node="n1", claim=f"c{number}") for number in range(2)]
-    asked = requests.request(view(*running, *waiting[2:], objects=Objects(held)), standing, {})
+    asked = requests.gang_request(view(*running, *waiting[2:], objects=Objects(held)), record, {})
     assert asked is not None
     assert [member.pod.name for member in asked.members] == ["p2"]
     assert asked.placed_nodes == ("n1", "n1")
 
 
-def test_a_claim_that_was_made_meanwhile_does_not_make_it_another_request():
-    standing = requests.Standing()
-    first = requests.request(view(pod("p")), standing, {})
-    made = requests.request(view(pod("p", claim="c"), objects=Objects([claim("c", "p")])), standing, {})
+def test_a_claim_created_meanwhile_does_not_change_the_request():
+    record = requests.GangRecord()
+    first = requests.gang_request(view(pod("p")), record, {})
+    made = requests.gang_request(view(pod("p", claim="c"), objects=Objects([claim("c", "p")])), record, {})
     assert first is not None
     assert made is not None
     assert first.claims[0].key != made.claims[0].key
-    assert requests.same(first, made)
-    assert not requests.same(first, None)
-    assert not requests.same(first, requests.request(view(pod("q")), standing, {}))
+    assert requests.same_request(first, made)
+    assert not requests.same_request(first, None)
+    assert not requests.same_request(first, requests.gang_request(view(pod("q")), record, {}))
 
 
 def test_only_a_gang_whose_every_pod_has_a_deadline_promises_an_end():
@@ -183,9 +184,9 @@ def test_only_a_gang_whose_every_pod_has_a_deadline_promises_an_end():
         plain: core.Pod = pod(name, gang="g", size=2)
         return msgspec.structs.replace(plain, spec=msgspec.structs.replace(plain.spec, active_deadline_seconds=seconds))
 
-    asked = requests.request(view(limited("p0", 60), limited("p1", 90)), requests.Standing(), {})
+    asked = requests.gang_request(view(limited("p0", 60), limited("p1", 90)), requests.GangRecord(), {})
     assert asked is not None
     assert asked.run_s == 90.0
-    asked = requests.request(view(limited("p0", 60), limited("p1", None)), requests.Standing(), {})
+    asked = requests.gang_request(view(limited("p0", 60), limited("p1", None)), requests.GangRecord(), {})
     assert asked is not None
     assert asked.run_s is None

@@ -12,8 +12,8 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fairlead.driver import profile
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from tests.support.driver.cluster import DriverCluster
 from tests.support.driver.node import Node
 
@@ -42,21 +42,21 @@ def valid_cdi() -> Callable[[dict[str, Any]], None]:
 
 @pytest.fixture
 def dgx() -> SimulatedBackend:
-    return SimulatedBackend(profile.load("dgx-a100"), node="n1")
+    return SimulatedBackend(profiles.load("dgx-a100"), node="n1")
 
 
 @pytest.fixture
 def hgx() -> SimulatedBackend:
-    return SimulatedBackend(profile.load("hgx-h100"), node="n1")
+    return SimulatedBackend(profiles.load("hgx-h100"), node="n1")
 
 
 @pytest.fixture
 def node(tmp_path: Path, hgx: SimulatedBackend) -> Node:
-    """A node of eight H100s, whose MIG devices are made on demand."""
+    """A node of eight H100s, whose MIG devices are created on demand."""
     return Node(tmp_path, hgx, dynamic=True)
 
 
 @pytest.fixture
 def static_node(tmp_path: Path, dgx: SimulatedBackend) -> Node:
-    """A node of six whole A100s and two that are cut."""
+    """A node of six whole A100s and two that are partitioned."""
     return Node(tmp_path, dgx)

@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import devicenames, profile, recording, slices
-from fairlead.driver.backend import Backend, BackendError, DeviceGone
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sysfs import Kernel
-from tests.support.driver.fakenvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from fairlead.driver.backend import device_names, profiles
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.profiles import recording
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.publish import slices
+from tests.support.driver.claims import claim
+from tests.support.driver.fake_nvml import FakeNvml
+from tests.support.driver.node import Node
 from tests.support.driver.slices import check_limits
 
 NAMES = ("hgx-h100", "dgx-a100", "l40s")
@@ -32,10 +35,10 @@ KINDS = (*(f"simulated:{name}" for name in NAMES), *(f"stand-in:{name}" for name
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     kind, _, name = str(request.param).partition(":")
     if kind == "simulated":
-        found: Backend = SimulatedBackend(profile.load(name), node="n1")
+        found: Backend = SimulatedBackend(profiles.load(name), node="n1")
     elif kind == "stand-in":
         kernel = Kernel(sys=tmp_path / "sys", proc=tmp_path / "proc", dev=tmp_path / "dev")
-        found = NvmlBackend(FakeNvml(profile.load(name), node="n1", root=tmp_path), kernel=kernel)
+        found = NvmlBackend(FakeNvml(profiles.load(name), node="n1", root=tmp_path), kernel=kernel)
     else:
         try:
             found = NvmlBackend.open()
@@ -53,7 +56,7 @@ def test_it_is_sorted_and_repeats(backend: Backend) -> None:
     assert backend.inventory() == inventory
 
 
-def test_it_publishes_within_the_apis_limits_cut_or_not(backend: Backend) -> None:
+def test_it_publishes_within_the_apis_limits_partitioned_or_not(backend: Backend) -> None:
     inventory = backend.inventory()
     check_limits(slices.build(inventory), "split")
     everything = frozenset(gpu.uuid for gpu in inventory.gpus)
@@ -63,14 +66,14 @@ def test_it_publishes_within_the_apis_limits_cut_or_not(backend: Backend) -> Non
 
 def test_every_gpu_answers_and_says_how_busy_it_is(backend: Backend) -> None:
     uuids = sorted(gpu.uuid for gpu in backend.inventory().gpus)
-    assert [(look.uuid, look.answers) for look in backend.watch()] == [(uuid, True) for uuid in uuids]
+    assert [(status.uuid, status.responds) for status in backend.statuses()] == [(uuid, True) for uuid in uuids]
     assert [reading.uuid for reading in backend.telemetry()] == uuids
     assert backend.xids() == ()
 
 
 def test_profiles_have_placements_and_live_devices_stand_on_them(backend: Backend) -> None:
     for gpu in backend.inventory().gpus:
-        names = [devicenames.mig_name(gpu.minor, p, start) for p in gpu.mig_profiles for start in p.starts]
+        names = [device_names.mig_name(gpu.minor, p, start) for p in gpu.mig_profiles for start in p.starts]
         assert len(names) == len(set(names))
         for mig in gpu.mig_devices:
             assert mig.start in mig.profile.starts
@@ -82,9 +85,9 @@ def test_a_recorded_node_publishes_the_same_when_it_is_simulated(backend: Backen
     inventory = backend.inventory()
     path = tmp_path / "node.yaml"
     path.write_text(recording.to_yaml(recording.record(inventory, uuids=True)))
-    again = SimulatedBackend(profile.load(str(path)), node="n1").inventory()
+    again = SimulatedBackend(profiles.load(str(path)), node="n1").inventory()
 
-    def comparable(of: slices.Built) -> list[Any]:
+    def comparable(of: slices.PoolSlices) -> list[Any]:
         """MIG devices get other UUIDs, and memory whole MiB."""
         return [
             (device.name, {n: a for n, a in device.attributes.items() if n != "uuid" or "mig" not in device.name})
@@ -94,7 +97,7 @@ def test_a_recorded_node_publishes_the_same_when_it_is_simulated(backend: Backen
     assert comparable(slices.build(again)) == comparable(slices.build(inventory))
 
 
-def test_a_device_is_prepared_and_given_back_and_nothing_stays(
+def test_a_device_is_prepared_and_unprepared_and_nothing_stays(
     backend: Backend, tmp_path: Path, valid_cdi: Callable[[dict[str, Any]], None]
 ) -> None:
     before = backend.inventory()
@@ -102,7 +105,7 @@ def test_a_device_is_prepared_and_given_back_and_nothing_stays(
     node = Node(tmp_path / "node", backend)
     driver = node.start()
     record = driver.prepare(claim("u1", device))
-    spec = json.loads(node.store.path("u1").read_bytes())
+    spec = json.loads(node.cdi_files.path("u1").read_bytes())
     valid_cdi(spec)
     [added] = spec["devices"]
     assert added["containerEdits"]["deviceNodes"][0]["path"] == f"/dev/nvidia{record.devices[0].minor}"
@@ -119,15 +122,15 @@ def test_a_gpu_that_is_not_here_is_gone(backend: Backend) -> None:
             ask("GPU-00000000-0000-0000-0000-000000000000")
 
 
-def test_the_compute_mode_is_told_of_each(backend: Backend) -> None:
+def test_the_compute_mode_of_each_is_reported(backend: Backend) -> None:
     assert all(backend.compute_mode(gpu.uuid) in {"Default", "Prohibited", "ExclusiveProcess", None} for gpu in
                backend.inventory().gpus)  # fmt: skip
 
 
 def test_what_is_known_of_a_gpu_is_plausible(backend: Backend) -> None:
     for gpu in backend.inventory().gpus:
-        told = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
-        assert gpu.uuid.startswith("GPU-"), told
-        assert gpu.memory_bytes is None or gpu.memory_bytes > 2**30, told
-        assert gpu.nvlink is None or gpu.minor not in gpu.nvlink.peers, told
-        assert bool(gpu.mig_devices) <= bool(gpu.mig_enabled), told
+        found = {field.name: getattr(gpu, field.name) for field in dataclasses.fields(gpu)}
+        assert gpu.uuid.startswith("GPU-"), found
+        assert gpu.memory_bytes is None or gpu.memory_bytes > 2**30, found
+        assert gpu.nvlink is None or gpu.minor not in gpu.nvlink.peers, found
+        assert bool(gpu.mig_devices) <= bool(gpu.mig_enabled), found

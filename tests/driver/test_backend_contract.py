@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import profile
-from fairlead.driver.backend import Backend, BackendError, DeviceGone, InUse, PlacementTaken, Xid
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sysfs import Kernel
-from tests.support.driver.fakenvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Xid
+from tests.support.driver.claims import claim
+from tests.support.driver.fake_nvml import FakeNvml
+from tests.support.driver.node import Node
 
 
 @dataclasses.dataclass
@@ -29,7 +31,7 @@ class Case:
 
 
 def nvml(name: str, path: Path) -> Case:
-    fake = FakeNvml(profile.load(name), node="n1", root=path)
+    fake = FakeNvml(profiles.load(name), node="n1", root=path)
     kernel = Kernel(sys=path / "sys", proc=path / "proc", dev=path / "dev")
     return Case(
         NvmlBackend(fake, kernel=kernel, smi_runner=lambda arguments: None),
@@ -41,7 +43,7 @@ def nvml(name: str, path: Path) -> Case:
 
 
 def simulated(name: str, path: Path) -> Case:
-    backend = SimulatedBackend(profile.load(name), node="n1")
+    backend = SimulatedBackend(profiles.load(name), node="n1")
 
     def keep_busy(busy: bool) -> None:
         backend.faults.busy = {(minor, start) for minor in range(8) for start in range(8)} if busy else set()
@@ -60,7 +62,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str], Case
     return lambda name: request.param(name, tmp_path)
 
 
-@pytest.mark.parametrize("name", profile.known())
+@pytest.mark.parametrize("name", profiles.known())
 def test_both_backends_see_the_same_node(name: str, tmp_path: Path) -> None:
     expected = simulated(name, tmp_path).backend.inventory()
     found = nvml(name, tmp_path).backend.inventory()
@@ -91,8 +93,8 @@ class TestInventory:
         inventory = case.backend.inventory()
         assert [gpu.minor for gpu in inventory.gpus] == [0, 1, 2, 4, 5, 6, 7]
         assert inventory.warnings
-        [unwell] = [look for look in case.backend.watch() if not look.answers]
-        assert (unwell.uuid, unwell.answers) == (before.gpus[3].uuid, False)
+        [unhealthy] = [status for status in case.backend.statuses() if not status.responds]
+        assert (unhealthy.uuid, unhealthy.responds) == (before.gpus[3].uuid, False)
 
     def test_a_node_without_mig_has_none(self, make: Callable[[str], Case]) -> None:
         for gpu in make("l40s").backend.inventory().gpus:
@@ -102,15 +104,15 @@ class TestInventory:
 
 
 class TestHealth:
-    def test_a_well_node_is_well(self, make: Callable[[str], Case]) -> None:
+    def test_a_healthy_node_is_healthy(self, make: Callable[[str], Case]) -> None:
         backend = make("hgx-h100").backend
         uuids = [gpu.uuid for gpu in backend.inventory().gpus]
-        assert [(look.uuid, look.answers, look.recovery) for look in backend.watch()] == [
+        assert [(status.uuid, status.responds, status.recovery_action) for status in backend.statuses()] == [
             (uuid, True, "none") for uuid in sorted(uuids)
         ]
         assert backend.xids() == ()
 
-    def test_each_xid_is_told_once_and_of_its_gpu(self, make: Callable[[str], Case]) -> None:
+    def test_each_xid_is_reported_once_and_for_its_gpu(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         assert case.backend.xids() == ()
@@ -119,7 +121,7 @@ class TestHealth:
         assert case.backend.xids() == (Xid(uuid=uuids[3], code=79), Xid(uuid=uuids[5], code=31))
         assert case.backend.xids() == ()
 
-    def test_every_gpu_that_answers_tells_how_busy_it_is(self, make: Callable[[str], Case]) -> None:
+    def test_every_gpu_that_responds_reports_its_load(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuids = [gpu.uuid for gpu in case.backend.inventory().gpus]
         case.lose(3)
@@ -135,11 +137,11 @@ class TestHealth:
         backend.inventory()
         assert {(r.nvlink_sent_bytes, r.nvlink_received_bytes) for r in backend.telemetry()} == {(None, None)}
 
-    def test_what_a_gpu_needs_is_told(self, make: Callable[[str], Case]) -> None:
+    def test_the_recovery_action_of_a_gpu_is_reported(self, make: Callable[[str], Case]) -> None:
         case = make("hgx-h100")
         uuid = case.backend.inventory().gpus[2].uuid
         case.ask_for_reset(2)
-        assert {look.uuid: look.recovery for look in case.backend.watch()}[uuid] == "reset"
+        assert {status.uuid: status.recovery_action for status in case.backend.statuses()}[uuid] == "reset"
 
 
 class TestDeviceNodes:
@@ -165,7 +167,7 @@ class TestDeviceNodes:
 
 
 class TestMig:
-    def test_a_mig_device_is_made_where_it_was_asked_for_and_taken_back(self, make: Callable[[str], Case]) -> None:
+    def test_a_mig_device_is_created_at_its_placement_and_destroyed(self, make: Callable[[str], Case]) -> None:
         backend = make("hgx-h100").backend
         before = backend.inventory()
         gpu = before.gpus[2]
@@ -261,7 +263,7 @@ def test_a_time_slice_is_set_and_a_lost_or_unknown_gpu_refuses(make: Callable[[s
             case.backend.set_time_slice(uuid, "Long")
 
 
-def test_a_compute_mode_is_told_and_set(make: Callable[[str], Case]) -> None:
+def test_a_compute_mode_is_read_and_set(make: Callable[[str], Case]) -> None:
     case = make("hgx-h100")
     gpus = case.backend.inventory().gpus
     assert case.backend.compute_mode(gpus[1].uuid) == "Default"

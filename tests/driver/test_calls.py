@@ -8,15 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 from fairlead.kube.resources import RESOURCE_CLAIMS
+from tests.support.driver.claims import claim
 from tests.support.driver.cluster import CLAIMS, DriverCluster, share_id
-from tests.support.driver.node import Kubelet, claim
+from tests.support.driver.kubelet import Kubelet
 
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 class TestPrepare:
-    async def test_a_claim_is_prepared_again_identically_and_given_back(
+    async def test_a_claim_is_prepared_again_identically_and_unprepared(
         self, cluster: DriverCluster, version: str
     ) -> None:
         wanted = await cluster.allocate("gpu-0", "gpu-6-mig-1g10gb-19-2")
@@ -53,7 +54,7 @@ class TestPrepare:
 
 
 class TestProtocol:
-    async def test_share_ids_are_told_where_the_version_has_them(self, cluster: DriverCluster) -> None:
+    async def test_share_ids_are_in_the_answer_where_the_version_has_them(self, cluster: DriverCluster) -> None:
         share = "3f3a8d6e-0000-4000-8000-000000000001"
         wanted = await cluster.allocate({"device": "gpu-0", "shareID": share})
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
@@ -62,12 +63,12 @@ class TestProtocol:
         assert v1.share_id == share
         assert v1.cdi_device_ids == v1beta1.cdi_device_ids
 
-    async def test_a_claim_made_anew_under_the_same_name_is_refused(self, cluster: DriverCluster) -> None:
+    async def test_a_claim_recreated_under_the_same_name_is_refused(self, cluster: DriverCluster) -> None:
         await cluster.allocate("gpu-0", name="train")
         old = claim("0b0a9e0c-0000-0000-0000-000000000000", "gpu-0", name="train", namespace="default")
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             answer = await kubelet.prepare(old)
-        assert "it was deleted and made anew" in answer[old.metadata.uid].error
+        assert "it was deleted and recreated" in answer[old.metadata.uid].error
 
     async def test_a_claim_that_is_not_allocated_is_refused(self, cluster: DriverCluster) -> None:
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.fairlead.dev"}}]}}
@@ -147,7 +148,7 @@ class TestDynamicMig:
             answer = await kubelet.prepare(wanted)
             assert answer[wanted.metadata.uid].error == ""
             assert await kubelet.prepare(wanted) == answer
-            await asyncio.sleep(0.1)  # several looks at the hardware
+            await asyncio.sleep(0.1)  # several polls of the hardware
             assert (await kubelet.unprepare(wanted))[wanted.metadata.uid].error == ""
             await asyncio.sleep(0.1)
             assert await cluster.slices() == before

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import cdi, libraries
-from fairlead.driver.backend import DeviceNode
-from fairlead.driver.libraries import Mount
-from fairlead.driver.records import ClaimRecord, DeviceRecord
+from fairlead.driver.backend.types import DeviceNode, Mount
+from fairlead.driver.prepare import cdi, libraries
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
 from fairlead.sandbox.kubelet.cdi import resolve
-from tests.support.driver.node import Node, claim, mps, time_slicing
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Node
 
 Valid = Callable[[dict[str, Any]], None]
 
@@ -24,7 +24,7 @@ UID = "0b0a9e0c-6d5e-4f0e-9a53-3f3a8d6e7c11"
 
 
 def written(node: Node) -> dict[str, Any]:
-    spec: dict[str, Any] = json.loads(node.store.path(UID).read_bytes())
+    spec: dict[str, Any] = json.loads(node.cdi_files.path(UID).read_bytes())
     return spec
 
 
@@ -55,7 +55,7 @@ def test_a_spec_follows_the_specification(
 
 def test_the_file_is_named_as_the_specification_asks_and_readable_by_the_runtime(node: Node) -> None:
     node.start().prepare(claim(UID, "gpu-0"))
-    path = node.store.path(UID)
+    path = node.cdi_files.path(UID)
     assert path.name == f"k8s.gpu.fairlead.dev-claim_{UID}.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
@@ -98,7 +98,7 @@ def test_a_node_without_numbers_is_left_to_the_runtime_to_look_up(valid_cdi: Val
     spec = cdi.build(
         record,
         boot_id="b",
-        parts={"gpu-0": cdi.Part(uuid="GPU-0", nodes=(DeviceNode(path="/dev/nvidia0"),))},
+        edits={"gpu-0": cdi.DeviceEdits(uuid="GPU-0", nodes=(DeviceNode(path="/dev/nvidia0"),))},
         mounts=[Mount(host_path="/run/nvidia/driver/usr/bin/nvidia-smi", container_path="/usr/bin/nvidia-smi")],
     )
     valid_cdi(spec)

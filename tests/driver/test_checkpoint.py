@@ -11,11 +11,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from fairlead.driver import files
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.records import ClaimRecord, DeviceRecord
-from tests.support.driver.node import Node, claim
+from fairlead.driver.common import files
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.preparer import PrepareError
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 RECORD = ClaimRecord(
     uid="u1",
@@ -45,7 +46,7 @@ def test_a_record_of_an_earlier_boot_is_dropped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1, 20, 60, 150, -2])
-def test_a_file_cut_short_is_kept_aside_and_reported(tmp_path: Path, keep: int) -> None:
+def test_a_truncated_file_is_kept_aside_and_reported(tmp_path: Path, keep: int) -> None:
     store = checkpoint(tmp_path)
     store.write(RECORD)
     whole = store.path("u1").read_bytes()
@@ -84,7 +85,7 @@ def test_a_second_unreadable_file_does_not_overwrite_the_first(tmp_path: Path) -
     assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"one", b"two"]
 
 
-def test_temporaries_of_a_dead_process_are_swept(tmp_path: Path) -> None:
+def test_temporaries_of_a_dead_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / ".u1.json.4711-0.tmp").write_bytes(b"half")
     checkpoint(tmp_path).load()
     assert list(tmp_path.iterdir()) == []
@@ -115,7 +116,7 @@ class TestRecovery:
         driver.prepare(claim("u1", "gpu-0"))
         driver.prepare(claim("u2", "gpu-1"))
         (node.path / "claims" / "u1.json").write_bytes(b"{")
-        node.store.remove("u1")
+        node.cdi_files.remove("u1")
         driver = node.start()
         assert [record.uid for record in driver.records()] == ["u2"]
         driver.prepare(claim("u1", "gpu-0"))
@@ -130,7 +131,7 @@ class TestRecovery:
 
     def test_a_cdi_file_of_ours_that_cannot_be_read_is_removed_and_others_are_left(self, node: Node) -> None:
         node.start()
-        node.store.path("u9").write_bytes(b"{}")
+        node.cdi_files.path("u9").write_bytes(b"{}")
         other = node.path / "cdi" / "k8s.gpu.nvidia.com-claim_u9.yaml"
         other.write_bytes(b"{}")
         node.start()
@@ -143,7 +144,7 @@ class TestFullDisk:
         def refuse(descriptor: int, content: bytes) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        return lambda: monkeypatch.setattr(files, "fill", refuse)
+        return lambda: monkeypatch.setattr(files, "_write_all", refuse)
 
     def test_prepare_fails_plainly_and_leaves_nothing(
         self, node: Node, full: Callable[[], None], monkeypatch: pytest.MonkeyPatch
@@ -157,14 +158,14 @@ class TestFullDisk:
         monkeypatch.undo()
         driver.prepare(claim("u1", "gpu-0"))
 
-    def test_whole_gpus_are_given_back_on_a_full_disk(self, node: Node, full: Callable[[], None]) -> None:
+    def test_whole_gpus_are_unprepared_on_a_full_disk(self, node: Node, full: Callable[[], None]) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
         full()
         driver.unprepare("u1")
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    def test_the_driver_starts_all_the_same_and_knows_what_is_held(self, node: Node, full: Callable[[], None]) -> None:
+    def test_the_driver_starts_all_the_same_and_knows_the_claims(self, node: Node, full: Callable[[], None]) -> None:
         node.start().prepare(claim("u1", "gpu-0"))
         (node.path / "claims" / "u1.json").write_bytes(b"{")
         full()
@@ -177,7 +178,7 @@ class TestFullDisk:
         self, node: Node, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         written = 0
-        honest = files.fill
+        honest = files._write_all
 
         def refuse_the_second(descriptor: int, content: bytes) -> None:
             nonlocal written
@@ -187,7 +188,7 @@ class TestFullDisk:
             honest(descriptor, content)
 
         driver = node.start()
-        monkeypatch.setattr(files, "fill", refuse_the_second)
+        monkeypatch.setattr(files, "_write_all", refuse_the_second)
         with pytest.raises(PrepareError, match="No space left on device"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
@@ -205,5 +206,5 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_temporary(tmp_path: Path)
 
 def test_a_cdi_file_carries_the_record(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0"))
-    annotations = json.loads(node.store.path("u1").read_bytes())["annotations"]
+    annotations = json.loads(node.cdi_files.path("u1").read_bytes())["annotations"]
     assert msgspec.json.decode(annotations["fairlead.dev/record"], type=ClaimRecord) == record

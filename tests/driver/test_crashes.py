@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import profile
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim, mps, time_slicing
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 WHOLE = ("gpu-0", "gpu-3")
@@ -35,7 +36,7 @@ def wanted(uid: str, devices: tuple[str, ...]) -> ResourceClaim:
 
 def new_node(path: Path) -> Node:
     path.mkdir(exist_ok=True)
-    return Node(path, SimulatedBackend(profile.load("hgx-h100"), node="n1"), dynamic=True)
+    return Node(path, SimulatedBackend(profiles.load("hgx-h100"), node="n1"), dynamic=True)
 
 
 def steps(devices: tuple[str, ...], verb: str) -> list[str]:
@@ -110,21 +111,21 @@ def test_a_retry_after_the_restart_ends_right(tmp_path: Path, devices: tuple[str
     if verb == "prepare":
         record = driver.prepare(wanted("u1", devices))
         assert [device.device for device in record.devices] == list(devices)
-        assert node.store.exists("u1")
+        assert node.cdi_files.exists("u1")
     driver.unprepare("u1")
     assert node.leftovers() == EMPTY
     assert driver.records() == ()
 
 
 @pytest.mark.parametrize(("devices", "verb", "step"), CASES)
-def test_without_a_retry_a_second_claim_gets_the_devices_once_nobody_was_told_of_the_first(
+def test_without_a_retry_a_second_claim_gets_the_devices_of_a_first_that_was_not_answered(
     tmp_path: Path, devices: tuple[str, ...], verb: str, step: str
 ) -> None:
     node = new_node(tmp_path)
     crash(node, devices, verb, step)
     driver = node.start()
     kept = node.recovery.kept
-    assert not node.recovery.stuck
+    assert not node.recovery.not_undone
     if kept:
         # Finished as far as the disk knows: kubelet will come for it. Nothing else may have its devices.
         assert kept == ("u1",)
@@ -158,8 +159,8 @@ def test_a_kill_between_prepare_and_reply_is_answered_identically_after_the_rest
     driver = node.start()
     with node.killed_at("prepared"):
         driver.prepare(claim("u1", *MIGS))
-    before = node.store.path("u1").read_bytes()
+    before = node.cdi_files.path("u1").read_bytes()
     unfinished = driver.record("u1")
     record = node.start().prepare(claim("u1", *MIGS))
     assert record == unfinished
-    assert node.store.path("u1").read_bytes() == before
+    assert node.cdi_files.path("u1").read_bytes() == before

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from fairlead.driver import profile, slices
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.gpu_metrics import GpuCollector
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.publish import slices
 
 TEXT = (Path(__file__).parents[2] / "docs" / "driver.md").read_text(encoding="utf-8")
 
 
-def published() -> list[slices.Built]:
+def published() -> list[slices.PoolSlices]:
     found = []
-    for name in profile.known():
-        inventory = SimulatedBackend(profile.load(name), node="n1").inventory()
+    for name in profiles.known():
+        inventory = SimulatedBackend(profiles.load(name), node="n1").inventory()
         found += [
             slices.build(inventory),
             slices.build(inventory, partitionable=frozenset(gpu.uuid for gpu in inventory.gpus)),
@@ -41,7 +42,7 @@ def test_every_attribute_and_capacity_is_documented_and_every_documented_attribu
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
     metrics = Metrics()
-    backend = SimulatedBackend(profile.load("l40s"), node="n1")
+    backend = SimulatedBackend(profiles.load("l40s"), node="n1")
     metrics.registry.register(
         GpuCollector(
             inventory=backend.inventory,
@@ -57,7 +58,7 @@ def test_every_metric_is_documented_and_every_documented_metric_exists() -> None
 
 
 def test_every_profile_is_documented() -> None:
-    for name in profile.known():
+    for name in profiles.known():
         assert f"`{name}`" in TEXT or f":{name}`" in TEXT, name
 
 
@@ -65,5 +66,5 @@ def test_the_example_profile_works(tmp_path: Path) -> None:
     [example] = re.findall(r"```yaml\n(driverVersion.*?)```", TEXT, re.DOTALL)
     path = tmp_path / "node.yaml"
     path.write_text(example)
-    devices = slices.build(SimulatedBackend(profile.load(str(path)), node="n1").inventory()).devices
+    devices = slices.build(SimulatedBackend(profiles.load(str(path)), node="n1").inventory()).devices
     assert [device.name for device in devices] == ["gpu-0", "gpu-1-mig-3g40gb-9-0", "gpu-1-mig-1g10gb-19-4"]

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import launch, mps_host, smi
-from fairlead.driver.backend import BackendError
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.mps import Daemons, Limits
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.nvml import mps_programs, smi
+from fairlead.driver.common import launch
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
 
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
@@ -74,7 +75,7 @@ def root(tmp_path: Path) -> Path:
 
 @needs_root
 def test_a_program_of_a_whole_root_runs_with_that_root(root: Path) -> None:
-    assert DriverRoot(root).whole
+    assert DriverRoot(root).has_libc
     smi.set_time_slice(smi.runner(DriverRoot(root)), "GPU-1", "Medium")
     assert (root / "said").read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
@@ -83,10 +84,10 @@ def test_a_program_of_a_whole_root_runs_with_that_root(root: Path) -> None:
 def test_an_mps_daemon_of_a_whole_root_has_a_tmp_and_a_shm_that_are_only_its_claims(root: Path, tmp_path: Path) -> None:
     (tmp_path / "proc/self/ns").mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-    daemons = Daemons(tmp_path / "mps", lambda: mps_host.program(DriverRoot(root), proc=tmp_path / "proc"))
+    daemons = Daemons(tmp_path / "mps", lambda: mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc"))
     daemons.start("u1", ["GPU-1", "GPU-2"], Limits(active_thread_percentage=50))
     assert daemons.alive("u1")
-    assert daemons.ask("u1", ["ps"]) == "/tmp/nvidia-mps: ps"
+    assert daemons.command("u1", ["ps"]) == "/tmp/nvidia-mps: ps"
     assert (tmp_path / "mps/u1/shm/devices").read_text() == "GPU-1,GPU-2\n"
     assert list((root / "tmp").iterdir()) == list((root / "dev/shm").iterdir()) == []
     assert daemons.stop("u1") is True
@@ -102,17 +103,17 @@ def test_a_program_that_does_not_run_in_its_root_says_so(root: Path) -> None:
 
 def test_a_root_without_a_c_library_is_a_place_to_search(tmp_path: Path) -> None:
     root = DriverRoot(tmp_path)
-    assert not root.whole
+    assert not root.has_libc
     assert root.launcher() == ()
     assert root.environment()["LD_LIBRARY_PATH"].startswith(f"{tmp_path}/usr/lib64:")
-    assert root.seen("usr/bin/nvidia-smi") == f"{tmp_path}/usr/bin/nvidia-smi"
+    assert root.program_path("usr/bin/nvidia-smi") == f"{tmp_path}/usr/bin/nvidia-smi"
 
 
 def test_the_hosts_own_root_is_not_changed() -> None:
     root = DriverRoot(Path("/"))
-    assert not root.changed
+    assert not root.needs_chroot
     assert root.launcher() == ()
-    assert root.seen("usr/bin/nvidia-smi") == "/usr/bin/nvidia-smi"
+    assert root.program_path("usr/bin/nvidia-smi") == "/usr/bin/nvidia-smi"
     assert "LD_LIBRARY_PATH" not in root.environment()
 
 
@@ -121,7 +122,7 @@ def test_a_program_that_is_a_link_is_followed_within_the_root(tmp_path: Path) ->
     (tmp_path / "opt/nvidia").mkdir(parents=True)
     (tmp_path / "opt/nvidia/nvidia-smi").write_bytes(b"")
     (tmp_path / "usr/bin/nvidia-smi").symlink_to("/opt/nvidia/nvidia-smi")
-    assert DriverRoot(tmp_path).program("nvidia-smi") == "opt/nvidia/nvidia-smi"
+    assert DriverRoot(tmp_path).find_program("nvidia-smi") == "opt/nvidia/nvidia-smi"
     (tmp_path / "opt/nvidia/nvidia-smi").unlink()
     (tmp_path / "opt/nvidia/nvidia-smi").mkdir()  # a directory that a bind mount of nothing made
-    assert DriverRoot(tmp_path).program("nvidia-smi") is None
+    assert DriverRoot(tmp_path).find_program("nvidia-smi") is None

@@ -1,4 +1,4 @@
-"""Faults: what is kept, what taints, what proves a GPU well; and how kubelet and the slices hear of it."""
+"""Faults: what is kept, what taints, what proves a GPU healthy; and how they reach kubelet and the slices."""
 
 from __future__ import annotations
 
@@ -8,34 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver import faultfile, ledger, profile, xids
-from fairlead.driver.backend import BackendError, Inventory, Recovery, Watched, Xid
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.ledger import Fault
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
+from fairlead.driver.backend import profiles, xids
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.simulated import fault_file
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import GpuStatus, Inventory, RecoveryAction, Xid
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import faults
+from fairlead.driver.publish.faults import Fault
+from fairlead.driver.publish.monitor import HardwareMonitor
 
 GPU = "GPU-0"
 XID = {"application": 31, "informational": 92, "recoverable": 63, "needs-reset": 48, "fatal": 79}
 
 
-def look(answers: bool | None = True, recovery: Recovery | None = "none") -> Watched:
-    return Watched(uuid=GPU, answers=answers, recovery=recovery)
+def status(responds: bool | None = True, recovery: RecoveryAction | None = "none") -> GpuStatus:
+    return GpuStatus(uuid=GPU, responds=responds, recovery_action=recovery)
 
 
 class Story:
-    """Looks at one GPU, one after the other."""
+    """Polls of one GPU, one after the other."""
 
     def __init__(self) -> None:
-        self.ledger: dict[str, tuple[Fault, ...]] = {}
+        self.faults: dict[str, tuple[Fault, ...]] = {}
         self.now_s = 1000.0
 
-    def see(self, watched: Watched, *codes: int, after_s: float = 5.0) -> dict[str, str]:
-        """Taint effects by key after this look."""
+    def poll(self, status: GpuStatus, *codes: int, after_s: float = 5.0) -> dict[str, str]:
+        """Taint effects by key after this poll."""
         self.now_s += after_s
         events = [Xid(uuid=GPU, code=code) for code in codes]
-        self.ledger = ledger.fold(self.ledger, [watched], events, now_s=self.now_s)
-        found = ledger.taints(self.ledger).get(GPU, ())
+        self.faults = faults.fold(self.faults, [status], events, now_s=self.now_s)
+        found = faults.taints(self.faults).get(GPU, ())
         return {f"{taint.key.partition('/')[2]}={taint.value}": taint.effect for taint in found}
 
 
@@ -46,7 +49,7 @@ def story() -> Story:
 
 class TestXids:
     @pytest.mark.parametrize(("kind", "code"), XID.items())
-    def test_the_table_tells_whose_fault_it_is(self, kind: str, code: int) -> None:
+    def test_the_table_classifies_each_xid(self, kind: str, code: int) -> None:
         assert xids.classify(code) == kind
 
     def test_a_code_that_the_table_lacks_is_taken_seriously(self) -> None:
@@ -54,135 +57,135 @@ class TestXids:
         assert xids.describe(9999) == "Xid 9999"
 
 
-class TestLedger:
-    def test_a_well_gpu_has_no_taint(self, story: Story) -> None:
-        assert story.see(look()) == {}
+class TestFaults:
+    def test_a_healthy_gpu_has_no_taint(self, story: Story) -> None:
+        assert story.poll(status()) == {}
 
     @pytest.mark.parametrize("kind", ["application", "informational", "recoverable"])
-    def test_a_programs_fault_keeps_nobody_away(self, story: Story, kind: str) -> None:
-        assert story.see(look(), XID[kind]) == {}
+    def test_a_fault_of_a_program_does_not_taint(self, story: Story, kind: str) -> None:
+        assert story.poll(status(), XID[kind]) == {}
 
     def test_a_gpu_that_needs_a_reset_gets_no_new_pods(self, story: Story) -> None:
-        assert story.see(look(recovery="reset"), XID["needs-reset"]) == {
+        assert story.poll(status(recovery="reset"), XID["needs-reset"]) == {
             "recovery-action=reset": "NoSchedule",
             f"xid={XID['needs-reset']}": "NoSchedule",
         }
 
-    def test_a_gpu_beyond_a_reset_sends_its_pods_away(self, story: Story) -> None:
-        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+    def test_a_gpu_beyond_a_reset_evicts_its_pods(self, story: Story) -> None:
+        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
 
-    def test_a_lost_gpu_sends_its_pods_away_and_is_well_when_it_answers(self, story: Story) -> None:
-        assert story.see(look(answers=False)) == {"gpu-lost=": "NoExecute"}
-        assert story.see(look(answers=None)) == {"gpu-lost=": "NoExecute"}
-        assert story.see(look()) == {}
+    def test_a_lost_gpu_evicts_its_pods_and_is_healthy_when_it_responds(self, story: Story) -> None:
+        assert story.poll(status(responds=False)) == {"gpu-lost=": "NoExecute"}
+        assert story.poll(status(responds=None)) == {"gpu-lost=": "NoExecute"}
+        assert story.poll(status()) == {}
 
     def test_a_benign_xid_does_not_take_the_place_of_a_severe_one(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["fatal"])
-        assert story.see(look(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
+        story.poll(status(recovery=None), XID["fatal"])
+        assert story.poll(status(recovery=None), XID["recoverable"], XID["needs-reset"]) == {
             f"xid={XID['fatal']}": "NoExecute"
         }
 
     def test_a_worse_xid_does(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["needs-reset"])
-        assert story.see(look(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
+        story.poll(status(recovery=None), XID["needs-reset"])
+        assert story.poll(status(recovery=None), XID["fatal"]) == {f"xid={XID['fatal']}": "NoExecute"}
 
     def test_a_reset_clears_what_it_cures(self, story: Story) -> None:
-        story.see(look(recovery="reset"), XID["needs-reset"])
-        story.see(look(recovery="reset"), after_s=600)
-        assert story.see(look(recovery="none")) == {}
+        story.poll(status(recovery="reset"), XID["needs-reset"])
+        story.poll(status(recovery="reset"), after_s=600)
+        assert story.poll(status(recovery="none")) == {}
 
     def test_an_xid_waits_for_the_action_that_follows_it(self, story: Story) -> None:
-        assert story.see(look(recovery="none"), XID["needs-reset"]) != {}
-        assert story.see(look(recovery="reset")) != {}
-        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+        assert story.poll(status(recovery="none"), XID["needs-reset"]) != {}
+        assert story.poll(status(recovery="reset")) != {}
+        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
 
     def test_an_xid_after_which_the_driver_needs_nothing_is_forgiven(self, story: Story) -> None:
-        story.see(look(recovery="none"), XID["needs-reset"])
-        assert story.see(look(recovery="none"), after_s=ledger.SETTLE_S) == {}
+        story.poll(status(recovery="none"), XID["needs-reset"])
+        assert story.poll(status(recovery="none"), after_s=faults.RECOVERY_ACTION_LAG_S) == {}
 
     def test_without_recovery_actions_a_severe_xid_stays(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["needs-reset"])
-        assert story.see(look(recovery=None), after_s=100_000) != {}
+        story.poll(status(recovery=None), XID["needs-reset"])
+        assert story.poll(status(recovery=None), after_s=100_000) != {}
 
     def test_a_note_is_forgotten_after_a_while(self, story: Story) -> None:
-        story.see(look(), XID["recoverable"])
-        assert story.ledger
-        story.see(look(), after_s=ledger.NOTE_S)
-        assert not story.ledger
+        story.poll(status(), XID["recoverable"])
+        assert story.faults
+        story.poll(status(), after_s=faults.NOTE_S)
+        assert not story.faults
 
     def test_a_domain_that_needs_recovery_is_not_the_gpus_fault(self, story: Story) -> None:
-        assert story.see(look(recovery="imex")) == {}
+        assert story.poll(status(recovery="imex")) == {}
 
     def test_it_outlives_a_restart_and_not_a_boot(self, story: Story) -> None:
-        story.see(look(recovery=None), XID["fatal"])
-        kept = ledger.encode(story.ledger, boot_id="b1")
-        assert ledger.decode(kept, boot_id="b1") == story.ledger
-        assert ledger.decode(kept, boot_id="b2") == {}
-        assert ledger.decode(kept[:20], boot_id="b1") == {}
+        story.poll(status(recovery=None), XID["fatal"])
+        kept = faults.encode(story.faults, boot_id="b1")
+        assert faults.decode(kept, boot_id="b1") == story.faults
+        assert faults.decode(kept, boot_id="b2") == {}
+        assert faults.decode(kept[:20], boot_id="b1") == {}
 
 
-class TestHardware:
-    def hardware(self, backend: SimulatedBackend, threads: Threads) -> Hardware:
-        return Hardware(backend, pool="n1", threads=threads, wall=lambda: 1000.0)
+class TestHardwareMonitor:
+    def hardware(self, backend: SimulatedBackend, threads: Threads) -> HardwareMonitor:
+        return HardwareMonitor(backend, pool="n1", threads=threads, wall=lambda: 1000.0)
 
     async def test_a_fault_reaches_all_mig_devices_of_the_gpu_and_the_stream(self, dgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(dgx, threads)
-        assert await hardware.look() is True
-        assert await hardware.look() is False
+        assert await hardware.poll() is True
+        assert await hardware.poll() is False
         dgx.faults.xids.append((6, XID["needs-reset"]))
         dgx.faults.recovery[6] = "reset"
-        assert await hardware.look() is True
+        assert await hardware.poll() is True
         tainted = [device.name for device in hardware.built.devices if device.taints]
         assert len(tainted) == 7
         assert all(name.startswith("gpu-6-mig-") for name in tainted)
-        unwell = [state for state in hardware.board.states if state.state == "unhealthy"]
-        assert [state.device for state in unwell] == tainted
-        assert unwell[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
+        unhealthy = [state for state in hardware.health.devices if state.state == "unhealthy"]
+        assert [state.device for state in unhealthy] == tainted
+        assert unhealthy[0].message == "the GPU needs a reset; Xid 48 (ROBUST_CHANNEL_GPU_ECC_DBE): needs-reset"
         threads.close()
 
     async def test_a_gpu_lost_at_run_time_stays_published_with_a_taint(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(hgx, threads)
-        await hardware.look()
+        await hardware.poll()
         hgx.faults.lost.add(3)
-        await hardware.look()
+        await hardware.poll()
         devices = {device.name: device for device in hardware.built.devices}
         assert len(devices) == 8
         assert [taint.key for taint in devices["gpu-3"].taints] == ["gpu.fairlead.dev/gpu-lost"]
         assert [name for name, device in devices.items() if device.taints] == ["gpu-3"]
         hgx.faults.lost.clear()
-        await hardware.look()
+        await hardware.poll()
         assert not any(device.taints for device in hardware.built.devices)
         threads.close()
 
-    async def test_a_fault_reaches_every_placement_of_a_gpu_that_is_cut_on_demand(self, hgx: SimulatedBackend) -> None:
+    async def test_a_fault_reaches_every_placement_of_a_partitionable_gpu(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
-        hardware = Hardware(hgx, pool="n1", threads=threads, dynamic_mig=True, wall=lambda: 1000.0)
+        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, dynamic_mig=True, wall=lambda: 1000.0)
         hgx.faults.recovery[2] = "reset"
-        await hardware.look()
+        await hardware.poll()
         tainted = {device.name for device in hardware.built.devices if device.taints}
         assert tainted == {d.name for d in hardware.built.devices if d.name == "gpu-2" or d.name.startswith("gpu-2-")}
         assert len(tainted) == 26
         threads.close()
 
-    async def test_hardware_that_refuses_every_look_asks_for_a_new_process_and_one_that_hangs_does_not(
+    async def test_hardware_that_fails_every_poll_needs_a_restart_and_one_that_hangs_does_not(
         self, hgx: SimulatedBackend
     ) -> None:
         threads, now = Threads(), [1000.0]
-        hardware = Hardware(hgx, pool="n1", threads=threads, wall=lambda: now[0], interval_s=0)
-        await hardware.look()
+        hardware = HardwareMonitor(hgx, pool="n1", threads=threads, wall=lambda: now[0], interval_s=0)
+        await hardware.poll()
         problems = iter([*[BackendError("mismatch")] * 3, TimeoutError("hangs")])
         seen: list[tuple[str | None, bool]] = []
 
-        async def look(*, whole: bool = True) -> bool:
+        async def poll(*, full: bool = True) -> bool:
             now[0] += 70.0
-            seen.append((hardware.problem, hardware.deaf is not None))
+            seen.append((hardware.problem, hardware.restart_reason is not None))
             raise next(problems, asyncio.CancelledError())
 
-        hardware.look = look  # type: ignore[method-assign]
+        hardware.poll = poll  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
-            await hardware.watch(lambda built: None)
+            await hardware.run(lambda built: None)
         assert seen == [
             (None, False),
             ("mismatch", False),
@@ -195,19 +198,19 @@ class TestHardware:
     async def test_a_gpu_that_is_taken_out_properly_leaves_the_slices(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(hgx, threads)
-        await hardware.look()
+        await hardware.poll()
         del hgx._gpus[hardware.inventory.gpus[7].uuid]
-        assert await hardware.look() is True
+        assert await hardware.poll() is True
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(7)]
         threads.close()
 
-    async def test_a_device_can_be_unwell_though_its_gpu_is_well(self, hgx: SimulatedBackend) -> None:
+    async def test_a_device_can_be_unhealthy_though_its_gpu_is_healthy(self, hgx: SimulatedBackend) -> None:
         threads = Threads()
         hardware = self.hardware(hgx, threads)
-        hardware.ailing = lambda: {"gpu-3": "no MPS daemon"}
-        await hardware.look()
-        unwell = [(state.device, state.message) for state in hardware.board.states if state.state != "healthy"]
-        assert unwell == [("gpu-3", "no MPS daemon")]
+        hardware.report_unhealthy({"gpu-3": "no MPS daemon"})
+        await hardware.poll()
+        unhealthy = [(state.device, state.message) for state in hardware.health.devices if state.state != "healthy"]
+        assert unhealthy == [("gpu-3", "no MPS daemon")]
         assert not any(device.taints for device in hardware.built.devices)
         threads.close()
 
@@ -216,7 +219,7 @@ class TestHardware:
     ) -> None:
         threads, release, calls = Threads(), threading.Event(), []
         hardware = self.hardware(hgx, threads)
-        await hardware.look()
+        await hardware.poll()
         honest = hgx.inventory
         hardware._deadline_s = 0.02
 
@@ -228,44 +231,44 @@ class TestHardware:
         hgx.inventory = hang  # type: ignore[method-assign]
         for _ in range(3):
             with pytest.raises(TimeoutError, match=r"no answer within 0\.02 s"):
-                await hardware.look()
+                await hardware.poll()
         assert len(hardware.built.devices) == 8
         assert len(calls) == 1
         release.set()
         hardware._deadline_s = 30
-        await hardware.look()
+        await hardware.poll()
         threads.close()
 
 
 class TestFaultFile:
     def backend(self, path: Path) -> SimulatedBackend:
-        return SimulatedBackend(profile.load("hgx-h100"), node="n1", fault_file=path)
+        return SimulatedBackend(profiles.load("hgx-h100"), node="n1", fault_file=path)
 
     def test_an_injected_xid_is_reported_once_with_the_recovery_of_its_class(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        fault_file.inject(path, 3, xid=XID["needs-reset"])
         [event] = backend.xids()
         assert event.code == XID["needs-reset"]
         assert backend.xids() == ()
-        assert [look.recovery for look in backend.watch()].count("reset") == 1
-        faultfile.inject(path, 3, xid=XID["needs-reset"])
+        assert [status.recovery_action for status in backend.statuses()].count("reset") == 1
+        fault_file.inject(path, 3, xid=XID["needs-reset"])
         assert len(backend.xids()) == 1
-        faultfile.mend(path, 3)
-        assert {look.recovery for look in backend.watch()} == {"none"}
+        fault_file.clear(path, 3)
+        assert {status.recovery_action for status in backend.statuses()} == {"none"}
 
     def test_a_gpu_can_be_lost_and_mended(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, lost=True)
+        fault_file.inject(path, 3, lost=True)
         assert len(backend.inventory().gpus) == 7
-        faultfile.mend(path)
+        fault_file.clear(path)
         assert len(backend.inventory().gpus) == 8
 
     def test_a_file_that_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)
-        faultfile.inject(path, 3, lost=True)
+        fault_file.inject(path, 3, lost=True)
         backend.inventory()
         path.write_bytes(b"{")
         assert len(backend.inventory().gpus) == 7

@@ -57,10 +57,10 @@ async def test_a_gpu_that_falls_off_the_bus_costs_its_pod_which_runs_again_elsew
         assert await taints(view, node) == {device: ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
         assert fault(device, plugins_dir=plugins, mend=True) == 0
 
-        async def well() -> bool:
+        async def healthy() -> bool:
             return await taints(view, node) == {}
 
-        await until(well, what="the taint is gone")
+        await until(healthy, what="the taint is gone")
 
 
 async def taints(view: View, node: str) -> dict[str, list[str]]:

@@ -1,5 +1,5 @@
-"""DESIGN 7.1 and 7.7 as properties: whatever is asked, in whatever order, with the driver killed anywhere, no two claims
-hold what overlaps, and everything is given back in the end."""
+"""DESIGN 7.1 and 7.7 as properties: whatever is called, in whatever order, with the driver killed anywhere, no two claims
+hold what overlaps, and everything is released in the end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.driver import profile, records
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.mps import Daemons, Limits
-from fairlead.driver.prepare import PrepareError, Preparer
-from fairlead.driver.simulated import SimulatedBackend
-from tests.support.driver.node import Killed, Node, claim, mps, time_slicing
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.prepare import records
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from tests.support.driver.claims import claim, mps, time_slicing
+from tests.support.driver.node import Killed, Node
 
-PROFILE = profile.load("hgx-h100")
+PROFILE = profiles.load("hgx-h100")
 DEVICES = [
     "gpu-0",
     "gpu-1",
@@ -125,11 +127,11 @@ class Story:
             if device.mig and device.mig.made in {"creating", "live"}
         }
         there = {(gpu.uuid, mig.start) for gpu in self.backend.inventory().gpus for mig in gpu.mig_devices}
-        assert there <= claimed  # nothing lives that nobody would take away
+        assert there <= claimed  # each has a record that will destroy it
         begun = [record.mps for record in held if record.mps and record.mps.begun]
         assert self.daemons.running <= {record.uid for record in held if record.mps and record.mps.begun}
         minors = {gpu.uuid: gpu.minor for gpu in self.backend.inventory().gpus}
-        exclusive = {minor for minor, mode in self.backend.compute_modes.items() if mode != "Default"}
+        exclusive = {minor for minor, mode in self.backend.state.compute_modes.items() if mode != "Default"}
         assert exclusive <= {minors[uuid] for one in begun for uuid in one.modes}
 
     def end(self) -> None:

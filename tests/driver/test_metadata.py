@@ -9,15 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.driver import files, slices
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.prepare import PrepareError
+from fairlead.driver.common import files
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.preparer import PrepareError
+from fairlead.driver.publish import slices
 from fairlead.kube import objects
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 WHERE = "/var/run/kubernetes.io/dra-device-attributes"
 # DeviceMetadata of metadata.resource.k8s.io, both versions, as a schema.
@@ -96,7 +99,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def mounts(node: Node, uid: str) -> dict[str, dict[str, dict[str, Any]]]:
     """Mounts by the CDI device's name, by their path in the container."""
-    spec = json.loads(node.store.path(uid).read_bytes())
+    spec = json.loads(node.cdi_files.path(uid).read_bytes())
     return {
         device["name"]: {mount["containerPath"]: mount for mount in device["containerEdits"].get("mounts", [])}
         for device in spec["devices"]
@@ -106,7 +109,7 @@ def mounts(node: Node, uid: str) -> dict[str, dict[str, dict[str, Any]]]:
 def of_template(uid: str, device: str) -> ResourceClaim:
     raw = objects.to_dict(claim(uid, device))
     raw["metadata"]["annotations"] = {names.POD_CLAIM_NAME: "gpus"}
-    return objects.from_dict(ResourceClaim, raw)
+    return msgspec.convert(raw, ResourceClaim)
 
 
 def test_a_request_has_its_file_with_the_published_attributes_in_both_versions(node: Node) -> None:
@@ -153,7 +156,7 @@ def test_an_alternative_is_named_in_full_and_found_by_its_main_request(node: Nod
     assert read(Path(mount["hostPath"]))[0]["requests"][0]["name"] == "main/h100"
 
 
-def test_a_mig_device_that_was_made_for_the_claim_has_its_uuid(node: Node) -> None:
+def test_a_mig_device_that_was_created_for_the_claim_has_its_uuid(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
     [mount] = mounts(node, "u1")["u1-gpu-0-mig-3g40gb-9-4"].values()
     [device] = read(Path(mount["hostPath"]))[0]["requests"][0]["devices"]
@@ -179,12 +182,12 @@ def test_a_file_that_was_lost_with_the_cdi_file_comes_back_with_it(node: Node) -
     [mount] = mounts(node, "u1")["u1-gpu-0"].values()
     before = Path(mount["hostPath"]).read_bytes()
     Path(mount["hostPath"]).unlink()
-    node.store.remove("u1")
+    node.cdi_files.remove("u1")
     node.start().prepare(of_template("u1", "gpu-0"))
     assert Path(mount["hostPath"]).read_bytes() == before
 
 
-def test_turned_off_nothing_is_mounted_and_what_is_there_still_goes(node: Node) -> None:
+def test_when_disabled_nothing_is_mounted_and_existing_files_are_still_removed(node: Node) -> None:
     node.start().prepare(claim("u1", "gpu-0"))
     node.device_metadata = False
     driver = node.start()
@@ -195,7 +198,7 @@ def test_turned_off_nothing_is_mounted_and_what_is_there_still_goes(node: Node) 
     assert "metadata" not in node.leftovers()
 
 
-def test_files_of_a_claim_that_nobody_knows_are_cleared_at_the_start(node: Node) -> None:
+def test_files_of_a_claim_without_a_record_are_removed_at_the_start(node: Node) -> None:
     record = node.start().prepare(claim("u1", "gpu-0"))
     stale = Metadata(node.path / "metadata", enabled=True, published=dict)
     stale.write(record.__class__(uid="gone", namespace="ml", name="c", state="prepared", devices=record.devices))
@@ -212,7 +215,7 @@ def test_a_file_that_cannot_be_written_fails_the_claim_which_holds_nothing(
 
     driver = node.start()
     with monkeypatch.context() as patch:
-        patch.setattr(files, "put", full)
+        patch.setattr(files, "write_in_place", full)
         with pytest.raises(PrepareError, match=r"gpu\.json: No space left on device"):
             driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
     assert driver.records() == ()

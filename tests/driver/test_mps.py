@@ -7,23 +7,26 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fairlead.driver import launch, mps_host
-from fairlead.driver.backend import BackendError
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.mps import Daemons, Limits
-from fairlead.driver.mps_watch import MpsWatch
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
-from tests.support.driver.node import Node, claim, mps
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.nvml import mps_programs
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common import launch
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
+from fairlead.driver.prepare.preparer import PrepareError
+from tests.support.driver.claims import claim, mps
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 PERCENTAGE = "get_default_active_thread_percentage"
@@ -33,12 +36,12 @@ def kill_daemon(node: Node, uid: str) -> int:
     """As the kernel's memory killer would; returns when the daemon is gone."""
     pid = int((node.path / "mps" / uid / "pid").read_text().split()[0])
     os.kill(pid, signal.SIGKILL)
-    assert node.daemons._wait(lambda: not node.daemons._locked(uid), 10)
+    assert node.daemons._wait(lambda: not node.daemons._home(uid).locked, 10)
     return pid
 
 
 def edits(node: Node, uid: str) -> dict[str, Any]:
-    spec = json.loads(node.store.path(uid).read_bytes())
+    spec = json.loads(node.cdi_files.path(uid).read_bytes())
     return {device["name"]: device["containerEdits"] for device in spec["devices"]}
 
 
@@ -55,8 +58,8 @@ class TestClaim:
         record = driver.prepare(claim("u1", "gpu-0", "gpu-3", config=[config]))
         first, second = (device.gpu_uuid for device in record.devices)
         limits = [f"get_default_device_pinned_mem_limit {uuid}" for uuid in (first, second)]
-        assert node.daemons.ask("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
-        assert hgx.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
+        assert node.daemons.command("u1", [PERCENTAGE, *limits]).split() == ["50.0", "10240M", "512M"]
+        assert hgx.state.compute_modes == {0: "ExclusiveProcess", 3: "ExclusiveProcess"}
         assert driver.unprepare("u1") is True
         assert node.leftovers() == EMPTY
 
@@ -75,37 +78,37 @@ class TestClaim:
         assert "/tmp/nvidia-mps" not in {mount["containerPath"] for mount in found["u1-gpu-1"]["mounts"]}
         driver.unprepare("u1")
 
-    def test_a_mig_device_made_for_it_is_served_by_its_uuid_and_keeps_its_gpus_compute_mode(
+    def test_a_mig_device_created_for_it_is_served_by_its_uuid_and_keeps_its_gpus_compute_mode(
         self, node: Node, hgx: SimulatedBackend
     ) -> None:
         driver = node.start()
         config = mps("MigDeviceConfig", defaultPerDevicePinnedMemoryLimit={"0": "4Gi"})
         record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4", config=[config]))
         assert record.devices[0].mig is not None
-        asked = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
-        assert node.daemons.ask("u1", [asked]) == "4096M"
-        assert hgx.compute_modes == {}
+        command = f"get_default_device_pinned_mem_limit {record.devices[0].mig.uuid}"
+        assert node.daemons.command("u1", [command]) == "4096M"
+        assert hgx.state.compute_modes == {}
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
-    def test_a_compute_mode_that_an_administrator_set_comes_back(self, node: Node, hgx: SimulatedBackend) -> None:
-        hgx.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
+    def test_a_compute_mode_that_an_administrator_set_is_restored(self, node: Node, hgx: SimulatedBackend) -> None:
+        hgx.state.compute_modes = {0: "Prohibited", 1: "ExclusiveProcess"}
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-1", config=[mps()]))
         driver.unprepare("u1")
-        assert hgx.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
+        assert hgx.state.compute_modes == {0: "Prohibited", 1: "ExclusiveProcess"}
 
     def test_two_claims_have_two_daemons(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=10)]))
         driver.prepare(claim("u2", "gpu-1", config=[mps(defaultActiveThreadPercentage=20)]))
-        assert [node.daemons.ask(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
+        assert [node.daemons.command(uid, [PERCENTAGE]) for uid in ("u1", "u2")] == ["10.0", "20.0"]
         driver.unprepare("u1")
         assert node.daemons.alive("u2")
         driver.unprepare("u2")
 
     @pytest.mark.parametrize("permanent", [True, False])
-    def test_a_compute_mode_that_cannot_be_set_is_told_and_holds_nothing(
+    def test_a_compute_mode_that_cannot_be_set_is_reported_and_holds_nothing(
         self, node: Node, hgx: SimulatedBackend, permanent: bool
     ) -> None:
         refused = ["set_compute_mode"]
@@ -139,8 +142,8 @@ class TestManyAtOnce:
         wanted = [claim(f"u{n}", f"gpu-{n}", config=[mps(defaultActiveThreadPercentage=n + 1)]) for n in range(8)]
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(driver.prepare, wanted))
-            told = list(pool.map(lambda n: node.daemons.ask(f"u{n}", [PERCENTAGE]), range(8)))
-            assert told == [f"{n + 1}.0" for n in range(8)]
+            reported = list(pool.map(lambda n: node.daemons.command(f"u{n}", [PERCENTAGE]), range(8)))
+            assert reported == [f"{n + 1}.0" for n in range(8)]
             list(pool.map(driver.unprepare, [one.metadata.uid for one in wanted]))
         assert node.leftovers() == EMPTY
 
@@ -150,7 +153,7 @@ class TestRefusals:
         ("devices", "config", "words"),
         [
             ([{"device": "gpu-0", "shareID": "a"}], mps(), "would change gpu-0 for the other claims"),
-            ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only looks on"),
+            ([{"device": "gpu-0", "adminAccess": True}], mps(), "adminAccess only observes its device"),
             (
                 ["gpu-0"],
                 mps(defaultPerDevicePinnedMemoryLimit={"1": "1Gi"}),
@@ -195,11 +198,11 @@ class TestRefusals:
     def test_a_host_without_mps_changes_nothing(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(hgx, "mps_program", lambda: mps_host.program(DriverRoot(node.path / "nowhere")))
+        monkeypatch.setattr(hgx, "mps_program", lambda: mps_programs.locate(DriverRoot(node.path / "nowhere")))
         driver = node.start()
         with pytest.raises(PrepareError, match="MPS needs nvidia-cuda-mps-control and nvidia-cuda-mps-server"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
-        assert hgx.compute_modes == {}
+        assert hgx.state.compute_modes == {}
         assert node.leftovers() == EMPTY
 
 
@@ -214,7 +217,7 @@ class TestHost:
         root = self.root(tmp_path)
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
-        program = mps_host.program(DriverRoot(root), proc=tmp_path / "proc")
+        program = mps_programs.locate(DriverRoot(root), proc=tmp_path / "proc")
         assert program.daemon == (f"{root}/usr/bin/nvidia-cuda-mps-control", "-f")
         assert program.control == (f"{root}/usr/bin/nvidia-cuda-mps-control",)
         assert program.environment["LD_LIBRARY_PATH"].startswith(f"{root}/usr/lib64:")
@@ -223,28 +226,28 @@ class TestHost:
         (tmp_path / "proc/self/ns").mkdir(parents=True)
         (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026532999]")
         with pytest.raises(BackendError, match="set hostPID: true") as raised:
-            mps_host.program(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
+            mps_programs.locate(DriverRoot(self.root(tmp_path)), proc=tmp_path / "proc")
         assert raised.value.permanent
 
 
 class TestRestarts:
-    def test_a_driver_that_comes_back_adopts_the_daemon(self, node: Node) -> None:
+    def test_a_restarted_driver_adopts_the_daemon(self, node: Node) -> None:
         node.start().prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         before = (node.path / "mps/u1/pid").read_text()
         driver = node.start()
-        assert driver.unserved() == ()
+        assert driver.without_mps_daemon() == ()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         assert (node.path / "mps/u1/pid").read_text() == before
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
-    def test_a_daemon_that_died_is_started_again_with_its_limits_when_kubelet_asks(self, node: Node) -> None:
+    def test_a_daemon_that_died_is_started_again_with_its_limits_at_the_next_prepare(self, node: Node) -> None:
         driver = node.start()
         wanted = claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)])
         driver.prepare(wanted)
         kill_daemon(node, "u1")
         driver.prepare(wanted)
-        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        assert node.daemons.command("u1", [PERCENTAGE]) == "30.0"
         driver.unprepare("u1")
 
     def test_a_daemon_without_a_claim_is_ended_at_the_start(self, node: Node) -> None:
@@ -255,47 +258,60 @@ class TestRestarts:
     def test_a_reboot_leaves_no_directory(self, node: Node) -> None:
         node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
         kill_daemon(node, "u1")
-        node.store.remove("u1")
+        node.cdi_files.remove("u1")
         node.boot_id = "boot-2"
         node.start()
         assert not node.daemons.uids()
 
 
-class TestWatch:
+class TestSupervisor:
     async def test_a_daemon_that_died_is_started_again_with_its_limits(self, node: Node, tmp_path: Path) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps(defaultActiveThreadPercentage=30)]))
         threads, restarts = Threads(), []
-        turns = Turns(tmp_path / "turn", changed=_nothing)
-        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: restarts.append(1))
-        await watch.look()
+        process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
+        supervisor = MpsSupervisor(
+            driver,
+            process_lock=process_lock,
+            threads=threads,
+            restarted=lambda: restarts.append(1),
+            report_unhealthy=lambda _: None,
+        )
+        await supervisor.check()
         assert not restarts
         kill_daemon(node, "u1")
-        await watch.look()
+        await supervisor.check()
         assert restarts == [1]
-        assert node.daemons.ask("u1", [PERCENTAGE]) == "30.0"
+        assert node.daemons.command("u1", [PERCENTAGE]) == "30.0"
         driver.unprepare("u1")
         threads.close()
 
-    async def test_one_that_cannot_be_started_makes_its_devices_unwell_until_it_can(
+    async def test_one_that_cannot_be_started_makes_its_devices_unhealthy_until_it_can(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         threads = Threads()
-        turns = Turns(tmp_path / "turn", changed=_nothing)
-        watch = MpsWatch(driver, turns=turns, threads=threads, restarted=lambda: None)
+        process_lock = ProcessLock(tmp_path / "turn", reload=_nothing)
+        reported: list[Mapping[str, str]] = []
+        supervisor = MpsSupervisor(
+            driver,
+            process_lock=process_lock,
+            threads=threads,
+            restarted=lambda: None,
+            report_unhealthy=reported.append,
+        )
         kill_daemon(node, "u1")
 
         def broken(operation: str, minor: int) -> None:
             raise BackendError("the GPU wants a reset")
 
         hgx.faults.before = broken
-        await watch.look()
-        assert watch.ailing == {"gpu-0": "no MPS daemon: ResourceClaim ml/claim-u1 (u1): the GPU wants a reset"}
+        await supervisor.check()
+        assert reported[-1] == {"gpu-0": "no MPS daemon: ResourceClaim ml/claim-u1 (u1): the GPU wants a reset"}
         hgx.faults.before = None
-        await watch.look()
-        assert watch.ailing == {}
+        await supervisor.check()
+        assert reported[-1] == {}
         driver.unprepare("u1")
         threads.close()
 
@@ -350,7 +366,7 @@ class TestDaemons:
         daemons.start("u1", ["GPU-0"], Limits())
         server = int((tmp_path / "mps/u1/tmp/nvidia-mps/server").read_text())
         assert daemons._wait(lambda: not daemons.alive("u1"), 10)
-        assert daemons._locked("u1")
+        assert daemons._home("u1").locked
         assert daemons.stop("u1") is True
         stat = Path(f"/proc/{server}/stat")
         assert not stat.exists() or launch.stat(server)[0] == "Z"
@@ -358,30 +374,30 @@ class TestDaemons:
     def test_a_servers_lock_does_not_pass_for_a_daemon(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=5))
-        (tmp_path / "mps/u1/pid").write_text("1 0\n")  # the daemon's number belongs to somebody else by now
+        (tmp_path / "mps/u1/pid").write_text("1 0\n")  # another process has the daemon's number by now
         assert not daemons.alive("u1")
         daemons.start("u1", ["GPU-0"], Limits(active_thread_percentage=6))
         assert daemons.alive("u1")
-        assert daemons.ask("u1", [PERCENTAGE]) == "6.0"
+        assert daemons.command("u1", [PERCENTAGE]) == "6.0"
         daemons.stop("u1")
 
     def test_a_command_that_it_does_not_know_is_an_error(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits())
         with pytest.raises(BackendError, match="Invalid command: sing"):
-            daemons.ask("u1", ["sing"])
+            daemons.command("u1", ["sing"])
         daemons.stop("u1")
 
     def test_the_stand_in_ends_when_its_directory_is_taken_away(self, tmp_path: Path, hgx: SimulatedBackend) -> None:
         daemons = Daemons(tmp_path / "mps", hgx.mps_program)
         daemons.start("u1", ["GPU-0"], Limits())
         (tmp_path / "mps/u1/tmp/nvidia-mps/control").unlink()
-        assert daemons._wait(lambda: not daemons._locked("u1"), 10)
+        assert daemons._wait(lambda: not daemons._home("u1").locked, 10)
         daemons.stop("u1")
 
 
 class Steps:
-    """A clock that runs while it is looked at: deadlines pass without waiting for them."""
+    """A clock that advances when it is read: deadlines pass without waiting for them."""
 
     def __init__(self) -> None:
         self.now = 0.0

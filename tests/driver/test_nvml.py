@@ -7,16 +7,20 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from fairlead.driver import profile, slices, smi
-from fairlead.driver.backend import Backend, BackendError, Gpu
-from fairlead.driver.backends import open_backend
-from fairlead.driver.driverroot import DriverRoot
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.nvml import NvmlBackend
-from fairlead.driver.sysfs import Kernel
-from fairlead.driver.threads import Threads
-from tests.support.driver.fakenvml import FakeNvml
-from tests.support.driver.node import Node, claim
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.factory import open_backend
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.nvml import smi
+from fairlead.driver.backend.nvml.backend import NvmlBackend
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.types import Gpu
+from fairlead.driver.common.driver_root import DriverRoot
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.monitor import HardwareMonitor
+from tests.support.driver.claims import claim
+from tests.support.driver.fake_nvml import FakeNvml
+from tests.support.driver.node import Node
 
 UNSUPPORTED = pynvml.NVML_ERROR_NOT_SUPPORTED
 
@@ -26,7 +30,7 @@ def on(fake: FakeNvml, path: Path) -> NvmlBackend:
 
 
 def fake_of(name: str, path: Path) -> FakeNvml:
-    return FakeNvml(profile.load(name), node="n1", root=path)
+    return FakeNvml(profiles.load(name), node="n1", root=path)
 
 
 OPTIONAL = {
@@ -80,7 +84,7 @@ class TestUnsupported:
 
     def test_a_kernel_that_says_nothing_leaves_numa_and_root_out(self, tmp_path: Path) -> None:
         backend = NvmlBackend(
-            FakeNvml(profile.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
+            FakeNvml(profiles.load("hgx-h100"), node="n1"), kernel=Kernel(sys=tmp_path, proc=tmp_path, dev=tmp_path)
         )
         gpu = backend.inventory().gpus[0]
         assert (gpu.numa_node, gpu.pcie_root, gpu.pci_bus_id) == (None, None, "0001:00:00.0")
@@ -91,7 +95,7 @@ class TestNvLink:
     def nvlinks(self, backend: Backend) -> dict[int, tuple[int, ...]]:
         return {gpu.minor: gpu.nvlink.peers for gpu in backend.inventory().gpus if gpu.nvlink}
 
-    def test_a_guest_that_hides_the_other_ends_is_asked_for_peer_to_peer_status(self, tmp_path: Path) -> None:
+    def test_in_a_guest_that_hides_the_remote_ends_peer_to_peer_status_decides(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         whole = self.nvlinks(on(fake, tmp_path))
         fake.errors["nvmlDeviceGetNvLinkRemoteDeviceType"] = UNSUPPORTED
@@ -126,7 +130,7 @@ class TestMig:
         fake.errors.clear()
         backend.create_mig(gpu, 19, 0)
 
-    def test_what_could_not_be_taken_back_is_said_and_goes_with_the_retry(self, tmp_path: Path) -> None:
+    def test_what_could_not_be_destroyed_is_reported_and_goes_with_the_retry(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path / "root")
         node = Node(tmp_path, on(fake, tmp_path / "root"), dynamic=True)
         driver = node.start()
@@ -202,21 +206,21 @@ class TestHealth:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[2].uuid
         fake.recovery[2] = action
-        assert {look.uuid: look.recovery for look in backend.watch()}[uuid] == recovery
+        assert {status.uuid: status.recovery_action for status in backend.statuses()}[uuid] == recovery
 
     def test_a_driver_without_recovery_actions_answers_all_the_same(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = UNSUPPORTED
-        assert {(look.answers, look.recovery) for look in backend.watch()} == {(True, None)}
+        assert {(status.responds, status.recovery_action) for status in backend.statuses()} == {(True, None)}
 
     def test_a_passing_error_is_not_taken_for_a_lost_gpu(self, tmp_path: Path) -> None:
         fake = fake_of("hgx-h100", tmp_path)
         backend = on(fake, tmp_path)
         backend.inventory()
         fake.errors["nvmlDeviceGetFieldValues"] = pynvml.NVML_ERROR_UNKNOWN
-        assert {look.answers for look in backend.watch()} == {None}
+        assert {status.responds for status in backend.statuses()} == {None}
 
     @pytest.mark.parametrize("call", ["nvmlEventSetCreate", "nvmlDeviceRegisterEvents", "nvmlEventSetWait_v2"])
     def test_a_gpu_without_events_is_watched_without_them(self, tmp_path: Path, call: str) -> None:
@@ -225,14 +229,14 @@ class TestHealth:
         backend.inventory()
         fake.errors[call] = UNSUPPORTED
         assert backend.xids() == ()
-        assert all(look.answers for look in backend.watch())
+        assert all(status.responds for status in backend.statuses())
 
 
 class TestBoundElsewhere:
     def test_a_node_whose_gpus_are_all_with_virtual_machines_publishes_one_empty_slice(self, tmp_path: Path) -> None:
         fake = fake_of("l40s", tmp_path)
         for minor in range(8):
-            fake.take(minor)
+            fake.bind(minor)
         inventory = on(fake, tmp_path).inventory()
         assert inventory.gpus == ()
         assert len(slices.build(inventory).slices) == 1
@@ -241,8 +245,8 @@ class TestBoundElsewhere:
         fake = fake_of("l40s", tmp_path)
         backend = on(fake, tmp_path)
         before = [gpu.uuid for gpu in backend.inventory().gpus]
-        fake.take(3)
-        assert {look.uuid: look.answers for look in backend.watch()} == dict.fromkeys(
+        fake.bind(3)
+        assert {status.uuid: status.responds for status in backend.statuses()} == dict.fromkeys(
             (uuid for uuid in before if uuid != before[3]), True
         )
         assert [gpu.minor for gpu in backend.inventory().gpus] == [0, 1, 2, 4, 5, 6, 7]
@@ -252,12 +256,12 @@ class TestBoundElsewhere:
         backend = on(fake, tmp_path)
         uuid = backend.inventory().gpus[3].uuid
         fake._devices.pop(3)
-        assert {look.uuid: look.answers for look in backend.watch()}[uuid] is False
+        assert {status.uuid: status.responds for status in backend.statuses()}[uuid] is False
 
 
 class TestStart:
     @pytest.mark.parametrize("name", ["dgx-a100", "hgx-h100"])
-    async def test_looking_and_recovering_never_switch_mig_mode(
+    async def test_polling_and_recovering_never_switch_mig_mode(
         self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         fake = fake_of(name, tmp_path)
@@ -266,7 +270,7 @@ class TestStart:
         switched: list[object] = []
         monkeypatch.setattr(FakeNvml, "nvmlDeviceSetMigMode", lambda *asked: switched.append(asked))
         backend, threads = on(fake, tmp_path), Threads()
-        await Hardware(backend, pool="n1", threads=threads, dynamic_mig=True).look()
+        await HardwareMonitor(backend, pool="n1", threads=threads, dynamic_mig=True).poll()
         Node(tmp_path / "node", backend, dynamic=True).start()
         assert switched == []
         threads.close()
@@ -274,8 +278,8 @@ class TestStart:
     async def test_a_vgpu_guest_offers_its_gpus_whole_with_dynamic_mig(self, tmp_path: Path) -> None:
         fake, threads = fake_of("hgx-h100", tmp_path), Threads()
         fake.guests = set(range(8))
-        hardware = Hardware(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
-        await hardware.look()
+        hardware = HardwareMonitor(on(fake, tmp_path), pool="n1", threads=threads, dynamic_mig=True)
+        await hardware.poll()
         assert [device.name for device in hardware.built.devices] == [f"gpu-{minor}" for minor in range(8)]
         threads.close()
 
@@ -288,12 +292,12 @@ class TestTimeSlices:
         binary.chmod(0o755)
         return smi.runner(DriverRoot(path))
 
-    def test_nvidia_smi_under_the_drivers_root_is_asked(self, tmp_path: Path) -> None:
+    def test_nvidia_smi_under_the_drivers_root_is_run(self, tmp_path: Path) -> None:
         said = tmp_path / "said"
         smi.set_time_slice(self.smi(tmp_path, f'echo "$@" > {said}'), "GPU-1", "Medium")
         assert said.read_text() == "compute-policy -i GPU-1 --set-timeslice 2\n"
 
-    def test_what_it_says_when_it_fails_is_told(self, tmp_path: Path) -> None:
+    def test_its_output_is_in_the_error_when_it_fails(self, tmp_path: Path) -> None:
         with pytest.raises(BackendError, match="exit status 3: not supported"):
             smi.set_time_slice(self.smi(tmp_path, "echo not supported >&2; exit 3"), "GPU-1", "Long")
 

@@ -1,4 +1,4 @@
-"""What a running driver tells those who run it: metrics, probes, Events."""
+"""What a running driver reports to its operators: metrics, probes, Events."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import signal
 import aiohttp
 
 from fairlead.kube.resources import EVENTS
+from tests.support.driver.claims import claim, mps
 from tests.support.driver.cluster import DriverCluster, free_port
-from tests.support.driver.node import Kubelet, claim, mps
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestMetrics:
@@ -78,22 +79,22 @@ class TestMps:
 
 
 class TestEvents:
-    async def test_a_record_that_cannot_be_read_is_told_on_the_node(self, cluster: DriverCluster) -> None:
+    async def test_a_record_that_cannot_be_read_is_an_event_on_the_node(self, cluster: DriverCluster) -> None:
         wanted = await cluster.allocate("gpu-0")
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             await kubelet.prepare(wanted)
         [record] = (cluster.path / "plugins/gpu.fairlead.dev/claims").iterdir()
         record.write_bytes(record.read_bytes()[:40])
 
-        async def told() -> bool:
+        async def recorded() -> bool:
             return bool((await cluster.client.list(EVENTS, "default")).items)
 
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
-            await cluster.until(told)
+            await cluster.until(recorded)
             assert (await kubelet.prepare(wanted))[wanted.metadata.uid].error == ""
         [event] = (await cluster.client.list(EVENTS, "default")).items
-        about = event.involved_object
-        assert (about.kind, about.name, about.uid) == ("Node", "n1", "n1")
-        assert (event.type, event.reason) == ("Warning", "CheckpointUnreadable")
-        assert f"record of claim {wanted.metadata.uid} cannot be read (cut short" in event.message
-        assert "it was rebuilt from its CDI file" in event.message
+        about = event["involvedObject"]
+        assert (about["kind"], about["name"], about["uid"]) == ("Node", "n1", "n1")
+        assert (event["type"], event["reason"]) == ("Warning", "CheckpointUnreadable")
+        assert f"record of claim {wanted.metadata.uid} cannot be read (cut short" in event["message"]
+        assert "it was rebuilt from its CDI file" in event["message"]

@@ -8,18 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fairlead.driver import cdi
-from fairlead.driver.backend import BackendError
-from fairlead.driver.claims import ClaimError
-from fairlead.driver.prepare import PrepareError
-from fairlead.driver.simulated import SimulatedBackend
-from tests.support.driver.node import Node, claim, gpu_config, time_slicing
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.prepare import cdi
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.preparer import PrepareError
+from tests.support.driver.claims import claim, gpu_config, time_slicing
+from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
 
 
 def spec(node: Node, uid: str) -> dict[str, object]:
-    loaded: dict[str, object] = json.loads(node.store.path(uid).read_bytes())
+    loaded: dict[str, object] = json.loads(node.cdi_files.path(uid).read_bytes())
     return loaded
 
 
@@ -49,19 +50,19 @@ class TestWholeGpus:
     def test_the_same_claim_again_gets_the_same_answer(self, node: Node) -> None:
         driver = node.start()
         first = driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
+        written = node.cdi_files.path("u1").read_bytes()
         assert driver.prepare(claim("u1", "gpu-0")) == first
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
-    def test_a_cdi_file_that_somebody_removed_comes_back(self, node: Node) -> None:
+    def test_a_cdi_file_that_was_removed_is_written_again(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
-        written = node.store.path("u1").read_bytes()
-        node.store.remove("u1")
+        written = node.cdi_files.path("u1").read_bytes()
+        node.cdi_files.remove("u1")
         driver.prepare(claim("u1", "gpu-0"))
-        assert node.store.path("u1").read_bytes() == written
+        assert node.cdi_files.path("u1").read_bytes() == written
 
-    def test_a_claim_allocated_anew_gives_its_old_devices_back(self, node: Node) -> None:
+    def test_a_claim_with_a_new_allocation_releases_its_old_devices(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
         driver.prepare(claim("u1", "gpu-1"))
@@ -92,7 +93,7 @@ class TestRefusals:
             driver.prepare(claim("u2", "gpu-1", "gpu-0"))
         driver.prepare(claim("u3", "gpu-1"))  # the refused claim holds nothing
 
-    def test_admin_access_looks_on_at_a_device_in_use(self, node: Node) -> None:
+    def test_admin_access_observes_a_device_in_use(self, node: Node) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0"))
         driver.prepare(claim("u2", {"device": "gpu-0", "adminAccess": True}))
@@ -167,16 +168,16 @@ class TestTimeSlices:
     ) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", "gpu-2", config=[time_slicing("Long")]))
-        assert hgx.time_slices == {0: "Long", 2: "Long"}
+        assert hgx.state.time_slices == {0: "Long", 2: "Long"}
         driver.unprepare("u1")
-        assert hgx.time_slices == {0: "Default", 2: "Default"}
+        assert hgx.state.time_slices == {0: "Default", 2: "Default"}
         assert node.leftovers() == EMPTY
 
     def test_one_for_a_request_leaves_the_others_alone(self, node: Node, hgx: SimulatedBackend) -> None:
         config = time_slicing("Short") | {"requests": ["a"]}
         devices = ({"device": "gpu-0", "request": "a"}, {"device": "gpu-1", "request": "b"})
         node.start().prepare(claim("u1", *devices, config=[config]))
-        assert hgx.time_slices == {0: "Short"}
+        assert hgx.state.time_slices == {0: "Short"}
 
     def test_one_that_cannot_be_set_leaves_nothing_and_holds_nothing(self, node: Node, hgx: SimulatedBackend) -> None:
         def fail(operation: str, minor: int) -> None:
@@ -194,8 +195,8 @@ class TestTimeSlices:
         with pytest.raises(ClaimError, match="would change gpu-0 for the other claims"):
             node.start().prepare(claim("u1", {"device": "gpu-0", "shareID": "a"}, config=[time_slicing("Long")]))
 
-    def test_one_who_only_looks_on_sets_nothing(self, node: Node) -> None:
-        with pytest.raises(ClaimError, match="adminAccess only looks on"):
+    def test_admin_access_sets_nothing(self, node: Node) -> None:
+        with pytest.raises(ClaimError, match="adminAccess only observes its device"):
             node.start().prepare(claim("u1", {"device": "gpu-0", "adminAccess": True}, config=[time_slicing("Long")]))
 
     def test_a_lost_gpu_does_not_keep_its_claim_from_ending(self, node: Node, hgx: SimulatedBackend) -> None:
@@ -221,8 +222,8 @@ class TestStaticMig:
         driver.unprepare("u1")
         assert static_node.backend.inventory() == before
 
-    def test_a_gpu_that_is_cut_is_not_given_whole(self, static_node: Node) -> None:
-        with pytest.raises(ClaimError, match="cut into MIG devices"):
+    def test_a_partitioned_gpu_is_not_allocated_whole(self, static_node: Node) -> None:
+        with pytest.raises(ClaimError, match="partitioned into MIG devices"):
             static_node.start().prepare(claim("u1", "gpu-6"))
 
     def test_a_mig_device_that_is_not_there_is_refused_with_those_that_are(self, static_node: Node) -> None:
@@ -231,7 +232,7 @@ class TestStaticMig:
 
 
 class TestDynamicMig:
-    def test_a_mig_device_is_made_and_taken_away(self, node: Node) -> None:
+    def test_a_mig_device_is_created_and_destroyed(self, node: Node) -> None:
         driver = node.start()
         record = driver.prepare(claim("u1", "gpu-0-mig-3g40gb-9-4"))
         [gpu] = [gpu for gpu in node.backend.inventory().gpus if gpu.mig_devices]
@@ -261,7 +262,7 @@ class TestDynamicMig:
         assert node.leftovers() == EMPTY
         assert driver.records() == ()
 
-    def test_somebody_elses_mig_device_at_the_placement_is_not_taken_and_not_destroyed(self, node: Node) -> None:
+    def test_an_administrators_mig_device_at_the_placement_is_not_used_and_not_destroyed(self, node: Node) -> None:
         driver = node.start()
         gpu = node.backend.inventory().gpus[0]
         node.backend.create_mig(gpu.uuid, 19, 0)
@@ -289,14 +290,14 @@ class TestDynamicMig:
         driver.unprepare("u1")
         assert node.leftovers() == EMPTY
 
-    def test_a_mig_device_that_somebody_destroyed_is_made_again(self, node: Node) -> None:
+    def test_a_mig_device_that_an_administrator_destroyed_is_created_again(self, node: Node) -> None:
         driver = node.start()
         before = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         node.backend.destroy_mig(before.devices[0].gpu_uuid, 19, 0)
         after = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0"))
         assert after.devices[0].mig.uuid != before.devices[0].mig.uuid  # type: ignore[union-attr]
 
-    def test_what_stands_where_ours_was_is_left_alone(self, node: Node) -> None:
+    def test_what_replaced_the_claims_mig_device_is_left_alone(self, node: Node) -> None:
         driver = node.start()
         gpu = driver.prepare(claim("u1", "gpu-0-mig-1g10gb-19-0")).devices[0].gpu_uuid
         node.backend.destroy_mig(gpu, 19, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 
 DRA: dict[str, dict[str, int]] = {
     "Claim": {"namespace": 1, "uid": 2, "name": 3},

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from fairlead.driver import faultfile
+from fairlead.driver.backend.simulated import fault_file
 from tests.support.driver.cluster import SLICES, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestSlices:
@@ -57,19 +57,19 @@ class TestSlices:
             found = await taints()
             return found == {"gpu-1": ["gpu.fairlead.dev/gpu-lost:NoExecute"]}
 
-        async def well() -> bool:
+        async def healthy() -> bool:
             found = await taints()
             return found == {}
 
         async with cluster.driver(hardware_interval_s=0.02):
-            faultfile.inject(faults, 1, lost=True)
+            fault_file.inject(faults, 1, lost=True)
             await cluster.until(tainted)
-            faultfile.mend(faults)
-            await cluster.until(well)
+            fault_file.clear(faults)
+            await cluster.until(healthy)
             [stored] = await cluster.slices()
             assert stored["spec"]["pool"]["generation"] == 1
 
-    async def test_a_lost_gpu_is_given_to_nobody_new_and_its_claims_are_answered(self, cluster: DriverCluster) -> None:
+    async def test_a_lost_gpu_is_refused_to_new_claims_and_its_own_are_answered(self, cluster: DriverCluster) -> None:
         faults = cluster.path / "plugins/gpu.fairlead.dev/simulated-faults.json"
         old, new = await cluster.allocate("gpu-1", name="old"), await cluster.allocate("gpu-2", name="new")
 
@@ -82,8 +82,8 @@ class TestSlices:
             Kubelet.connect(cluster.registration) as kubelet,
         ):
             before = await kubelet.prepare(old)
-            faultfile.inject(faults, 1, lost=True)
-            faultfile.inject(faults, 2, lost=True)
+            fault_file.inject(faults, 1, lost=True)
+            fault_file.inject(faults, 2, lost=True)
             await cluster.until(tainted)
             assert await kubelet.prepare(old) == before
             error = (await kubelet.prepare(new))[new.metadata.uid].error

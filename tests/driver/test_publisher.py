@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.driver.publisher import SLICES, Publisher
-from fairlead.driver.slices import SliceBody
+from fairlead.driver.publish.publisher import SLICES, Publisher
+from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.core import Node
@@ -92,7 +92,7 @@ class Running:
         self.api = api
         self.time = VirtualTime()
         self.publisher = Publisher(
-            cast("Client", api), driver="gpu.fairlead.dev", node_name="n1", settle_s=2.0, sleep=self.time.sleep
+            cast("Client", api), driver="gpu.fairlead.dev", node_name="n1", sync_delay_s=2.0, sleep=self.time.sleep
         )
 
     async def publish(self, *bodies: SliceBody) -> list[str]:
@@ -165,7 +165,7 @@ async def test_a_wiped_slice_comes_back_after_a_while(running: Running) -> None:
     assert running.api.writes == ["create"]
 
 
-async def test_what_the_apiserver_drops_is_reported_once_and_not_written_for_ever(
+async def test_what_the_apiserver_drops_is_reported_once_and_not_written_forever(
     running: Running, caplog: pytest.LogCaptureFixture
 ) -> None:
     running.api.drops = {"taints"}
@@ -173,7 +173,7 @@ async def test_what_the_apiserver_drops_is_reported_once_and_not_written_for_eve
     assert running.publisher.dropped == ("devices[].taints (feature gate DRADeviceTaints)",)
     await running.time.advance(600)
     assert running.api.writes == ["create"]
-    assert caplog.text.count("did not keep all of the slices") == 1
+    assert caplog.text.count("did not store all fields of the slices") == 1
     assert await running.publish(body("gpu-0", "gpu-1", taints=(TAINT,))) == ["update"]
     await running.time.advance(600)
     assert running.api.writes == ["update"]

@@ -9,17 +9,18 @@ import pytest
 import yaml
 
 from fairlead.cli.node import devices as cli
-from fairlead.driver import profile, recording
-from fairlead.driver.backend import Gpu, Inventory, NvLink
-from fairlead.driver.profile import ProfileError
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.profiles import recording
+from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Gpu, Inventory, NvLink
 
 
 def inventory(path_or_name: str, node: str = "n1") -> Inventory:
-    return SimulatedBackend(profile.load(path_or_name), node=node).inventory()
+    return SimulatedBackend(profiles.load(path_or_name), node=node).inventory()
 
 
-@pytest.mark.parametrize("name", profile.known())
+@pytest.mark.parametrize("name", profiles.known())
 def test_a_recorded_node_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
     before = inventory(name)
     path = tmp_path / "node.yaml"

@@ -9,18 +9,18 @@ import stat
 import aiohttp
 import pytest
 
-from fairlead.driver import protocol, sockets
 from fairlead.driver.app import run
-from fairlead.driver.backends import BackendSpecError
-from fairlead.driver.profile import ProfileError
-from fairlead.driver.selfcheck import SelfCheck
-from fairlead.driver.sockets import SocketError
+from fairlead.driver.backend.factory import BackendSpecError
+from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.kubelet import protocol, sockets
+from fairlead.driver.kubelet.self_check import SelfCheck
+from fairlead.driver.kubelet.sockets import SocketError
 from tests.support.driver.cluster import DriverCluster, free_port
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 class TestRegistration:
-    async def test_kubelet_learns_who_is_there_and_where_to_call(self, cluster: DriverCluster) -> None:
+    async def test_kubelet_reads_the_drivers_name_and_endpoint(self, cluster: DriverCluster) -> None:
         async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
             info = await kubelet.registration.GetInfo(protocol.pluginregistration_v1_pb2.InfoRequest())
         assert info.type == "DRAPlugin"
@@ -28,7 +28,7 @@ class TestRegistration:
         assert info.endpoint == str(cluster.path / "plugins/gpu.fairlead.dev/dra.sock")
         assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1alpha1.DRAResourceHealth"]
 
-    async def test_readiness_tells_what_kubelet_thinks_of_the_driver(self, cluster: DriverCluster) -> None:
+    async def test_readiness_reports_kubelets_registration(self, cluster: DriverCluster) -> None:
         bind = free_port()
 
         async def ready() -> tuple[int, str]:
@@ -49,17 +49,17 @@ class TestRegistration:
             assert await ready() == (200, "ok\n")
 
     async def test_a_socket_that_was_removed_is_a_reason_to_restart(self, cluster: DriverCluster) -> None:
-        places = sockets.places(
+        paths = sockets.plugin_paths(
             driver="gpu.fairlead.dev",
             plugins_dir=cluster.options.plugins_dir,
             registry_dir=cluster.options.registry_dir,
             pod_uid=None,
         )
-        check = SelfCheck(places)
+        check = SelfCheck(paths)
         async with cluster.driver():
             assert await check.check() is None
-            places.dra.unlink()
-            assert f"{places.dra}: the driver's own socket does not answer" in str(await check.check())
+            paths.dra.unlink()
+            assert f"{paths.dra}: the driver's own socket does not answer" in str(await check.check())
 
     async def test_sockets_are_private_and_gone_after_a_clean_stop(self, cluster: DriverCluster) -> None:
         dra = cluster.path / "plugins/gpu.fairlead.dev/dra.sock"

@@ -1,4 +1,4 @@
-"""The whole driver goes and comes back, twice at once, and after a claim that vanished."""
+"""The whole driver restarts, runs twice at once, and recovers after a claim that no longer exists."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from fairlead.driver import app
 from fairlead.driver.app import run
-from fairlead.driver.sockets import SocketError
+from fairlead.driver.kubelet.sockets import SocketError
 from fairlead.kube.resource import ResourceClaim
 from tests.support.driver.cluster import CLAIMS, DriverCluster
-from tests.support.driver.node import Kubelet
+from tests.support.driver.kubelet import Kubelet
 
 
 async def _ask(kubelet: Kubelet, wanted: ResourceClaim, answers: list[str]) -> None:
@@ -50,7 +50,7 @@ class TestRestarts:
             assert (await old.prepare(second))[second.metadata.uid].error == ""
 
     async def test_a_rolling_update_leaves_no_moment_without_an_answer(self, cluster: DriverCluster) -> None:
-        """As kubelet does: the newest connection is asked, and the one before while that one has not answered."""
+        """As kubelet does: it calls the newest connection, and the one before while the newest does not answer."""
         registry = cluster.path / "registry"
         pods = ["a", "b", "c"]
         wanted = await cluster.allocate("gpu-0")
@@ -75,7 +75,7 @@ class TestRestarts:
         assert len(answers) > 10
         assert set(answers) == {""}
 
-    async def test_a_claim_that_was_deleted_by_force_while_the_driver_was_down_is_given_back(
+    async def test_a_claim_that_was_deleted_by_force_while_the_driver_was_down_is_unprepared(
         self, cluster: DriverCluster
     ) -> None:
         wanted = await cluster.allocate("gpu-0")
@@ -83,7 +83,7 @@ class TestRestarts:
             await kubelet.prepare(wanted)
         await cluster.client.delete(CLAIMS, "train", "default")
         claims = cluster.path / "plugins/gpu.fairlead.dev/claims"
-        async with cluster.driver(sweep_interval_s=0.02):
+        async with cluster.driver(orphan_gc_interval_s=0.02):
 
             async def gone() -> bool:
                 return list(claims.iterdir()) == []
@@ -91,7 +91,7 @@ class TestRestarts:
             await cluster.until(gone)
         assert list((cluster.path / "cdi").iterdir()) == []
 
-    async def test_after_a_reboot_a_claim_is_prepared_anew(
+    async def test_after_a_reboot_a_claim_is_prepared_from_the_start(
         self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         wanted = await cluster.allocate("gpu-0-mig-1g10gb-19-0")
@@ -110,17 +110,17 @@ class TestRestarts:
             assert await kubelet.prepare(wanted) == before
             assert len(list((cluster.path / "cdi").iterdir())) == 1
 
-    async def test_a_claim_that_vanished_from_the_cluster_is_given_back(self, cluster: DriverCluster) -> None:
+    async def test_a_claim_that_no_longer_exists_is_unprepared(self, cluster: DriverCluster) -> None:
         wanted = await cluster.allocate("gpu-0")
-        async with cluster.driver(sweep_interval_s=0.02), Kubelet.connect(cluster.registration) as kubelet:
+        async with cluster.driver(orphan_gc_interval_s=0.02), Kubelet.connect(cluster.registration) as kubelet:
             await kubelet.prepare(wanted)
             await cluster.client.delete(CLAIMS, "train", "default")
 
             again = await cluster.allocate("gpu-0", name="next")
 
-            async def given() -> bool:
-                """As kubelet does: asked again until the device is free."""
+            async def free() -> bool:
+                """As kubelet does: it retries until the device is free."""
                 return bool((await kubelet.prepare(again))[again.metadata.uid].error == "")
 
-            await cluster.until(given)
+            await cluster.until(free)
             assert [path.name for path in (cluster.path / "cdi").iterdir() if wanted.metadata.uid in path.name] == []

@@ -1,4 +1,4 @@
-"""The plugin between kubelet and the preparer: deadlines, answers for each claim, logs; and the sweep of lost claims."""
+"""The plugin between kubelet and the preparer: deadlines, answers for each claim, logs; the orphan GC; the process lock."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.records import ClaimRecord
-from fairlead.driver.service import ClaimRef, Plugin
-from fairlead.driver.simulated import SimulatedBackend
-from fairlead.driver.sweep import Sweeper
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import TurnError, Turns
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.kubelet.plugin import ClaimRef, Plugin
+from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors, logs
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.node import Node, claim
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
 
 
 class Claims:
@@ -56,8 +57,15 @@ def plugin(node: Node, claims: Claims, threads: Threads, *, deadline_s: float = 
     async def reload() -> None:
         preparer.reload()
 
-    turns = Turns(node.path / "serialize.lock", changed=reload)
-    made = Plugin(preparer, fetch=claims.fetch, turns=turns, threads=threads, metrics=Metrics(), deadline_s=deadline_s)
+    process_lock = ProcessLock(node.path / "serialize.lock", reload=reload)
+    made = Plugin(
+        preparer,
+        fetch=claims.fetch,
+        process_lock=process_lock,
+        threads=threads,
+        metrics=Metrics(),
+        deadline_s=deadline_s,
+    )
     return made, preparer
 
 
@@ -72,23 +80,23 @@ class TestDeadline:
                 release.wait(30)
 
         hgx.faults.before = hang
-        stuck, well = claim("u1", "gpu-0-mig-1g10gb-19-0"), claim("u2", "gpu-1-mig-1g10gb-19-0")
-        driver, preparer = plugin(node, Claims(stuck, well), threads, deadline_s=0.2)
-        answer = await driver.prepare([ref(stuck), ref(well)])
+        hanging, healthy = claim("u1", "gpu-0-mig-1g10gb-19-0"), claim("u2", "gpu-1-mig-1g10gb-19-0")
+        driver, preparer = plugin(node, Claims(hanging, healthy), threads, deadline_s=0.2)
+        answer = await driver.prepare([ref(hanging), ref(healthy)])
         assert "not done within 0.2 s; it goes on" in str(answer["u1"])
         assert isinstance(answer["u2"], ClaimRecord)
         threads_before = threads._started
-        for _ in range(5):  # kubelet asks again and again: no thread more
-            assert isinstance((await driver.prepare([ref(stuck)]))["u1"], str)
+        for _ in range(5):  # kubelet retries again and again: no further thread
+            assert isinstance((await driver.prepare([ref(hanging)]))["u1"], str)
         assert threads._started == threads_before
         release.set()
         driver._deadline_s = 30.0
-        assert isinstance((await driver.prepare([ref(stuck)]))["u1"], ClaimRecord)
+        assert isinstance((await driver.prepare([ref(hanging)]))["u1"], ClaimRecord)
         preparer.unprepare("u1")
         preparer.unprepare("u2")
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    async def test_an_error_that_nobody_foresaw_is_an_answer_too(
+    async def test_an_unforeseen_error_is_an_answer_too(
         self, node: Node, threads: Threads, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         one = claim("u1", "gpu-0")
@@ -124,7 +132,7 @@ class TestLogs:
             one = claim("u1", "gpu-0")
             driver, _ = plugin(node, Claims(one), threads)
             await driver.prepare([ref(one)])
-            node.store.remove("u1")
+            node.cdi_files.remove("u1")
             await driver.prepare([ref(one)])
         finally:
             logging.getLogger().handlers[:], level = before
@@ -146,66 +154,66 @@ class TestLogs:
         assert any("its CDI file is gone" in line["message"] for line in lines if line["op"] == operations[-1])
 
 
-class TestSweep:
-    def sweeper(self, preparer: Preparer, claims: Claims) -> Sweeper:
-        async def give_back(record: ClaimRecord) -> None:
+class TestOrphanGc:
+    def gc(self, preparer: Preparer, claims: Claims) -> OrphanGc:
+        async def unprepare(record: ClaimRecord) -> None:
             preparer.unprepare(record.uid)
 
-        return Sweeper(preparer, fetch=claims.fetch, give_back=give_back)
+        return OrphanGc(preparer, fetch=claims.fetch, unprepare=unprepare)
 
-    async def test_a_claim_that_is_gone_at_two_looks_is_given_back(self, node: Node) -> None:
+    async def test_a_claim_that_is_missing_at_two_collections_is_unprepared(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(one), node.start()
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         preparer.prepare(one)
-        assert await sweeper.sweep() == []
+        assert await gc.collect() == []
         claims.known.clear()
-        assert await sweeper.sweep() == []
-        assert await sweeper.sweep() == ["u1"]
+        assert await gc.collect() == []
+        assert await gc.collect() == ["u1"]
         assert node.leftovers() == {"claims": [], "cdi": [], "migs": []}
 
-    async def test_a_claim_made_anew_counts_as_gone(self, node: Node) -> None:
+    async def test_a_claim_recreated_under_its_name_counts_as_missing(self, node: Node) -> None:
         preparer = node.start()
         preparer.prepare(claim("u1", "gpu-0", name="train"))
-        sweeper = self.sweeper(preparer, Claims(claim("u2", "gpu-1", name="train")))
-        await sweeper.sweep()
-        assert await sweeper.sweep() == ["u1"]
+        gc = self.gc(preparer, Claims(claim("u2", "gpu-1", name="train")))
+        await gc.collect()
+        assert await gc.collect() == ["u1"]
 
     async def test_an_apiserver_that_does_not_answer_says_nothing(self, node: Node) -> None:
         claims, preparer = Claims(), node.start()
         claims.error = errors.Unreachable("connection refused")
         preparer.prepare(claim("u1", "gpu-0"))
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         for _ in range(5):
-            assert await sweeper.sweep() == []
+            assert await gc.collect() == []
 
-    async def test_a_claim_that_comes_back_between_looks_is_kept(self, node: Node) -> None:
+    async def test_a_claim_that_exists_again_between_collections_is_kept(self, node: Node) -> None:
         one = claim("u1", "gpu-0")
         claims, preparer = Claims(), node.start()
         preparer.prepare(one)
-        sweeper = self.sweeper(preparer, claims)
+        gc = self.gc(preparer, claims)
         for _ in range(4):
-            await sweeper.sweep()
+            await gc.collect()
             claims.known = {} if claims.known else {one.metadata.name: one}
         assert preparer.record("u1") is not None
 
 
-class TestTurns:
-    async def test_calls_of_one_process_share_a_turn_and_another_waits(self, tmp_path: Path) -> None:
+class TestProcessLock:
+    async def test_calls_of_one_process_share_the_lock_and_another_waits(self, tmp_path: Path) -> None:
         changes: list[str] = []
 
-        def turns(name: str) -> Turns:
+        def process_lock(name: str) -> ProcessLock:
             async def changed() -> None:
                 changes.append(name)
 
             async def at_once(seconds: float) -> None:
                 pass
 
-            return Turns(tmp_path / "lock", changed=changed, sleep=at_once)
+            return ProcessLock(tmp_path / "lock", reload=changed, sleep=at_once)
 
-        mine, other = turns("mine"), turns("other")
+        mine, other = process_lock("mine"), process_lock("other")
         async with mine.hold(timeout_s=1), mine.hold(timeout_s=1):
-            with pytest.raises(TurnError, match="another process of this driver is at work"):
+            with pytest.raises(ProcessLockError, match="another process of this driver is at work"):
                 async with other.hold(timeout_s=0.1):
                     pass
         async with other.hold(timeout_s=1):

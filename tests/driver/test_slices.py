@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.driver import devicenames, geometry, profile, slices
-from fairlead.driver.backend import Gpu, Inventory, MigProfile, NvLink
-from fairlead.driver.islands import islands
-from fairlead.driver.simulated import SimulatedBackend
+from fairlead.driver.backend import device_names, geometry, profiles
+from fairlead.driver.backend.islands import islands
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.backend.types import Gpu, Inventory, MigProfile, NvLink
+from fairlead.driver.publish import slices
 from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import Device, DeviceTaint
 from tests.support.driver.slices import check_limits
 
 
 def inventory(name: str, node: str = "n1") -> Inventory:
-    return SimulatedBackend(profile.load(name), node=node).inventory()
+    return SimulatedBackend(profiles.load(name), node=node).inventory()
 
 
 def attributes(device: Device) -> dict[str, object]:
@@ -180,7 +182,7 @@ class TestPartitions:
         whole = inventory("l40s")
         assert slices.build(whole, partitionable=all_partitionable(whole)) == slices.build(whole)
 
-    def test_a_whole_gpu_that_can_be_cut_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
+    def test_a_partitionable_gpu_has_all_its_memory_and_not_its_largest_profiles(self) -> None:
         whole = inventory("hgx-h100")
         [uncut] = [d for d in slices.build(whole).devices if d.name == "gpu-0"]
         [cut] = [d for d in slices.build(whole, partitionable=all_partitionable(whole)).devices if d.name == "gpu-0"]
@@ -212,7 +214,7 @@ class TestPartitions:
         placements = [(p, start) for p in one.mig_profiles for start in p.starts]
         for first in placements:
             for second in placements:
-                pair = [by_name[devicenames.mig_name(0, *placed)] for placed in (first, second)]
+                pair = [by_name[device_names.mig_name(0, *placed)] for placed in (first, second)]
                 used = {
                     name: sum(
                         int_of(d.consumes_counters[0].counters[name].value)
@@ -231,7 +233,7 @@ def int_of(value: str | int) -> int:
 
 
 class TestShared:
-    def test_a_shared_gpu_gives_its_memory_in_parts(self) -> None:
+    def test_a_shared_gpu_offers_its_memory_in_parts(self) -> None:
         device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
         assert device.allow_multiple_allocations is True
         assert msgspec.to_builtins(device.capacity["memory"]) == {
@@ -301,15 +303,20 @@ class TestIslands:
         assert sorted(set(found.values())) == list(range(len(set(found.values()))))
 
 
+def possible(profiles: Sequence[MigProfile], placed: Sequence[tuple[MigProfile, int]]) -> list[tuple[MigProfile, int]]:
+    """Every instance that could be created beside `placed`."""
+    return [(p, start) for p in profiles for start in p.starts if geometry.fits(profiles, placed, (p, start))]
+
+
 class TestGeometry:
     PROFILES = tuple(inventory("hgx-h100").gpus[0].mig_profiles)
 
     @given(st.lists(st.integers(0, 1000), max_size=12))
     @settings(max_examples=200, deadline=None)
-    def test_no_two_instances_that_were_let_in_overlap(self, choices: list[int]) -> None:
+    def test_no_two_instances_that_fit_overlap(self, choices: list[int]) -> None:
         placed: list[tuple[MigProfile, int]] = []
         for choice in choices:
-            free = geometry.possible(self.PROFILES, placed)
+            free = possible(self.PROFILES, placed)
             if not free:
                 break
             placed.append(free[choice % len(free)])
@@ -318,29 +325,42 @@ class TestGeometry:
         assert all(0 <= slice_ < 8 for slice_ in covered)
         assert sum(p.compute_slices for p, _ in placed) <= 7
 
-    @given(st.lists(st.integers(0, 1000), max_size=6), st.integers(0, 6))
-    @settings(max_examples=200, deadline=None)
-    def test_the_best_start_leaves_the_largest_profile_that_any_start_leaves(
-        self, choices: list[int], wanted: int
-    ) -> None:
-        placed: list[tuple[MigProfile, int]] = []
-        for choice in choices:
-            free = geometry.possible(self.PROFILES, placed)
-            if free:
-                placed.append(free[choice % len(free)])
-        profile_ = self.PROFILES[wanted % len(self.PROFILES)]
 
-        def largest(start: int) -> tuple[int, int]:
-            left = geometry.possible(self.PROFILES, [*placed, (profile_, start)])
+class TestFirstFit:
+    """A scheduler takes the first published device that fits: the published order is the placement policy."""
+
+    GPU = inventory("hgx-h100").gpus[0]
+    PROFILES = GPU.mig_profiles
+    PUBLISHED = tuple(
+        device.name
+        for device in slices.build(Inventory(gpus=(GPU,)), partitionable=frozenset({GPU.uuid})).devices
+        if "-mig-" in device.name
+    )
+
+    def first(self, placed: list[tuple[MigProfile, int]], wanted: MigProfile) -> int | None:
+        """The start at which first fit places the profile."""
+        starts = {device_names.mig_name(0, wanted, start): start for start in wanted.starts}
+        fitting = (starts[name] for name in self.PUBLISHED if name in starts)
+        return next((s for s in fitting if geometry.fits(self.PROFILES, placed, (wanted, s))), None)
+
+    @given(st.lists(st.integers(0, 6), max_size=8))
+    @settings(max_examples=200, deadline=None)
+    def test_first_fit_leaves_the_largest_profile_that_any_start_leaves(self, wanted: list[int]) -> None:
+        placed: list[tuple[MigProfile, int]] = []
+
+        def largest(profile: MigProfile, start: int) -> tuple[int, int]:
+            left = possible(self.PROFILES, [*placed, (profile, start)])
             return max(((p.memory_slices, p.compute_slices) for p, _ in left), default=(0, 0))
 
-        starts = [s for s in profile_.starts if geometry.fits(self.PROFILES, placed, (profile_, s))]
-        best = geometry.best_start(self.PROFILES, placed, profile_)
-        assert (best is None) == (not starts)
-        if best is not None:
-            assert best in starts
-            assert largest(best) == max(largest(start) for start in starts)
+        for profile in (self.PROFILES[number] for number in wanted):
+            starts = [s for s in profile.starts if geometry.fits(self.PROFILES, placed, (profile, s))]
+            first = self.first(placed, profile)
+            assert (first is None) == (not starts)
+            if first is None:
+                continue
+            assert first in starts
+            assert largest(profile, first) == max(largest(profile, start) for start in starts)
+            placed.append((profile, first))
 
     def test_an_empty_gpu_gives_its_first_small_instance_away_from_the_large_ones(self) -> None:
-        small = next(p for p in self.PROFILES if p.name == "1g.10gb")
-        assert geometry.best_start(self.PROFILES, [], small) == 6
+        assert self.first([], next(p for p in self.PROFILES if p.name == "1g.10gb")) == 6

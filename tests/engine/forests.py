@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.tree_shares import divide_tree
-from fairlead.engine.types.model import FlavorQuota, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 
 Demands = Mapping[str, Mapping[str, int]]
 """Leaf: flavor: amount."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from fairlead.engine.queues.fair_share import Claimant
-from fairlead.engine.types.model import FlavorQuota, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 
 
 def exact(value: object) -> Fraction:

@@ -9,10 +9,11 @@ import pytest
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import Allocation, Plan
+from fairlead.engine.types.allocation import Allocation
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import resource
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, devices_of
 
 DRIVER = names.DRIVER
@@ -38,28 +39,32 @@ class TestConstraints:
     def test_distinct_attribute_holds_within_one_request(self):
         made = world(gpu(0, island=0), gpu(1, island=0), gpu(2, island=1), gpu(3, island=2))
         distinct = [{"distinctAttribute": ISLAND}]
-        assert devices_of(made.decide(gang("job", 1, claim_spec(ask(3), constraints=distinct))), "job") == [
+        assert devices_of(made.decide(gang("job", 1, claim_spec(device_request(3), constraints=distinct))), "job") == [
             "gpu-0",
             "gpu-2",
             "gpu-3",
         ]
-        assert not made.decide(gang("job", 1, claim_spec(ask(4), constraints=distinct))).admissions
+        assert not made.decide(gang("job", 1, claim_spec(device_request(4), constraints=distinct))).admissions
 
     def test_a_constraint_over_some_requests_leaves_the_others_free(self):
         made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=1))
         match = [{"requests": ["r0"], "matchAttribute": ISLAND}]
-        plan = made.decide(gang("job", 1, claim_spec(ask(2), ask(1), constraints=match)))
+        plan = made.decide(gang("job", 1, claim_spec(device_request(2), device_request(1), constraints=match)))
         assert devices_of(plan, "job") == ["gpu-1", "gpu-2", "gpu-0"]
 
     def test_a_device_without_the_attribute_never_satisfies_it(self):
         made = world(gpu(0, island=None), gpu(1, island=None))
-        assert not made.decide(gang("job", 1, claim_spec(ask(2), constraints=[{"matchAttribute": ISLAND}]))).admissions
+        assert not made.decide(
+            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
+        ).admissions
 
     def test_values_of_different_types_do_not_match(self):
         first, second = gpu(0), gpu(1)
         first["attributes"]["nvlinkDomain"] = {"string": "0"}
         made = world(first, second)
-        assert not made.decide(gang("job", 1, claim_spec(ask(2), constraints=[{"matchAttribute": ISLAND}]))).admissions
+        assert not made.decide(
+            gang("job", 1, claim_spec(device_request(2), constraints=[{"matchAttribute": ISLAND}]))
+        ).admissions
 
     def test_list_attributes_match_where_all_share_a_value(self):
         devices = [gpu(0), gpu(1), gpu(2)]
@@ -67,12 +72,12 @@ class TestConstraints:
             device["attributes"]["fabrics"] = {"strings": values}
         match = [{"matchAttribute": f"{DRIVER}/fabrics"}]
         made = world(*devices)
-        assert made.decide(gang("job", 1, claim_spec(ask(2), constraints=match))).admissions
-        assert not made.decide(gang("job", 1, claim_spec(ask(3), constraints=match))).admissions
+        assert made.decide(gang("job", 1, claim_spec(device_request(2), constraints=match))).admissions
+        assert not made.decide(gang("job", 1, claim_spec(device_request(3), constraints=match))).admissions
 
     def test_a_constraint_may_name_one_alternative(self):
         made = world(gpu(0, island=0), gpu(1, island=1), gpu(2, island=2))
-        options = {"firstAvailable": [ask(2, name="two"), ask(1, name="one")]}
+        options = {"firstAvailable": [device_request(2, name="two"), device_request(1, name="one")]}
         only_two = [{"requests": ["r0/two"], "matchAttribute": ISLAND}]
         results = allocation(made.decide(gang("job", 1, claim_spec(options, constraints=only_two)))).results
         assert [result.request for result in results] == ["r0/one"]
@@ -82,7 +87,7 @@ class TestModes:
     def test_all_takes_every_matching_device_or_waits(self):
         made = world(gpu(0), gpu(1))
         assert devices_of(made.decide(gang("job", 1, claim_spec(everything()))), "job") == ["gpu-0", "gpu-1"]
-        one = gang("one", 1, claim_spec(ask()))
+        one = gang("one", 1, claim_spec(device_request()))
         made.carry_out(made.decide(one), [one])
         assert not made.decide(gang("job", 1, claim_spec(everything()))).admissions
 
@@ -99,30 +104,30 @@ class TestModes:
         made.add_node("a", [gpu(0, product="second")])
         made.add_node("b", [gpu(0, product="first")])
         model = f'device.attributes["{DRIVER}"].productName'
-        options = [ask(name=name, cel=f'{model} == "{name}"') for name in ("absent", "first", "second")]
+        options = [device_request(name=name, cel=f'{model} == "{name}"') for name in ("absent", "first", "second")]
         plan = made.decide(gang("job", 1, claim_spec({"firstAvailable": options})))
         assert plan.admissions[0].assignments[0].node == "b"
         assert allocation(plan).results[0].request == "r0/first"
 
     def test_thirty_two_devices_are_the_most_a_claim_may_hold(self):
         made = world(*(gpu(minor) for minor in range(40)))
-        assert len(allocation(made.decide(gang("job", 1, claim_spec(ask(32))))).results) == 32
-        assert not made.decide(gang("job", 1, claim_spec(ask(20), ask(20)))).admissions
-        too_many = made.decide(gang("job", 1, claim_spec(ask(33))))
+        assert len(allocation(made.decide(gang("job", 1, claim_spec(device_request(32))))).results) == 32
+        assert not made.decide(gang("job", 1, claim_spec(device_request(20), device_request(20)))).admissions
+        too_many = made.decide(gang("job", 1, claim_spec(device_request(33))))
         assert too_many.waiting[0].reason.code is Code.INVALID
         assert not made.decide(gang("job", 1, claim_spec(everything()))).admissions
 
     def test_admin_access_sees_devices_that_are_in_use_and_takes_none(self):
         made = world(gpu(0))
-        one = gang("one", 1, claim_spec(ask()))
+        one = gang("one", 1, claim_spec(device_request()))
         made.carry_out(made.decide(one), [one])
-        admin = gang("admin", 1, claim_spec(ask(adminAccess=True)))
+        admin = gang("admin", 1, claim_spec(device_request(adminAccess=True)))
         plan = made.decide(admin)
         assert allocation(plan).results[0].admin_access
         made.carry_out(plan, [admin])
         assert not made.faults()
         made.end("ml/one")
-        assert made.decide(gang("next", 1, claim_spec(ask()))).admissions
+        assert made.decide(gang("next", 1, claim_spec(device_request()))).admissions
 
 
 class TestSharedDevices:
@@ -145,7 +150,7 @@ class TestSharedDevices:
             device["capacity"]["memory"]["requestPolicy"] = policy
         made = world(device)
         capacity: dict[str, Any] = {} if asked is None else {"capacity": {"requests": {"memory": asked}}}
-        job = gang("job", 1, claim_spec(ask(**capacity)))
+        job = gang("job", 1, claim_spec(device_request(**capacity)))
         plan = made.decide(job)
         if taken is None:
             assert not plan.admissions
@@ -156,7 +161,7 @@ class TestSharedDevices:
 
     def test_shares_are_packed_onto_the_fullest_device_until_it_is_full(self):
         made = world(gpu(0, allowMultipleAllocations=True), gpu(1, allowMultipleAllocations=True))
-        spec = claim_spec(ask(capacity={"requests": {"memory": "30Gi"}}))
+        spec = claim_spec(device_request(capacity={"requests": {"memory": "30Gi"}}))
         jobs = [gang(f"job-{number}", 1, spec, created=float(number)) for number in range(5)]
         plan = made.decide(*jobs)
         assert [name for job in jobs for name in devices_of(plan, job.name)] == ["gpu-0", "gpu-0", "gpu-1", "gpu-1"]
@@ -165,11 +170,11 @@ class TestSharedDevices:
         made.carry_out(plan, jobs)
         assert not made.faults()
 
-    def test_a_capacity_asked_of_an_exclusive_device_is_a_filter(self):
+    def test_a_capacity_requested_of_an_exclusive_device_is_a_filter(self):
         made = world(gpu(0, memory="40Gi"), gpu(1, memory="80Gi"))
-        spec = claim_spec(ask(capacity={"requests": {"memory": "60Gi"}}))
+        spec = claim_spec(device_request(capacity={"requests": {"memory": "60Gi"}}))
         assert devices_of(made.decide(gang("job", 1, spec)), "job") == ["gpu-1"]
-        qualified = claim_spec(ask(capacity={"requests": {f"{DRIVER}/memory": "60Gi"}}))
+        qualified = claim_spec(device_request(capacity={"requests": {f"{DRIVER}/memory": "60Gi"}}))
         assert devices_of(made.decide(gang("job", 1, qualified)), "job") == ["gpu-1"]
 
 
@@ -180,8 +185,8 @@ class TestResults:
         made.add_class("configured", {"config": [{"opaque": opaque}]})
         options = {
             "firstAvailable": [
-                ask(2, device_class="configured", name="two"),
-                ask(1, device_class="configured", name="one"),
+                device_request(2, device_class="configured", name="two"),
+                device_request(1, device_class="configured", name="one"),
             ]
         }
         config: list[dict[str, Any]] = [
@@ -199,7 +204,9 @@ class TestResults:
     def test_tolerations_and_binding_conditions_are_copied(self):
         device = gpu(0, bindingConditions=["ready"], bindingFailureConditions=["broken"])
         tolerations = [{"key": "xid", "operator": "Exists"}]
-        body = allocation(world(device).decide(gang("job", 1, claim_spec(ask(tolerations=tolerations))))).to_json()
+        body = allocation(
+            world(device).decide(gang("job", 1, claim_spec(device_request(tolerations=tolerations))))
+        ).to_json()
         result = body["devices"]["results"][0]
         assert result["tolerations"] == tolerations
         assert (result["bindingConditions"], result["bindingFailureConditions"]) == (["ready"], ["broken"])
@@ -227,18 +234,20 @@ class TestResults:
             )
         model = f'device.attributes["{DRIVER}"].productName'
         given = {
-            name: allocation(made.decide(gang("job", 1, claim_spec(ask(cel=f'{model} == "{name}"'))))).node_selector
+            name: allocation(
+                made.decide(gang("job", 1, claim_spec(device_request(cel=f'{model} == "{name}"'))))
+            ).node_selector
             for name in ("all", "some")
         }
         assert given == {"all": None, "some": {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}}
-        assert allocation(world(gpu(0)).decide(gang("job", 1, claim_spec(ask())))).node_selector == {
+        assert allocation(world(gpu(0)).decide(gang("job", 1, claim_spec(device_request())))).node_selector == {
             "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node"]}]}]
         }
 
     def test_share_ids_come_from_the_caller(self):
         made = world(gpu(0, allowMultipleAllocations=True))
         plan = decide(
-            made.snapshot(gang("job", 1, claim_spec(ask()))),
+            made.snapshot(gang("job", 1, claim_spec(device_request()))),
             0.0,
             share_ids=lambda claim, request, device: f"{claim}/{request}",
         )
@@ -247,7 +256,7 @@ class TestResults:
 
 def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
     made = world(gpu(0), gpu(1))
-    job = gang("job", 1, claim_spec(ask(2)))
+    job = gang("job", 1, claim_spec(device_request(2)))
     assert made.decide(job).admissions
     body = {
         "metadata": {"name": "broken"},
@@ -256,13 +265,13 @@ def test_a_taint_rule_keeps_a_device_from_those_that_do_not_tolerate_it():
     made.inventory.set_taint_rule(msgspec.convert(body, resource.DeviceTaintRule))
     plan = made.decide(job)
     assert "taint broken:NoSchedule" in str(plan.waiting[0].reason)
-    tolerant = ask(2, tolerations=[{"key": "broken", "operator": "Exists"}])
+    tolerant = device_request(2, tolerations=[{"key": "broken", "operator": "Exists"}])
     assert made.decide(gang("job", 1, claim_spec(tolerant))).admissions
     made.inventory.drop_taint_rule("broken")
     assert made.decide(job).admissions
 
 
-def test_network_devices_are_not_given_to_pods_of_two_nodes_at_once():
+def test_network_devices_are_not_allocated_to_pods_of_two_nodes_at_once():
     made = World()
     made.add_node("a")
     made.add_node("b")
@@ -279,6 +288,6 @@ def test_network_devices_are_not_given_to_pods_of_two_nodes_at_once():
             }
         ]
     )
-    plan = made.decide(gang("job", 2, claim_spec(ask())))
+    plan = made.decide(gang("job", 2, claim_spec(device_request())))
     assert sorted(devices_of(plan, "job")) == ["gpu-0", "gpu-1"]
-    assert not made.decide(gang("job", 3, claim_spec(ask()))).admissions
+    assert not made.decide(gang("job", 3, claim_spec(device_request()))).admissions

@@ -8,13 +8,15 @@ from fractions import Fraction
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import resource
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 
 EVERY = f'device.driver == "{names.DRIVER}"'
-QUARTER = claim_spec(ask(capacity={"requests": {"memory": "20Gi"}}))
+QUARTER = claim_spec(device_request(capacity={"requests": {"memory": "20Gi"}}))
 GIB = 2**30
 
 
@@ -87,8 +89,10 @@ def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
     world.queues = (queue("a"),)
     (total,) = world.decide().flavors
     assert (total.devices, total.total) == (16, 2)
-    slices = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"'))
-    jobs = [gang("cut", 1, slices, queue="a"), gang("whole", 1, claim_spec(ask()), queue="a", created=1.0)]
+    slices = claim_spec(
+        device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"')
+    )
+    jobs = [gang("cut", 1, slices, queue="a"), gang("whole", 1, claim_spec(device_request()), queue="a", created=1.0)]
     plan = world.decide(*jobs)
     assert admitted(plan) == ["cut", "whole"]
     assert use(plan, "a")[0] == Fraction(3, 2)
@@ -112,7 +116,7 @@ def test_a_claim_that_two_queues_use_is_charged_to_one_of_them_at_a_time():
     world.add_node("n0", [gpu(minor) for minor in range(2)])
     world.flavors = (flavor(),)
     world.queues = (queue("a", 1), queue("b", 0))
-    first = gang("first", 1, claim_spec(ask()), queue="a")
+    first = gang("first", 1, claim_spec(device_request()), queue="a")
     plan = world.decide(first)
     world.carry_out(plan, [first])
     second = joined(first, plan, "second", "b")
@@ -128,12 +132,14 @@ def test_a_claim_that_two_queues_use_is_charged_to_one_of_them_at_a_time():
     assert (use(plan, "a"), use(plan, "b")) == ((0, 0), (1, 1))
 
 
-def test_what_is_published_no_more_costs_nothing_and_stops_nobody():
+def test_what_is_published_no_more_costs_nothing_and_stops_no_gang():
     world = World()
     world.add_node("n0", [gpu(minor) for minor in range(2)])
     world.add_node("n1", [gpu(minor) for minor in range(2)])
     world.flavors, world.queues = (flavor(),), (queue("a", 2),)
-    jobs = [gang(f"j{number}", 1, claim_spec(ask(2)), queue="a", created=float(number)) for number in range(2)]
+    jobs = [
+        gang(f"j{number}", 1, claim_spec(device_request(2)), queue="a", created=float(number)) for number in range(2)
+    ]
     plan = world.decide(*jobs)
     left = world.carry_out(plan, jobs)
     assert [entry.name for entry in left] == ["j1"]

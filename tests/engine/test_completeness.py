@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import GangRequest
+from fairlead.engine.types.gangs import GangRequest
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 MODEL = f'device.attributes["{names.DRIVER}"].productName'
@@ -35,7 +35,7 @@ def _gang(wishes: list[Wish]) -> GangRequest:
     for number, (count, model, together) in enumerate(wishes):
         constraints = [{"matchAttribute": f"{names.DRIVER}/nvlinkDomain"}] if together else []
         cel = f'{MODEL} == "{model}"' if model else ""
-        one = gang(f"m{number}", 1, claim_spec(ask(count, cel=cel), constraints=constraints))
+        one = gang(f"m{number}", 1, claim_spec(device_request(count, cel=cel), constraints=constraints))
         members += one.members
         claims += one.claims
     return replace(gang("all", 1, None), size=len(wishes), members=tuple(members), claims=tuple(claims))

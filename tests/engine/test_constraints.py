@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fairlead.api import names
 from fairlead.engine.allocator.constraints import Constraint, add_all
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of
 
 ATTRIBUTES = ("example.com/a", "example.com/b")
@@ -52,7 +52,7 @@ fakes = st.builds(Fake, *(st.frozensets(st.integers(0, 2), min_size=1, max_size=
 
 @settings(max_examples=examples(300))
 @given(steps=st.lists(st.one_of(st.none(), fakes), max_size=12), which=st.integers(0, 3))
-def test_after_any_adding_and_undoing_it_judges_what_is_held_and_nothing_else(steps: list[Fake | None], which: int):
+def test_after_any_adding_and_undoing_it_checks_the_devices_held_and_no_others(steps: list[Fake | None], which: int):
     constraint, held = constraints()[which], list[Fake]()
     for step in steps:
         if step is None:
@@ -80,8 +80,13 @@ def test_the_alternative_is_the_one_that_upstreams_order_of_devices_gives():
     made = World()
     made.add_node("node", [gpu(0, product="a"), gpu(1, product="b", island=1), gpu(2, product="c")])
     model = f'device.attributes["{names.DRIVER}"].productName'
-    options = {"firstAvailable": [ask(name="first", cel=f'{model} == "a"'), ask(name="second", cel=f'{model} != "a"')]}
-    plan = made.decide(gang("job", 1, claim_spec(ask(), options)))
+    options = {
+        "firstAvailable": [
+            device_request(name="first", cel=f'{model} == "a"'),
+            device_request(name="second", cel=f'{model} != "a"'),
+        ]
+    }
+    plan = made.decide(gang("job", 1, claim_spec(device_request(), options)))
     results = plan.admissions[0].claims[0].allocation.results
     assert [result.request for result in results] == ["r0", "r1/second"]
 
@@ -89,14 +94,14 @@ def test_the_alternative_is_the_one_that_upstreams_order_of_devices_gives():
 def test_two_admin_requests_of_one_claim_never_share_a_device():
     made = World()
     made.add_node("node", [gpu(0), gpu(1)])
-    admin = ask(adminAccess=True)
+    admin = device_request(adminAccess=True)
     plan = made.decide(gang("job", 1, claim_spec(admin, admin)))
     assert sorted(devices_of(plan, "job")) == ["gpu-0", "gpu-1"]
     assert not made.decide(gang("three", 1, claim_spec(admin, admin, admin))).admissions
 
 
 @pytest.mark.parametrize("whole", [0, 1])
-def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_for_the_same(whole: int):
+def test_alike_partitions_that_consume_counters_of_different_gpus_are_not_interchangeable(whole: int):
     """The partition has to come from the other GPU than the one wanted whole, though nothing else tells them apart."""
     made = World()
     (first, first_counters), (second, second_counters) = mig_gpu(0), mig_gpu(1)
@@ -105,7 +110,7 @@ def test_partitions_that_look_alike_but_draw_from_different_gpus_are_not_taken_f
         device["attributes"].pop("parentUUID", None)
     made.add_node("node", [*first, *second], counters=[first_counters, second_counters])
     profile = f'device.attributes["{names.DRIVER}"].profile'
-    half = ask(device_class=names.MIG_CLASS, cel=f'{profile} == "4g.40gb"')
-    one = ask(cel=f'device.attributes["{names.DRIVER}"].uuid == "GPU-{whole}"')
+    half = device_request(device_class=names.MIG_CLASS, cel=f'{profile} == "4g.40gb"')
+    one = device_request(cel=f'device.attributes["{names.DRIVER}"].uuid == "GPU-{whole}"')
     plan = made.decide(gang("job", 1, claim_spec(half, one)))
     assert devices_of(plan, "job") == [f"gpu-{1 - whole}-mig-4g-40gb-0", f"gpu-{whole}"]

@@ -1,7 +1,7 @@
 """The allocator says yes exactly when trying everything finds an answer, and with the alternatives that upstream would choose.
 
-Cases are small and made up from every feature of resource.k8s.io/v1 at once. The judge of existence (`testing_search`) and that
-of validity (`testing`) share no code with the allocator. Many more cases: `make properties`.
+Cases are small and made up from every feature of resource.k8s.io/v1 at once. The checks of existence (`tests.support.engine.search`)
+and of validity (`tests.support.engine.judge`) share no code with the allocator. Many more cases: `make properties`.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def pools(draw: st.DrawFn, number: int, *, lists: bool) -> list[Json]:
 
 
 @st.composite
-def asks(draw: st.DrawFn, *, sub: bool) -> Json:
+def device_requests(draw: st.DrawFn, *, sub: bool) -> Json:
     wanted: Json = {"deviceClassName": draw(st.sampled_from(["any", "any", "gpu"]))}
     if rarely(draw, 8):
         wanted["allocationMode"] = "All"
@@ -189,11 +189,11 @@ def claims(draw: st.DrawFn, number: int) -> Json:
         name = f"req-{place}"
         names.append(name)
         if rarely(draw, 3):
-            options = [{"name": f"sub-{n}", **draw(asks(sub=True))} for n in range(draw(st.integers(1, 3)))]
+            options = [{"name": f"sub-{n}", **draw(device_requests(sub=True))} for n in range(draw(st.integers(1, 3)))]
             names += [f"{name}/{option['name']}" for option in options]
             requests.append({"name": name, "firstAvailable": options})
         else:
-            requests.append({"name": name, "exactly": draw(asks(sub=False))})
+            requests.append({"name": name, "exactly": draw(device_requests(sub=False))})
     constraints: list[Json] = []
     for _ in range(draw(st.sampled_from([0, 0, 0, 1, 1, 2]))):
         attribute = draw(st.sampled_from([f"{DRIVER}/model", f"{DRIVER}/numa", f"{DRIVER}/numa"]))

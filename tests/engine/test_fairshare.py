@@ -1,4 +1,4 @@
-"""Fair shares: never more than asked, nothing idle that somebody asks for, more weight never less."""
+"""Fair shares: never more than asked, nothing idle that a queue asks for, more weight never less."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fairlead.engine.queues.fair_share import Claimant, QuotaError, divide
 from fairlead.engine.queues.past_usage import decayed
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.tree_shares import divide_tree
-from fairlead.engine.types.model import FlavorQuota, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 
 claimants = st.lists(
     st.builds(

@@ -1,6 +1,6 @@
 """Fair shares against a second, independent division (`reference`), on thousands of random cases.
 
-Left out is only what nobody can be given: together queues are promised no more than there is.
+Left out is only what cannot be divided: together queues deserve no more than there is.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def test_division_is_the_published_one(pool: Fraction, queues: list[Claimant], k
 @given(pool=st.integers(0, 120), queues=siblings())
 @MANY
 def test_division_is_the_level_of_water_but_for_two_units(pool: int, queues: list[Claimant]):
-    """Whole units cost nobody more than two of them, however many bands and rounds there are."""
+    """Whole units cost no queue more than two of them, however many bands and rounds there are."""
     assume(sum((min(exact(q.deserved), q.ask) for q in queues), Fraction(0)) <= pool)
     shares, _ = divide(pool, queues)
     wanted = level(Fraction(pool), queues)

@@ -1,4 +1,4 @@
-"""The inventory follows slices and claims one by one, and uses only pools that can be trusted."""
+"""The inventory follows slices and claims one by one, and uses only pools that are valid."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from fairlead.engine.inventory.inventory import Inventory
-from fairlead.engine.types.model import DeviceRef
+from fairlead.engine.types.references import DeviceRef
 from fairlead.kube import resource
 from tests.support.engine.objects import gpu, mig_gpu, slice_of
 
@@ -43,13 +43,13 @@ def device(inventory: Inventory, name: str):
 
 
 class TestPools:
-    def test_an_incomplete_pool_gives_nothing_until_its_last_slice_is_there(self):
+    def test_an_incomplete_pool_has_no_devices_until_its_last_slice_is_there(self):
         inventory = Inventory()
         devices, counters = mig_gpu(0)
         slices = slice_of(NODE, devices, counters=[counters])
         feed(inventory, slices[:1])
         assert names(inventory) == []
-        assert inventory.on_node(NODE, {}).problems[0].waits
+        assert "is incomplete" in (inventory.on_node(NODE, {}).problems[0].problem or "")
         feed(inventory, slices[1:])
         assert len(names(inventory)) == len(devices)
 
@@ -65,7 +65,7 @@ class TestPools:
         assert names(inventory) == ["gpu-0"]
 
     @pytest.mark.parametrize("fault", ["twice", "counter", "quantity"])
-    def test_an_invalid_pool_gives_nothing_and_says_why(self, fault):
+    def test_an_invalid_pool_has_no_devices_and_says_why(self, fault):
         devices = [gpu(0), gpu(0)] if fault == "twice" else [gpu(0), gpu(1)]
         if fault == "counter":
             devices[0]["consumesCounters"] = [{"counterSet": "ghost", "counters": {"x": {"value": "1"}}}]
@@ -151,7 +151,7 @@ class TestClaims:
         inventory.set_claim(msgspec.convert({"metadata": {"uid": "c", "name": "c"}}, resource.ResourceClaim))
         assert device(inventory, "gpu-0").use is None
 
-    def test_holdings_survive_a_republished_slice_and_come_before_it(self):
+    def test_allocations_survive_a_republished_slice_and_may_come_before_it(self):
         inventory = Inventory()
         inventory.set_claim(claim("c", held("gpu-0")))
         feed(inventory, slice_of(NODE, [gpu(0)]))

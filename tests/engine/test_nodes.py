@@ -76,7 +76,7 @@ class TestNeeds:
 
 
 class TestTable:
-    def test_pods_count_where_they_are_bound_pinned_or_said_to_be(self):
+    def test_pods_count_where_they_are_bound_pinned_or_in_commit(self):
         pin = {"key": "metadata.name", "operator": "In", "values": ["n"]}
         required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [pin]}]}}
         pinned: dict[str, Any] = {"affinity": {"nodeAffinity": required}}
@@ -94,7 +94,7 @@ class TestTable:
         table.drop_pod("never-seen")
         assert info(table).used["cpu"] == 1000
 
-    def test_pods_may_be_heard_of_before_their_node(self):
+    def test_pods_may_arrive_before_their_node(self):
         table = NodeTable()
         table.set_pod(pod(node="n", containers=[box(cpu="1")]))
         table.set_node(node())
@@ -126,9 +126,9 @@ class TestRoom:
         table.set_pod(pod("running", node="n", containers=[box(cpu="2")]))
         needs = PodNeeds.of(pod(containers=[box(cpu="1500m")]))
         assert ledger.node_lacks(info(table), needs) is None
-        ledger.load(info(table), needs, 1)
+        ledger.add_pod(info(table), needs)
         assert ledger.node_lacks(info(table), needs) == "cpu: 500m left, 1500m wanted"
-        ledger.load(info(table), needs, -1)
+        ledger.remove_pod(info(table), needs)
         assert ledger.node_lacks(info(table), needs) is None
 
     def test_a_resource_that_the_node_does_not_have_is_lacking(self):
@@ -145,7 +145,7 @@ class TestRoom:
             port = {"containerPort": 1, "hostPort": 80, "hostIP": address, "protocol": protocol}
             return PodNeeds.of(pod(containers=[box() | {"ports": [port]}]))
 
-        ledger.load(info(table), wants("10.0.0.1"), 1)
+        ledger.add_pod(info(table), wants("10.0.0.1"))
         assert ledger.node_lacks(info(table), wants("10.0.0.2")) is None
         assert ledger.node_lacks(info(table), wants("10.0.0.1", "UDP")) is None
         assert ledger.node_lacks(info(table), wants("")) == "host port 80/TCP is taken"

@@ -1,4 +1,4 @@
-"""Gangs are placed whole, where their loss to others is least; each test is a small cluster and what becomes of it."""
+"""Gangs are placed whole, where they cost future requests least; each test is one small cluster."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import GangRequest, Plan, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import resource
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, devices_of, h100_world, nodes_of
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 MODEL = f'device.attributes["{names.DRIVER}"].productName'
 
 
@@ -60,7 +62,7 @@ class TestWhole:
         world = h100_world(10)
         small = [gang(f"small-{number:02d}", 1, ONE, created=float(number)) for number in range(40)]
         world.carry_out(world.decide(*small), small)
-        plan = world.decide(*(gang(f"large-{number}", 1, claim_spec(ask(8))) for number in range(5)))
+        plan = world.decide(*(gang(f"large-{number}", 1, claim_spec(device_request(8))) for number in range(5)))
         assert len(plan.admissions) == 5
 
 
@@ -81,7 +83,7 @@ class TestBacktracking:
         world = World()
         world.add_node("node", [gpu(0, product="rare"), gpu(1, product="common")])
         either = gang("either", 1, ONE)
-        rare = gang("rare", 1, claim_spec(ask(cel=f'{MODEL} == "rare"')))
+        rare = gang("rare", 1, claim_spec(device_request(cel=f'{MODEL} == "rare"')))
         both = joined("both", either, rare)
         plan = world.decide(both)
         assert sorted(devices_of(plan, "both")) == ["gpu-0", "gpu-1"]
@@ -91,8 +93,8 @@ class TestBacktracking:
         world = World()
         world.add_node("a", [gpu(0, product="rare"), gpu(1, product="rare")])
         world.add_node("b", [gpu(0, product="common"), gpu(1, product="common"), gpu(2, product="common")])
-        small = gang("small", 1, claim_spec(ask(2)))
-        picky = gang("picky", 1, claim_spec(ask(2, cel=f'{MODEL} == "rare"')))
+        small = gang("small", 1, claim_spec(device_request(2)))
+        picky = gang("picky", 1, claim_spec(device_request(2, cel=f'{MODEL} == "rare"')))
         both = joined("both", small, picky)
         plan = world.decide(both)
         assert nodes_of(plan, "both") == ["b", "a"]
@@ -140,19 +142,21 @@ class TestScores:
         world = World()
         world.add_node("node", [gpu(minor, island=minor % 2) for minor in range(8)])
         constraint = {"matchAttribute": f"{names.DRIVER}/nvlinkDomain"}
-        plan = world.decide(gang("job", 1, claim_spec(ask(4), constraints=[constraint])))
+        plan = world.decide(gang("job", 1, claim_spec(device_request(4), constraints=[constraint])))
         assert {int(name[-1]) % 2 for name in devices_of(plan, "job")} in ({0}, {1})
 
-    def test_without_being_asked_a_pair_lands_on_the_tightest_island(self):
+    def test_without_a_constraint_a_pair_gets_the_tightest_island(self):
         world = World()
         world.add_node("node", [gpu(0, island=0), gpu(1, island=1), gpu(2, island=1), gpu(3, island=2)])
-        assert devices_of(world.decide(gang("job", 1, claim_spec(ask(2)))), "job") == ["gpu-1", "gpu-2"]
+        assert devices_of(world.decide(gang("job", 1, claim_spec(device_request(2)))), "job") == ["gpu-1", "gpu-2"]
 
     def test_four_of_eight_gpus_share_a_numa_node(self):
         world = World()
         world.add_node("node", [gpu(minor, island=0) for minor in range(8)])
         world.carry_out(world.decide(one := gang("one", 1, ONE)), [one])
-        assert devices_of(world.decide(gang("job", 1, claim_spec(ask(4)))), "job") == [f"gpu-{n}" for n in (4, 5, 6, 7)]
+        assert devices_of(world.decide(gang("job", 1, claim_spec(device_request(4)))), "job") == [
+            f"gpu-{n}" for n in (4, 5, 6, 7)
+        ]
 
     def test_pack_fills_a_node_and_spread_takes_the_emptiest(self):
         world = h100_world(3)
@@ -166,7 +170,9 @@ class TestScores:
         world = World()
         parts = [mig_gpu(minor) for minor in range(2)]
         world.add_node("node", [device for part, _ in parts for device in part], counters=[entry for _, entry in parts])
-        small = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+        small = claim_spec(
+            device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"')
+        )
         jobs = [gang(f"job-{number}", 1, small, created=float(number)) for number in range(7)]
         plan = world.decide(*jobs)
         assert {name.split("-")[1] for job in jobs for name in devices_of(plan, job.name)} == {"0"}
@@ -180,11 +186,11 @@ class TestScores:
         devices, counters = mig_gpu(0)
         world.add_node("node", devices, counters=[counters])
         profile = f'device.attributes["{names.DRIVER}"].profile'
-        small = gang("small", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "1g.10gb"')))
+        small = gang("small", 1, claim_spec(device_request(device_class=MIG, cel=f'{profile} == "1g.10gb"')))
         plan = world.decide(small)
         assert devices_of(plan, "small") == ["gpu-0-mig-1g-10gb-6"]
         world.carry_out(plan, [small])
-        large = gang("large", 1, claim_spec(ask(device_class=MIG, cel=f'{profile} == "4g.40gb"')))
+        large = gang("large", 1, claim_spec(device_request(device_class=MIG, cel=f'{profile} == "4g.40gb"')))
         assert world.decide(large).admissions
 
     def test_nodes_on_which_the_gang_failed_come_last(self):
@@ -199,21 +205,21 @@ class TestScores:
 class TestTopology:
     def test_required_keeps_the_gang_in_one_rack(self):
         world = h100_world(8, racks=2)
-        filler = gang("filler", 1, claim_spec(ask(8)))
+        filler = gang("filler", 1, claim_spec(device_request(8)))
         world.carry_out(world.decide(filler), [filler])
-        plan = world.decide(gang("job", 2, claim_spec(ask(8)), topology="required:rack"))
+        plan = world.decide(gang("job", 2, claim_spec(device_request(8)), topology="required:rack"))
         assert len({int(node[-1]) // 2 for node in nodes_of(plan, "job")}) == 1
-        assert not world.decide(gang("job", 3, claim_spec(ask(8)), topology="required:rack")).admissions
+        assert not world.decide(gang("job", 3, claim_spec(device_request(8)), topology="required:rack")).admissions
 
     def test_preferred_takes_as_few_racks_as_it_can(self):
         world = h100_world(8, racks=2)
-        plan = world.decide(gang("job", 4, claim_spec(ask(8)), topology="preferred:rack"))
+        plan = world.decide(gang("job", 4, claim_spec(device_request(8)), topology="preferred:rack"))
         assert len({int(node[-1]) // 2 for node in nodes_of(plan, "job")}) == 2
-        assert world.decide(gang("job", 8, claim_spec(ask(8)), topology="preferred:rack")).admissions
+        assert world.decide(gang("job", 8, claim_spec(device_request(8)), topology="preferred:rack")).admissions
 
     def test_the_tightest_rack_is_taken_so_that_others_stay_whole(self):
         world = h100_world(6, racks=2)
-        filler = gang("filler", 1, claim_spec(ask(8)))
+        filler = gang("filler", 1, claim_spec(device_request(8)))
         world.carry_out(world.decide(filler), [filler])
         rack = int(world.answers["filler-0-gpu"][1][-1]) // 2
         plan = world.decide(gang("job", 8, ONE, topology="required:rack"))
@@ -232,12 +238,12 @@ class TestTopology:
             for device in devices:
                 device["attributes"]["nvlinkClique"] = {"string": f"cluster.{number // 2}"}
             world.add_node(f"node-{number}", devices)
-        filler = gang("filler", 1, claim_spec(ask(1)))
+        filler = gang("filler", 1, claim_spec(device_request(1)))
         world.carry_out(world.decide(filler), [filler])
         topology = f"required:{names.DRIVER}/nvlinkClique"
-        plan = world.decide(gang("job", 2, claim_spec(ask(4)), topology=topology))
+        plan = world.decide(gang("job", 2, claim_spec(device_request(4)), topology=topology))
         assert sorted(nodes_of(plan, "job")) == ["node-2", "node-3"]
-        assert not world.decide(gang("job", 3, claim_spec(ask(4)), topology=topology)).admissions
+        assert not world.decide(gang("job", 3, claim_spec(device_request(4)), topology=topology)).admissions
 
     def test_a_topology_that_cannot_be_read_is_refused_with_the_way_out(self):
         plan = h100_world(1).decide(gang("job", 1, ONE, topology="rack"))
@@ -248,7 +254,7 @@ class TestTopology:
 class TestSharedClaims:
     def test_pods_that_share_a_claim_land_on_its_node_and_are_all_reserved(self):
         world = h100_world(2)
-        plan = world.decide(gang("job", 3, claim_spec(ask(2)), shared=True))
+        plan = world.decide(gang("job", 3, claim_spec(device_request(2)), shared=True))
         assert len(set(nodes_of(plan, "job"))) == 1
         claim = plan.admissions[0].claims[0]
         assert len(claim.reserved_for) == 3
@@ -277,7 +283,7 @@ class TestSharedClaims:
 
     def test_a_member_of_an_allocated_claim_goes_where_the_claim_is(self):
         world = h100_world(3)
-        job = gang("job", 1, claim_spec(ask(2)))
+        job = gang("job", 1, claim_spec(device_request(2)))
         plan = world.decide(job)
         given = msgspec.convert(plan.admissions[0].claims[0].allocation.to_json(), resource.AllocationResult)
         later = replace(job, claims=(replace(job.claims[0], allocation=given),))

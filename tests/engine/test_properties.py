@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, PodRef, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 
 DRIVER = names.DRIVER
@@ -62,7 +64,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @st.composite
-def asks(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
+def device_requests(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if draw(st.integers(0, 3)) == 0:
         more["tolerations"] = [{"key": "xid", "operator": "Exists"}]
@@ -70,9 +72,9 @@ def asks(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
         more["capacity"] = {"requests": {"memory": draw(st.sampled_from(["20Gi", "60Gi"]))}}
     if draw(st.integers(0, 3)) == 0:
         profile = draw(st.sampled_from(["1g.10gb", "3g.40gb"]))
-        return ask(draw(st.integers(1, 2)), device_class=MIG, cel=f'{PROFILE} == "{profile}"', **more)
+        return device_request(draw(st.integers(1, 2)), device_class=MIG, cel=f'{PROFILE} == "{profile}"', **more)
     cel = draw(st.sampled_from(["", f'{MODEL} == "x"', f'{MODEL} != "x"']))
-    wanted = ask(draw(st.integers(1, 3)), cel=cel, **more)
+    wanted = device_request(draw(st.integers(1, 3)), cel=cel, **more)
     if every and draw(st.integers(0, 7)) == 0:
         del wanted["count"]
         wanted["allocationMode"] = "All"
@@ -84,10 +86,10 @@ def specs(draw: st.DrawFn, *, every: bool = True) -> dict[str, Any]:
     requests = []
     for _ in range(draw(st.integers(1, 2))):
         if draw(st.integers(0, 3)) == 0:
-            options = [{"name": f"s{place}", **draw(asks(every=every))} for place in range(2)]
+            options = [{"name": f"s{place}", **draw(device_requests(every=every))} for place in range(2)]
             requests.append({"firstAvailable": options})
         else:
-            requests.append(draw(asks(every=every)))
+            requests.append(draw(device_requests(every=every)))
     constraints = draw(st.sampled_from([[], [], [{"matchAttribute": ISLAND}], [{"distinctAttribute": ISLAND}]]))
     return claim_spec(*requests, constraints=constraints)
 
@@ -153,7 +155,7 @@ def test_a_decision_is_valid_whole_repeatable_and_final(world: World, waiting: l
 
 @RELAXED
 @given(world=worlds(), rounds=st.lists(gangs(), min_size=2, max_size=4), data=st.data())
-def test_what_a_controller_remembers_never_changes_its_plan(world: World, rounds: list[Any], data: st.DataObject):
+def test_what_is_kept_between_decisions_never_changes_a_plan(world: World, rounds: list[Any], data: st.DataObject):
     """The same tables fed for hours and a controller that has just started decide alike, whatever happened between."""
     for number, waiting in enumerate(rounds):
         plan = world.decide(*waiting)
@@ -204,7 +206,7 @@ def test_what_fits_alone_still_fits_when_a_node_is_added(world: World, waiting: 
 
 @RELAXED
 @given(world=worlds(), waiting=gangs(), seed=st.randoms(use_true_random=False))
-def test_the_order_in_which_things_were_heard_of_does_not_matter(world: World, waiting: list[GangRequest], seed: Any):
+def test_the_order_of_events_does_not_matter(world: World, waiting: list[GangRequest], seed: Any):
     plan = world.decide(*waiting)
     other = World()
     nodes, slices, shuffled = list(world.node_json.items()), list(world.slice_json.values()), list(waiting)
@@ -221,10 +223,12 @@ def test_the_order_in_which_things_were_heard_of_does_not_matter(world: World, w
 @given(world=worlds(), count=st.integers(1, 6), others=st.integers(0, 4))
 def test_the_fast_path_and_the_full_search_agree(world: World, count: int, others: int):
     """The same request, once plain and once with a constraint that every device satisfies, which needs the search."""
-    fillers = [gang(f"filler-{number}", 1, claim_spec(ask())) for number in range(others)]
+    fillers = [gang(f"filler-{number}", 1, claim_spec(device_request())) for number in range(others)]
     world.carry_out(world.decide(*fillers), fillers)
-    plain = claim_spec(ask(count, cel=f'{MODEL} == "x"'))
-    searched = claim_spec(ask(count, cel=f'{MODEL} == "x"'), constraints=[{"matchAttribute": f"{DRIVER}/type"}])
+    plain = claim_spec(device_request(count, cel=f'{MODEL} == "x"'))
+    searched = claim_spec(
+        device_request(count, cel=f'{MODEL} == "x"'), constraints=[{"matchAttribute": f"{DRIVER}/type"}]
+    )
     fast = world.decide(gang("job", 1, plain))
     full = world.decide(gang("job", 1, searched))
     assert bool(fast.admissions) == bool(full.admissions)
@@ -236,11 +240,11 @@ def _has_choice(entry: GangRequest) -> bool:
 
 def _asks_for_all(entry: GangRequest) -> bool:
     asked = [
-        ask.allocation_mode
+        each.allocation_mode
         for claim in entry.claims
         for request in claim.spec.devices.requests
-        for ask in (request.exactly, *request.first_available)
-        if ask is not None
+        for each in (request.exactly, *request.first_available)
+        if each is not None
     ]
     return "All" in asked
 

@@ -7,13 +7,14 @@ from fractions import Fraction
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Plan, QueueSpec
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.objects import LabelSelector
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 H100 = FlavorSpec(
     name="h100", device_selector=f'device.attributes["{names.DRIVER}"].productName.startsWith("NVIDIA H100")'
 )
@@ -120,7 +121,7 @@ class TestLimits:
         world = h100_world(1)
         world.flavors = (H100,)
         world.queues = (quota("q", limit=2),)
-        options = {"firstAvailable": [ask(4, name="four"), ask(2, name="two")]}
+        options = {"firstAvailable": [device_request(4, name="four"), device_request(2, name="two")]}
         plan = world.decide(gang("job", 1, claim_spec(options), queue="q"))
         assert {result.request for result in plan.admissions[0].claims[0].allocation.results} == {"r0/two"}
         world.queues = (quota("q", limit=1),)
@@ -142,7 +143,9 @@ class TestCharges:
         world.add_node("node", devices, counters=[counters])
         world.flavors = (FlavorSpec(name="a100", device_selector=A100.device_selector, measure="Share"),)
         world.queues = (quota("q", flavor="a100", limit=Fraction(1, 2)),)
-        small = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"'))
+        small = claim_spec(
+            device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "3g.40gb"')
+        )
         gangs = [gang(f"job-{number}", 1, small, queue="q", created=float(number)) for number in range(2)]
         plan = world.decide(*gangs)
         assert admitted(plan) == ["job-0"]
@@ -165,7 +168,7 @@ class TestCharges:
         world.flavors = (H100,)
         world.queues = (quota("q", limit=1),)
         shared = gang("shared", 3, ONE, shared=True, queue="q", created=1.0)
-        admin = gang("admin", 1, claim_spec(ask(adminAccess=True)), queue="q", created=2.0)
+        admin = gang("admin", 1, claim_spec(device_request(adminAccess=True)), queue="q", created=2.0)
         plan = world.decide(shared, admin)
         assert admitted(plan) == ["shared", "admin"]
         assert plan.queues[0].flavors[0].used == 1

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.types.model import Plan
-from fairlead.engine.types.reasons import Code, Filter, Reason
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.reasons import Code, Reason, Rejection
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, slice_of
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 MODEL = f'device.attributes["{names.DRIVER}"].productName'
 
 
@@ -20,29 +20,31 @@ def reason(plan: Plan) -> Reason:
     return plan.waiting[0].reason
 
 
-def removed(why: Reason, request: int = 0) -> dict[Filter, int]:
+def removed(why: Reason, request: int = 0) -> dict[Rejection, int]:
     return dict(why.requests[request].removed)
 
 
 def test_an_unknown_class_is_named_with_the_known_ones():
-    why = reason(h100_world(1).decide(gang("job", 1, claim_spec(ask(device_class="gpu.exmaple.com")))))
+    why = reason(h100_world(1).decide(gang("job", 1, claim_spec(device_request(device_class="gpu.exmaple.com")))))
     assert why.code is Code.INVALID
     assert "ResourceClaim ml/job-0-gpu: spec.devices.requests[0].exactly.deviceClassName" in str(why)
     assert names.GPU_CLASS in str(why)
 
 
 def test_a_selector_that_does_not_compile_is_shown_with_its_place():
-    why = reason(h100_world(1).decide(gang("job", 1, claim_spec(ask(cel="device.foo == 1")))))
+    why = reason(h100_world(1).decide(gang("job", 1, claim_spec(device_request(cel="device.foo == 1")))))
     assert why.code is Code.INVALID
     assert "selectors[0].cel.expression" in str(why)
 
 
-def test_a_selector_that_fails_on_devices_is_told_from_one_that_says_no():
-    no = reason(h100_world(1).decide(gang("job", 1, claim_spec(ask(cel=f'{MODEL} == "H200"')))))
+def test_a_selector_error_is_kept_apart_from_a_no():
+    no = reason(h100_world(1).decide(gang("job", 1, claim_spec(device_request(cel=f'{MODEL} == "H200"')))))
     assert no.code is Code.NEVER_FITS
-    assert removed(no) == {Filter.SELECTOR: 8}
+    assert removed(no) == {Rejection.SELECTOR: 8}
     error = reason(
-        h100_world(1).decide(gang("job", 1, claim_spec(ask(cel=f'device.attributes["{names.DRIVER}"].nix == 1'))))
+        h100_world(1).decide(
+            gang("job", 1, claim_spec(device_request(cel=f'device.attributes["{names.DRIVER}"].nix == 1')))
+        )
     )
     assert error.code is Code.SELECTOR_ERROR
     assert "no such key: nix" in str(error)
@@ -55,8 +57,8 @@ def test_each_filter_counts_what_it_removed():
     world.add_node("b", [gpu(0)], unschedulable=True)
     holder = gang("holder", 1, ONE)
     world.carry_out(world.decide(holder), [holder])
-    why = reason(world.decide(gang("job", 1, claim_spec(ask(2, cel=f'{MODEL} != "other"')))))
-    assert removed(why) == {Filter.SELECTOR: 1, Filter.TAINT: 1, Filter.NODE: 1, Filter.IN_USE: 1}
+    why = reason(world.decide(gang("job", 1, claim_spec(device_request(2, cel=f'{MODEL} != "other"')))))
+    assert removed(why) == {Rejection.SELECTOR: 1, Rejection.TAINT: 1, Rejection.NODE: 1, Rejection.IN_USE: 1}
     assert why.requests[0].devices == 5
     assert why.requests[0].per_node_best == 1
     assert "xid=79" in str(why)
@@ -81,7 +83,7 @@ def test_a_search_that_runs_out_of_steps_never_says_impossible():
     world = World()
     world.add_node("node", [gpu(minor, island=minor % 2) for minor in range(12)])
     constraints = [{"matchAttribute": f"{names.DRIVER}/nvlinkDomain"}]
-    snapshot = world.snapshot(gang("job", 1, claim_spec(ask(3), ask(3), constraints=constraints)))
+    snapshot = world.snapshot(gang("job", 1, claim_spec(device_request(3), device_request(3), constraints=constraints)))
     why = reason(decide(replace(snapshot, search_steps=3), 0.0))
     assert why.code is Code.SEARCH_ENDED
     assert why.could_ever_fit is None
@@ -94,7 +96,7 @@ def test_gangs_of_the_same_decision_are_holders_too():
     assert [(holder.gang, holder.devices) for holder in plan.waiting[0].reason.holders] == [("ml/a", 6)]
 
 
-def test_no_nodes_at_all_is_said():
+def test_a_cluster_without_nodes_is_a_reason():
     why = reason(World().decide(gang("job", 1, ONE)))
     assert why.code in {Code.NO_NODE, Code.NEVER_FITS}
     assert str(why)

@@ -1,16 +1,16 @@
-"""Who gives back, for whom, and who is left alone."""
+"""Which gangs are evicted, for which others, and which are left alone."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.engine.types.reasons import Code
-from tests.support.engine.objects import ask, claim_spec, gang
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 H100 = FlavorSpec(name="h100", device_selector=f'device.driver == "{names.DRIVER}"')
 
 
@@ -71,7 +71,7 @@ def test_eight_gpus_on_one_node_are_taken_where_they_make_a_place():
     world.queues = (quota("a", 16), quota("b", 16))
     greedy = [gang(f"b{number:02}", 1, ONE, queue="b", created=float(number)) for number in range(32)]
     assert world.carry_out(world.decide(*greedy), greedy) == []
-    big = gang("big", 2, claim_spec(ask(8)), queue="a", created=100.0)
+    big = gang("big", 2, claim_spec(device_request(8)), queue="a", created=100.0)
     plan = world.decide(big)
     assert len(plan.evictions) == 16
     _, plan = settle(world, [big])

@@ -12,18 +12,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import (
-    DisruptionBudget,
-    FlavorQuota,
-    FlavorSpec,
-    GangRequest,
-    Plan,
-    QueueSpec,
-    RunningGang,
-)
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.reasons import Code
+from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 RELAXED = settings(
@@ -112,7 +106,7 @@ def arrivals(draw: st.DrawFn, world: World, prefix: str) -> Gangs:
         made = gang(
             f"{prefix}{number}",
             pods,
-            claim_spec(ask(draw(st.sampled_from([1, 1, 2])))),
+            claim_spec(device_request(draw(st.sampled_from([1, 1, 2])))),
             queue=draw(st.sampled_from(leaves)),
             priority=draw(st.sampled_from([0, 0, 1, 2])),
             created=world.now + number / 8,
@@ -130,8 +124,8 @@ def unchanged(world: World, gangs: list[GangRequest]) -> Plan:
     return plan
 
 
-def told(plan: Plan, gangs: list[GangRequest]) -> None:
-    """Everybody is in one place, with a reason that says something."""
+def explained(plan: Plan, gangs: list[GangRequest]) -> None:
+    """Every gang is in one list of the plan, with a reason that says something."""
     assert sorted([e.id for e in plan.admissions] + [e.id for e in plan.waiting]) == sorted(e.id for e in gangs)
     for reason in [e.reason for e in plan.waiting] + [e.reason for e in plan.evictions]:
         assert reason.message
@@ -139,10 +133,10 @@ def told(plan: Plan, gangs: list[GangRequest]) -> None:
 
 
 def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
-    """Decide and carry out until nothing changes, and decide on each outcome, too; returns who waits at the end."""
+    """Decide and carry out until nothing changes, and decide on each outcome, too; returns the gangs that wait at the end."""
     for _ in range(ROUNDS_MAX):
         plan = unchanged(world, gangs)
-        told(plan, gangs)
+        explained(plan, gangs)
         nobody_below_deserved(world, plan, gangs)
         gangs = world.carry_out(plan, gangs)
         at_rest(world, plan, unchanged(world, gangs), gangs)
@@ -156,7 +150,7 @@ def run(world: World, gangs: list[GangRequest]) -> list[GangRequest]:
 
 
 def at_rest(world: World, plan: Plan, again: Plan, waiting: list[GangRequest]) -> None:
-    """Deciding on the outcome evicts nobody, where nothing is leaving.
+    """Deciding on the outcome evicts nothing, where nothing is leaving.
 
     While pods are leaving, gangs that are promised what they give back may be given other places, which may, about once in
     ten thousand of these worlds, be just what another needs beside its victims. The same holds of an elastic gang of which
@@ -338,14 +332,14 @@ def test_a_reserved_gang_starts_when_those_have_ended_that_it_waited_for(data: s
     gangs = run(world, [replace(entry, queue="q") for entry in data.draw(arrivals(world, "x"))])
     assume(not gangs)
     sizes = [len(entry.devices) for entry in (world.inventory.on_node(name, {}) for name in sorted(world.node_json))]
-    big = gang("big", 1, claim_spec(ask(max(sizes))), queue="q", created=world.now)
+    big = gang("big", 1, claim_spec(device_request(max(sizes))), queue="q", created=world.now)
     first = world.decide(big)
     assume(first.waiting)
     gangs = [big]
     world.now += 6.0
     left = []
     for number in range(60):
-        small = gang(f"small{number}", 1, claim_spec(ask()), queue="q", created=world.now)
+        small = gang(f"small{number}", 1, claim_spec(device_request()), queue="q", created=world.now)
         gangs.append(small)
         plan = world.decide(*gangs)
         gangs = world.carry_out(plan, gangs)

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import Plan, QueueSpec
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import QueueSpec
 from fairlead.kube import resource, timestamps
-from tests.support.engine.objects import ask, claim_spec, gang, gpu, slice_of
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu, slice_of
 from tests.support.engine.world import World
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 ADDED = 1000.0
 
 
@@ -42,7 +43,7 @@ def gone(plan: Plan) -> dict[str, tuple[bool, int]]:
 
 
 def test_a_toleration_with_seconds_holds_from_when_the_taint_was_added():
-    spec = claim_spec(ask(tolerations=[{"key": "xid", "operator": "Exists", "tolerationSeconds": 60}]))
+    spec = claim_spec(device_request(tolerations=[{"key": "xid", "operator": "Exists", "tolerationSeconds": 60}]))
     made = world(gang("patient", 1, spec, queue="q"), gpus=1)
     made.now = ADDED + 10
     taint(made, 0, gpus=1)
@@ -61,14 +62,14 @@ def test_of_two_tolerations_the_shorter_counts():
         {"key": "xid", "operator": "Exists", "tolerationSeconds": 600},
         {"operator": "Exists", "tolerationSeconds": 30},
     ]
-    made = world(gang("patient", 1, claim_spec(ask(tolerations=tolerations)), queue="q"), gpus=1)
+    made = world(gang("patient", 1, claim_spec(device_request(tolerations=tolerations)), queue="q"), gpus=1)
     made.now = ADDED + 1
     taint(made, 0, gpus=1)
     assert made.decide().due == ADDED + 30
 
 
-def test_who_only_looks_at_a_broken_device_stays():
-    watcher = gang("watcher", 1, claim_spec(ask(4, adminAccess=True)), queue="q")
+def test_a_pod_with_admin_access_to_a_broken_device_stays():
+    watcher = gang("watcher", 1, claim_spec(device_request(4, adminAccess=True)), queue="q")
     made = world(watcher, gang("user", 1, ONE, queue="q", created=1.0))
     taint(made, 0, 1, 2, 3)
     assert gone(made.decide()) == {"user": (True, 1)}
@@ -117,7 +118,7 @@ def test_members_that_leave_anyway_are_neither_left_nor_told_again():
 
 
 def test_pods_that_share_a_broken_claim_go_together():
-    made = world(replace(gang("team", 3, claim_spec(ask(2)), queue="q", shared=True), size=1))
+    made = world(replace(gang("team", 3, claim_spec(device_request(2)), queue="q", shared=True), size=1))
     taint(made, 0)
     assert gone(made.decide()) == {"team": (True, 3)}
 

@@ -13,13 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.examples import examples
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 RELAXED = settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -46,8 +47,8 @@ def test_a_gang_of_many_nodes_starts_when_as_many_have_ended_as_ran_there(data: 
     )
     small = [gang(f"s{number}", 1, ONE, queue="small") for number in range(sum(sizes))]
     assert world.carry_out(world.decide(*small), small) == []
-    dice = Random(data.draw(st.integers(0, 10_000)))  # whose end comes next: of anybody
-    gangs: list[GangRequest] = [gang("large", pods, claim_spec(ask(each)), queue="big", created=world.now)]
+    dice = Random(data.draw(st.integers(0, 10_000)))  # which gang ends next: any of them
+    gangs: list[GangRequest] = [gang("large", pods, claim_spec(device_request(each)), queue="big", created=world.now)]
     blocking: list[int] = []
     for number in range(10 * sum(sizes)):
         world.now += 3.0

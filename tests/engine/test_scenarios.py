@@ -42,8 +42,8 @@ def test_a_fault_names_the_step_and_what_was_wanted():
     assert any("step 0 (at 0 s): admitted [], wanted ['a']" in fault for fault in faults)
 
 
-def test_a_word_that_nobody_reads_is_a_fault():
-    """`on`, unquoted, is True in YAML: what scenarios wanted under it was for long asked of nobody."""
+def test_a_word_that_is_never_read_is_a_fault():
+    """`on`, unquoted, is True in YAML: what scenarios wanted under it went unchecked for long."""
     body = yaml.safe_load("{name: wrong, steps: [{at: 0, on: {}, submit: {a: {gpu: 9}}, evicted: {b: {how: x}}}]}")
     faults = [fault for fault in Scenario(body).check() if "no word" in fault]
     assert [fault.partition(" is no word")[0] for fault in faults] == [

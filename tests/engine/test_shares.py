@@ -11,12 +11,12 @@ from fairlead.api import names
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.policy import Rule, may_reclaim
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.engine.types.reasons import Code
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World, h100_world
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 GPU = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"')
 
 
@@ -82,7 +82,7 @@ def test_shares_cover_what_is_deserved_stay_within_bounds_and_are_parts_of_the_p
 
 
 @given(trees(), st.data())
-def test_who_took_by_fairness_cannot_lose_it_to_the_same_victim(tree: Tree, data: st.DataObject):
+def test_a_share_taken_by_fairness_cannot_be_lost_to_the_same_victim(tree: Tree, data: st.DataObject):
     divide_tree(tree, tree.totals)
     leaves = [queue for queue in tree.queues.values() if not queue.children]
     for queue in leaves:
@@ -131,7 +131,7 @@ def test_a_borrowing_limit_bounds_share_and_use():
     assert {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}["small"] == 3
 
 
-def test_who_used_more_in_the_past_gets_less_of_what_is_left():
+def test_a_queue_that_used_more_in_the_past_gets_less_of_what_is_left():
     past = [QueueSpec(name=name, past_usage={"gpu": used}) for name, used in (("a", 0.75), ("b", 0.25))]
     made = world(*past)
     jobs = [gang(f"{name}{n}", 1, ONE, queue=name, created=float(n)) for name in "ab" for n in range(8)]
@@ -143,7 +143,7 @@ def test_who_used_more_in_the_past_gets_less_of_what_is_left():
 
 
 def test_a_gang_that_waits_counts_for_the_cheapest_that_it_could_get():
-    either = claim_spec({"firstAvailable": [ask(8, name="eight"), ask(2, name="two")]})
+    either = claim_spec({"firstAvailable": [device_request(8, name="eight"), device_request(2, name="two")]})
     every = claim_spec({"deviceClassName": names.GPU_CLASS, "allocationMode": "All"})
     made = world(quota("q", limit=1), quota("other"))
     made.add_node("small", [gpu(minor) for minor in range(4)])

@@ -14,8 +14,9 @@ from random import Random
 from fairlead.api import names
 from fairlead.engine.queues.past_usage import decayed
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, GangRequest, QueueSpec
-from tests.support.engine.objects import ask, claim_spec, gang, gpu
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
 
 HOUR = 3600.0
@@ -25,7 +26,7 @@ HALF_LIFE_S = DAY
 NODES, GPUS = 5, 8
 QUEUES = 20
 MODEST = {"q03": 1, "q17": 1}  # queues that never have more than so many jobs, less than their weight would give
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 
 
 class Soak:
@@ -92,7 +93,7 @@ class Soak:
                 name = f"{spec.name}-{self.made[spec.name]}"
                 self.waiting.append(gang(name, 1, ONE, queue=spec.name, created=self.now, cpu="100m"))
         self.world.now = self.now
-        self.world.queues = self.memory.tell(self.specs, self.now)
+        self.world.queues = self.memory.with_past_usage(self.specs, self.now)
         plan = self.world.decide(*self.waiting)
         self.waiting = self.world.carry_out(plan, self.waiting)
         if plan.evictions:
@@ -115,10 +116,10 @@ class Soak:
         while self.now < then:  # the loop turns meanwhile, and writes what has changed
             self.now = min(then, self.now + 300.0)
             for name in self.memory.tick(self.now):
-                said = self.memory.standing(name, self.now)
+                said = self.memory.to_write(name, self.now)
                 if said is not None and self.random.random() < 0.9:
                     self.status[name] = said
-                    self.memory.wrote(name, said)
+                    self.memory.written(name, said)
         while self.ends and self.ends[0][0] <= self.now:
             _, gang_id = heapq.heappop(self.ends)
             if gang_id in self.world.running:
@@ -145,11 +146,11 @@ def test_decayed_shares_converge_to_the_weights_where_demand_allows():
     shares = {name: value / whole for name, value in sums.items()}
     left = 1.0 - sum(shares[name] for name in MODEST)
     weights = sum(spec.quotas[0].weight for spec in soak.specs if spec.name not in MODEST)
-    told = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.tell(soak.specs, soak.now)}
+    shown = {spec.name: spec.past_usage.get("gpu", 0.0) for spec in soak.memory.with_past_usage(soak.specs, soak.now)}
     for spec in soak.specs:
         if spec.name in MODEST:
             assert shares[spec.name] < left * spec.quotas[0].weight / weights
         else:
             wanted = left * spec.quotas[0].weight / weights
             assert abs(shares[spec.name] - wanted) <= 0.02, (spec.name, shares[spec.name], wanted)
-        assert abs(told[spec.name] - soak.true[spec.name]) <= 0.01, (spec.name, told[spec.name], soak.true[spec.name])
+        assert abs(shown[spec.name] - soak.true[spec.name]) <= 0.01, (spec.name, shown[spec.name], soak.true[spec.name])

@@ -11,8 +11,9 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.queues.tree import Queue
-from fairlead.engine.types.model import Amount, FlavorQuota, QueueSpec
+from fairlead.engine.queues.queue import Queue
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 from tests.support.engine.examples import examples
 
 from .forests import Forest, forests
@@ -29,7 +30,7 @@ def changed(spec: QueueSpec, flavor: str, **more: object) -> QueueSpec:
 
 @given(forest=forests())
 @MANY
-def test_nobody_gets_more_than_asked_or_allowed_and_all_together_no_more_than_there_is(forest: Forest):
+def test_no_queue_gets_more_than_asked_or_allowed_and_all_together_no_more_than_there_is(forest: Forest):
     tree = forest.tree()
     for flavor, total in forest.totals.items():
         for parent in (None, *tree.queues.values()):
@@ -53,7 +54,7 @@ def spoken_for_in(queue: Queue, flavor: str) -> Amount:
 
 @given(forest=forests())
 @MANY
-def test_what_is_left_is_wanted_by_nobody_who_may_have_it(forest: Forest):
+def test_what_is_left_is_wanted_by_no_queue_that_may_have_it(forest: Forest):
     tree = forest.tree()
     for flavor, total in forest.totals.items():
         for parent in (None, *(queue for queue in tree.queues.values() if queue.children)):
@@ -137,7 +138,7 @@ def test_more_past_use_is_never_more_share_but_for_whole_units(forest: Forest, d
 
 @given(forest=forests(k=(0.0,)), data=st.data())
 @MANY
-def test_who_asks_for_more_takes_it_from_others_and_gives_them_nothing(forest: Forest, data: st.DataObject):
+def test_a_queue_that_asks_for_more_takes_it_from_others_and_gives_them_nothing(forest: Forest, data: st.DataObject):
     name = data.draw(st.sampled_from(forest.leaves))
     flavor = data.draw(st.sampled_from(sorted(forest.totals)))
     before = forest.shares()

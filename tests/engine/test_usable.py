@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.types.model import FlavorSpec, QueueSpec
+from fairlead.engine.types.settings import FlavorSpec, QueueSpec
 from fairlead.kube import core, resource
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
-ONE = claim_spec(ask())
+ONE = claim_spec(device_request())
 SHARE = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"', measure="Share")
 
 
@@ -27,7 +27,7 @@ def world(*devices: dict[str, Any], counters: list[dict[str, Any]] | None = None
 
 def shares(made: World) -> tuple[object, object]:
     """Of two queues that both want all."""
-    plan = made.decide(*(gang(f"{name}-all", 1, claim_spec(ask(4)), queue=name) for name in "ab"))
+    plan = made.decide(*(gang(f"{name}-all", 1, claim_spec(device_request(4)), queue=name) for name in "ab"))
     found = {use.name: use.flavors[0].fair_share for use in plan.queues if use.flavors}
     return found.get("a", 0), found.get("b", 0)
 
@@ -50,12 +50,12 @@ def four(**broken: str) -> World:
 
 
 @pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
-def test_a_free_device_with_a_taint_is_nobodys_share(effect: str):
+def test_a_free_device_with_a_taint_is_in_no_share(effect: str):
     assert total(four()) == 4
     assert total(four(g1=effect, g3=effect)) == 2
 
 
-def test_a_device_under_a_taint_rule_is_nobodys_share_until_the_rule_goes():
+def test_a_device_under_a_taint_rule_is_in_no_share_until_the_rule_goes():
     made = four()
     rule = {
         "metadata": {"name": "r"},
@@ -71,7 +71,7 @@ def test_a_device_under_a_taint_rule_is_nobodys_share_until_the_rule_goes():
 
 
 @pytest.mark.parametrize("status", [{"conditions": [{"type": "Ready", "status": "False"}]}, None])
-def test_free_devices_of_a_node_that_is_not_ready_or_gone_are_nobodys_share(status: dict[str, Any] | None):
+def test_free_devices_of_a_node_that_is_not_ready_or_gone_are_in_no_share(status: dict[str, Any] | None):
     made = four()
     made.queues = (QueueSpec(name="a"),)
     plan = made.decide(held := gang("held", 1, ONE, queue="a"))
@@ -99,7 +99,9 @@ def shares_of_six(made: World) -> tuple[object, object]:
 def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     devices, counters = mig_gpu(0)
     made = world(*devices, gpu(1), counters=[counters])
-    small = claim_spec(ask(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"'))
+    small = claim_spec(
+        device_request(device_class=MIG, cel=f'device.attributes["{names.DRIVER}"].profile == "1g.10gb"')
+    )
     wants = [gang("small", 1, small, queue="a")]
     made.carry_out(made.decide(*wants), wants)
     for entry in devices:
@@ -116,7 +118,7 @@ def test_of_a_broken_gpu_that_is_cut_only_the_slice_in_use_counts():
     assert sum(found.values(), Fraction(0)) == 1 + Fraction(1, 7)
 
 
-def test_who_must_leave_a_broken_device_does_not_make_it_count():
+def test_a_claim_that_must_leave_a_broken_device_does_not_make_it_count():
     made = four()
     wants = [gang(f"b{number}", 1, ONE, queue="b") for number in range(4)]
     made.carry_out(made.decide(*wants), wants)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from fairlead.engine.queues.usage_history import GAP_MAX_S, WRITE_S, RememberedUsage, UsageHistory
-from fairlead.engine.types.model import FlavorTotal, FlavorUse, QueueSpec, QueueUse
+from fairlead.engine.types.plan import FlavorTotal, FlavorUse, QueueUse
+from fairlead.engine.types.settings import QueueSpec
 
 DAY = 86_400.0
 SPECS = (QueueSpec(name="a", uid="uid-a"), QueueSpec(name="b", uid="uid-b"))
@@ -35,7 +36,7 @@ def run(memory: UsageHistory, start: float, seconds: float, *, step: float = 300
 
 
 def past(memory: UsageHistory, now: float) -> dict[str, float]:
-    return {spec.name: spec.past_usage.get("gpu", 0.0) for spec in memory.tell(SPECS, now)}
+    return {spec.name: spec.past_usage.get("gpu", 0.0) for spec in memory.with_past_usage(SPECS, now)}
 
 
 def begun(half_life_s: float = DAY, remembered: dict[str, RememberedUsage] = NOTHING) -> UsageHistory:
@@ -64,7 +65,7 @@ def test_what_was_written_is_taken_up_again_and_the_gap_counts_as_what_is_held_n
     first = begun()
     first.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
     now = run(first, 1000.0, DAY)
-    written = {spec.uid: first.standing(spec.uid, now) or RememberedUsage(parts={}, at=0.0) for spec in SPECS}
+    written = {spec.uid: first.to_write(spec.uid, now) or RememberedUsage(parts={}, at=0.0) for spec in SPECS}
     second = begun(remembered=written)
     second.note(SPECS, uses(a=5, b=0), TOTALS, now + 3600.0)
     unbroken = begun()
@@ -93,9 +94,9 @@ def test_a_status_is_written_at_most_once_a_minute_and_only_for_what_changed():
     for second in range(1020, 1000 + 3600, 10):
         for name in memory.tick(float(second)):
             assert name == "a"
-            said = memory.standing("uid-a", float(second))
+            said = memory.to_write("uid-a", float(second))
             assert said is not None
-            memory.wrote("uid-a", said)
+            memory.written("uid-a", said)
             writes += 1
     assert 50 <= writes <= 60
 
@@ -103,15 +104,15 @@ def test_a_status_is_written_at_most_once_a_minute_and_only_for_what_changed():
 def test_decisions_see_the_same_queues_until_there_is_something_new():
     memory = begun()
     memory.note(SPECS, uses(a=5, b=0), TOTALS, 1000.0)
-    told = memory.tell(SPECS, 1000.0)
-    assert memory.tell(SPECS, 1030.0) is told
+    shown = memory.with_past_usage(SPECS, 1000.0)
+    assert memory.with_past_usage(SPECS, 1030.0) is shown
 
 
 def test_a_queue_that_is_made_anew_begins_anew():
     memory = begun(remembered={"uid-a": RememberedUsage(parts={"gpu": 0.5}, at=1000.0)})
-    assert memory.tell(SPECS, 1000.0)[0].past_usage == {"gpu": 0.5}
+    assert memory.with_past_usage(SPECS, 1000.0)[0].past_usage == {"gpu": 0.5}
     memory.restore({"uid-other": RememberedUsage(parts={}, at=0.0)})
-    assert memory.tell((QueueSpec(name="a", uid="uid-other"),), 1000.0)[0].past_usage == {}
+    assert memory.with_past_usage((QueueSpec(name="a", uid="uid-other"),), 1000.0)[0].past_usage == {}
 
 
 def test_what_is_held_counts_from_when_it_was_seen_and_not_before():
@@ -138,7 +139,7 @@ def test_a_successor_whose_clock_is_behind_takes_over_without_loss_or_gain():
     now = run(memory, now + 1.0, DAY)
     assert past(memory, now)["a"] == pytest.approx(0.25, abs=0.001)
     assert memory.tick(now + WRITE_S) == ["a"]  # what is new is written, though the status says a later time
-    said = memory.standing("uid-a", now + WRITE_S)
+    said = memory.to_write("uid-a", now + WRITE_S)
     assert said is not None
     assert said.at == now + WRITE_S
 
@@ -164,9 +165,9 @@ def test_a_queue_that_holds_the_same_for_long_is_written_no_more():
         for second in range(0, 3600, 60):
             now = 1060.0 + hour * 3600 + second
             for name in memory.tick(now):
-                said = memory.standing(f"uid-{name}", now)
+                said = memory.to_write(f"uid-{name}", now)
                 assert said is not None
-                memory.wrote(f"uid-{name}", said)
+                memory.written(f"uid-{name}", said)
                 writes[hour] += 1
     assert writes[0] > 30
     assert sum(writes[24:]) == 0
@@ -182,8 +183,8 @@ def test_writes_are_bounded_by_queues_and_not_by_what_happens_in_them():
         held = {spec.name: (second * 7 + number) % 11 for number, spec in enumerate(specs)}
         memory.note(specs, uses(**held), TOTALS, now)
         for name in memory.tick(now):
-            said = memory.standing(f"uid-{name}", now)
+            said = memory.to_write(f"uid-{name}", now)
             assert said is not None
-            memory.wrote(f"uid-{name}", said)
+            memory.written(f"uid-{name}", said)
             writes.append(name)
     assert all(writes.count(spec.name) <= 60 for spec in specs)

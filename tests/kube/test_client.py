@@ -1,4 +1,4 @@
-"""The client's calls and its manners under faults, over real HTTP. Not here: watches in the long run (informer)."""
+"""The client's calls, and its behaviour under faults, over real HTTP. Not here: watches in the long run (informer)."""
 
 import json
 
@@ -109,7 +109,7 @@ async def test_503_is_repeated_only_when_it_says_when(client, server, naps):
     assert naps == [2]
 
 
-async def test_an_eviction_that_a_budget_forbids_is_told_at_once(client, server, naps):
+async def test_an_eviction_that_a_budget_forbids_fails_at_once(client, server, naps):
     server.refuse(429, "TooManyRequests", "would violate the pod's disruption budget")
     with pytest.raises(errors.TooManyRequests):
         await client.evict("a", "ml")
@@ -218,7 +218,7 @@ def test_a_path_that_would_address_the_wrong_thing_is_refused():
         resources.NODES.path("ml", "n")
 
 
-async def test_a_guard_is_asked_before_every_attempt(client, server):
+async def test_a_guard_is_called_before_every_attempt(client, server):
     asked = 0
 
     def guard() -> None:

@@ -1,4 +1,4 @@
-"""The client, the informer and the lease against an apiserver that keeps all the rules: the sandbox's, over TLS.
+"""The client, the informer and the lease against an apiserver with all of Kubernetes' rules: the sandbox's, over TLS.
 
 Where KUBEBUILDER_ASSETS or a cluster is at hand the same calls are made by e2e. Here also: what a broken connection, an
 apiserver that is away, and a compacted history do to an informer that follows a resource for a while.
@@ -114,7 +114,7 @@ async def test_typed_objects_come_back_typed(client: Client):
     assert listed.metadata == node.metadata
 
 
-async def test_who_may_not_is_told_what_and_whom(apiserver: ApiServer, client: Client, tmp_path: Path):
+async def test_a_forbidden_request_names_user_verb_and_resource(apiserver: ApiServer, client: Client, tmp_path: Path):
     path = tmp_path / "nobody.yaml"
     path.write_text(apiserver.kubeconfig("nobody"))
     async with Client.connect(path) as nobody:
@@ -158,15 +158,15 @@ async def same(informer: Informer[resources.Raw], client: Client) -> None:
 async def test_a_copy_stays_equal_through_every_fault(client: Client, apiserver: ApiServer):
     """Random changes and random faults; at the end, and at each rest, copy and list are the same."""
     dice = Random(20261121)
-    heard: dict[str, str] = {}
+    seen: dict[str, str] = {}
     async with following(client) as informer:
 
         def note(change) -> None:
             if change.new is None:
-                assert heard.pop(change.key) is not None
+                assert seen.pop(change.key) is not None
             else:
-                assert (change.old is None) == (change.key not in heard)
-                heard[change.key] = change.new["metadata"]["resourceVersion"]
+                assert (change.old is None) == (change.key not in seen)
+                seen[change.key] = change.new["metadata"]["resourceVersion"]
 
         informer.subscribe(note)
         for step in range(150):
@@ -195,10 +195,12 @@ async def test_a_copy_stays_equal_through_every_fault(client: Client, apiserver:
                     await same(informer, client)
         apiserver.faults.clear()
         await same(informer, client)
-        assert set(heard) == {f"ml/{item['metadata']['name']}" for item in informer.all()}
+        assert set(seen) == {f"ml/{item['metadata']['name']}" for item in informer.all()}
 
 
-async def test_a_copy_catches_up_after_the_apiserver_was_away_and_forgot(client: Client, apiserver: ApiServer):
+async def test_a_copy_catches_up_after_the_apiserver_was_down_and_lost_its_history(
+    client: Client, apiserver: ApiServer
+):
     async with following(client) as informer:
         await client.create(CONFIG_MAPS, config("before"))
         await same(informer, client)
@@ -242,6 +244,6 @@ async def test_events_are_accepted_and_counted(client: Client):
         recorder.record(Regarding.of(PODS, pod), "Waiting", "no devices", type="Warning")
     await recorder.drain()
     (event,) = (await client.list(resources.EVENTS, "ml", fields="involvedObject.name=p")).items
-    assert (event.reason, event.count, event.type) == ("Waiting", 3, "Warning")
+    assert (event["reason"], event["count"], event["type"]) == ("Waiting", 3, "Warning")
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -45,7 +45,7 @@ async def test_the_same_event_again_raises_its_count(client, server, time):
     assert server.seen[-1][0] == "POST"
 
 
-async def test_an_object_that_talks_too_much_is_cut_off_and_others_are_not(client, server, time):
+async def test_events_of_one_object_are_limited_and_those_of_others_are_not(client, server, time):
     server.answer({"metadata": {"name": "e"}}, 201)
     recorder = EventRecorder(client, "c", clock=time.clock, wall=time.clock)
     for number in range(100):

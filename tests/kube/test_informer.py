@@ -137,7 +137,7 @@ async def test_a_watch_cut_off_in_the_middle_is_resumed_after_a_short_wait(infor
         assert [change[1] for change in changes] == ["ml/a", "ml/b"]
 
 
-async def test_after_410_it_lists_again_and_tells_only_the_difference(informer, source, time):
+async def test_after_410_it_lists_again_and_publishes_only_the_difference(informer, source, time):
     source.pods = [pod("same", 1), pod("changed", 2), pod("gone", 3), pod("remade", 4)]
     async with running(informer) as changes:
         changes.clear()
@@ -156,7 +156,7 @@ async def test_after_410_it_lists_again_and_tells_only_the_difference(informer, 
     ]
 
 
-async def test_an_apiserver_that_is_away_is_asked_ever_more_rarely_and_found_again(informer, source, time):
+async def test_an_apiserver_that_is_down_is_retried_with_backoff_until_it_is_up(informer, source, time):
     source.list_error = errors.Unreachable("connection refused")
     async with running(informer):
         await time.advance(300)
@@ -195,7 +195,7 @@ async def test_it_reads_its_own_writes_and_no_older_event_undoes_them(informer, 
     assert [change[0] for change in changes] == ["ADDED", "MODIFIED"]
 
 
-async def test_a_late_note_does_not_raise_the_dead(informer, source):
+async def test_a_late_note_does_not_restore_a_deleted_object(informer, source):
     source.pods = [pod("a", 5)]
     async with running(informer):
         source.say("DELETED", pod("a", 20))
@@ -240,25 +240,25 @@ async def test_a_handler_that_fails_does_not_stop_the_others(informer, source):
     assert len(changes) == 2
 
 
-async def test_a_late_subscriber_hears_what_is_there(informer, source):
+async def test_a_late_subscriber_gets_what_is_there(informer, source):
     source.pods = [pod("a", 5)]
     async with running(informer):
-        heard: list[str] = []
-        stop = informer.subscribe(lambda change: heard.append(change.key))
-        assert heard == ["ml/a"]
+        seen: list[str] = []
+        stop = informer.subscribe(lambda change: seen.append(change.key))
+        assert seen == ["ml/a"]
         stop()
         source.say("ADDED", pod("b", 11))
         await settle()
-        assert heard == ["ml/a"]
+        assert seen == ["ml/a"]
 
 
-async def test_handlers_are_told_of_the_whole_object_though_less_of_it_is_kept(source, time):
-    def keep(found: Pod) -> Pod:
+async def test_handlers_get_the_whole_object_though_less_of_it_is_stored(source, time):
+    def trim(found: Pod) -> Pod:
         return msgspec.structs.replace(found, spec=type(found.spec)())
 
-    informer = Informer(source, PODS, keep=keep, clock=time.clock, sleep=time.sleep, random=Random(1))
-    told: list[tuple[str, str]] = []
-    informer.subscribe(lambda change: told.append((change.type, change.object.spec.node_name)))
+    informer = Informer(source, PODS, transform=trim, clock=time.clock, sleep=time.sleep, random=Random(1))
+    seen: list[tuple[str, str]] = []
+    informer.subscribe(lambda change: seen.append((change.type, change.object.spec.node_name)))
     source.pods = [pod("a", 5, node="n1"), pod("gone", 6, node="n1")]
     async with running(informer):
         source.say("MODIFIED", pod("a", 12, node="n2"))
@@ -268,5 +268,5 @@ async def test_handlers_are_told_of_the_whole_object_though_less_of_it_is_kept(s
         await settle()
         await time.advance(60.0)
         assert [found.spec.node_name for found in informer.all()] == [""]
-    assert told[:3] == [("ADDED", "n1"), ("ADDED", "n1"), ("MODIFIED", "n2")]
-    assert told[3][0] == "DELETED"
+    assert seen[:3] == [("ADDED", "n1"), ("ADDED", "n1"), ("MODIFIED", "n2")]
+    assert seen[3][0] == "DELETED"

@@ -1,4 +1,4 @@
-"""One leader at a time: over a fake that keeps one lease with resourceVersions, in virtual time."""
+"""One leader at a time: over a fake that holds one lease with resourceVersions, in virtual time."""
 
 import asyncio
 from typing import Any, cast
@@ -178,7 +178,7 @@ async def test_a_short_silence_of_the_apiserver_does_not_cost_the_lease(leases, 
 async def test_a_write_whose_answer_was_lost_is_recognised_as_our_own(leases, time, candidate):
     first = candidate("one")
     await first.acquire()
-    leases.lease["metadata"]["resourceVersion"] = "50"  # our renewal arrived; we never heard
+    leases.lease["metadata"]["resourceVersion"] = "50"  # our renewal arrived, its answer was lost
     await time.advance(30)
     assert first.held
     await first.release()

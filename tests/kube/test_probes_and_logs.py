@@ -1,4 +1,4 @@
-"""The two ways a program speaks of itself: its probes, and its log lines."""
+"""A program's probes, and its log lines."""
 
 import io
 import json
@@ -31,7 +31,7 @@ async def test_probes_answer_with_the_reason_why_not():
             assert "fairlead_things_total 1.0" in await response.text()
 
 
-async def test_nothing_is_served_when_nobody_asked():
+async def test_nothing_is_served_without_a_bind_address():
     async with probes.serve(None) as served:
         assert served is None
 

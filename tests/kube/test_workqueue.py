@@ -1,4 +1,4 @@
-"""Keys wait once, are worked on one at a time, and failures come back later. In virtual time."""
+"""Keys are queued once, reconciled by one worker at a time, and queued again later after failures. In virtual time."""
 
 import asyncio
 from random import Random

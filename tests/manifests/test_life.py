@@ -42,7 +42,7 @@ from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import SIMULATED, bare, labelled, registered
 from fairlead.sandbox.objects import name_of, spec_of, status_of
-from fairlead.webhook import certificates
+from fairlead.webhook.certificates import authority
 from tests.support.sandbox import FAST, FAST_MANAGER, until
 
 Objects = list[dict[str, Any]]
@@ -228,7 +228,9 @@ async def _slices(site: Cluster) -> list[str]:
 
 def issued() -> dict[str, Any]:
     """The Secret that cert-manager would write for the chart's Certificate."""
-    made = certificates.make(certificates.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC))
+    made = authority.new_material(
+        authority.service_hosts(f"{names.NAMESPACE}/fairlead-webhook"), dt.datetime.now(dt.UTC)
+    )
     files_ = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.bundle}
     return {
         "apiVersion": "v1",

@@ -1,7 +1,4 @@
-"""Devices for tests, from plain values.
-
-Exists for the tests of this room and of those that ask selectors about devices. Holds no state.
-"""
+"""Devices for tests of selectors, from plain values."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def make_device(
     driver: str = "gpu.example.com",
     shared: bool | None = None,
 ) -> DeviceView:
-    """Attributes as plain values; a string that starts with `v:` is a version."""
+    """A device's view. Attributes are plain values; a string that starts with `v:` is a version."""
 
     def typed(value: Any) -> dict[str, Any]:
         if isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Records decisions, and compares those of today with a record: is every plan what it was, to the byte?
 
-    python -m tests.support.decisions record FILE [--only full|quick|SOURCE]
+    python -m tests.support.decisions record FILE [--only full|quick|SOURCE|SOURCE/PREFIX]
     python -m tests.support.decisions compare FILE [--only …] [--dump CASE OUT]
     python -m tests.support.decisions list [--only …]
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.simulate import DEFAULT as TRACES
-from fairlead.engine.types.model import Plan
+from fairlead.engine.types.plan import Plan
 from tests.support import decisions_canonical as canonical
 from tests.support import decisions_sources as sources
 from tests.support.decisions_recorder import Record, listening, record
@@ -86,8 +86,9 @@ def missing(cases: Sequence[Case], known: Records, only: str, absent: Sequence[s
     if only == "quick":
         return []
     names = {case.name for case in cases}
-    run = {only} if only in sources.SOURCES else set(sources.SOURCES) - set(absent)
-    return sorted(name for name in known if name.partition("/")[0] in run and name not in names)
+    start = "" if only == "full" else only if "/" in only else f"{only}/"
+    run = {name for name in known if name.startswith(start) and name.partition("/")[0] not in absent}
+    return sorted(run - names)
 
 
 def dump(case: Case, out: Path) -> int:
@@ -166,7 +167,7 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=f"{what} a record")
         if name != "list":
             command.add_argument("file", type=Path)
-        command.add_argument("--only", default="full", help="full, quick, or one source")
+        command.add_argument("--only", default="full", help="full, quick, a source, or the beginning of names")
         command.add_argument(
             "--vectors", type=Path, default=ROOT.parent / "shared" / "vectors", help="recorded answers"
         )

@@ -16,23 +16,21 @@ from typing import Any
 
 import msgspec
 
-from fairlead.engine.types.model import (
+from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult
+from fairlead.engine.types.plan import (
     Admission,
-    Allocation,
     ClaimAllocation,
-    DeviceConfig,
-    DeviceResult,
     Eviction,
     FlavorTotal,
     FlavorUse,
     Plan,
-    PodRef,
-    Problem,
     QueueUse,
     Reservation,
     Waiting,
 )
 from fairlead.engine.types.reasons import NearMiss, PreemptionBlock, PreemptionBlocker, Reason, RequestShortage
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import Problem
 
 Json = dict[str, Any]
 BARRIERS_PRINTED = 4  # a reason's sentence names so many; the texts have the others beside it
@@ -221,7 +219,7 @@ def _reason(reason: Reason) -> Json:
         "nearest": None if reason.near_miss is None else _nearest(reason.near_miss),
         "holders": [[entry.gang, entry.queue, entry.devices] for entry in reason.holders],
         "limit": None if limit is None else [limit.queue, limit.flavor, limit.used, limit.asked, limit.limit],
-        "barriers": [_barrier(entry) for entry in reason.barriers],
+        "barriers": [_blocker(entry) for entry in reason.blockers],
     }
     return {"code": str(reason.code), **{key: fact for key, fact in facts.items() if fact not in (None, [])}}
 
@@ -241,9 +239,9 @@ def _nearest(entry: NearMiss) -> Json:
     return {"placed": entry.members_placed, "wanted": entry.members_wanted, "node": entry.node}
 
 
-def _barrier(entry: PreemptionBlocker) -> Json:
+def _blocker(entry: PreemptionBlocker) -> Json:
     return {
-        "bar": BARS[entry.bar],
+        "bar": BARS[entry.block],
         "queue": entry.queue,
         "gangs": entry.gangs,
         "devices": entry.devices,
@@ -253,7 +251,7 @@ def _barrier(entry: PreemptionBlocker) -> Json:
 
 
 def _text(reason: Reason) -> list[str]:
-    return [str(reason), *(str(barrier) for barrier in reason.barriers[BARRIERS_PRINTED:])]
+    return [str(reason), *(str(blocker) for blocker in reason.blockers[BARRIERS_PRINTED:])]
 
 
 # ---------------------------------------------------------------------------------------------------------- values

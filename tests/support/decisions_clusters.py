@@ -12,9 +12,11 @@ from random import Random
 
 import msgspec
 
-from fairlead.engine.placement.workload import Learner
+from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.plan import decide as entrance
-from fairlead.engine.types.model import DisruptionBudget, GangRequest, Plan, RunningGang
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import DisruptionBudget
 from fairlead.kube import resource
 from tests.support.decisions_draws import Draws, Features
 from tests.support.engine.world import World
@@ -32,6 +34,7 @@ class Kind:
     features: Features
     backlog: int = 8
     arrivals: int = 3  # most of one step
+    seeds: int = 48  # how many clusters of this kind are recorded
 
 
 KINDS = (
@@ -39,6 +42,8 @@ KINDS = (
     Kind("queues", Features(queues=True, odd=True, elastic=True)),
     Kind("reclaim", Features(queues=True, elastic=True, nodes=(2, 3))),
     Kind("reserve", Features(queues=True, deadlines=True, strict=True)),
+    Kind("forest", Features(queues=True, deep=True, deadlines=True), backlog=12),
+    Kind("flawed", Features(queues=True, odd=True, elastic=True, flawed=True), seeds=12),
     Kind("hardware", Features(mig=True, shared=True, taints=True, claims=True)),
     Kind(
         "mixed",
@@ -55,7 +60,7 @@ KINDS = (
         ),
         backlog=12,
     ),
-    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8),
+    Kind("large", Features(queues=True, elastic=True, deadlines=True, nodes=(9, 14)), backlog=24, arrivals=8, seeds=6),
 )
 
 
@@ -74,7 +79,7 @@ class _Life:
         self.world = World()
         self.waiting: list[GangRequest] = []
         self.growing: dict[str, GangRequest] = {}  # whole requests of gangs that ask for lost members again
-        self.learner = Learner() if random.random() < 0.5 else None
+        self.learner = WorkloadCounter() if random.random() < 0.5 else None
         self.taints = 0
         for number in range(random.randint(*kind.features.nodes)):
             self.draws.add_node(self.world, f"n{number:02}")
@@ -125,7 +130,12 @@ class _Life:
         asked = {entry.id for entry in self.waiting}
         for gang_id, running in sorted(self.world.running.items()):
             request = self.growing.get(gang_id) or self.world.requests.get(gang_id)
-            if request is None or gang_id in asked or len(running.members) >= len(request.members):
+            if (
+                request is None
+                or gang_id in asked
+                or not running.members
+                or len(running.members) >= len(request.members)
+            ):
                 continue
             if self.random.random() < 0.5:
                 self.growing[gang_id] = request
@@ -195,7 +205,7 @@ class _Life:
                 self.draws.add_node(world, f"m{random.randrange(1000):03}")
             case 3 | 4:
                 world.cordon(random.choice(nodes), random.random() < 0.5)
-            case 5 | 6 if self.kind.features.taints:
+            case 5 | 6 if self.kind.features.taints and world.slice_json:
                 self.draws.taint(world, random.choice(sorted(world.slice_json)))
             case 7:
                 world.queues = tuple(self.draws.changed(queue, world.flavors) for queue in world.queues)
@@ -251,6 +261,8 @@ class _Life:
     def _settled(self, running: RunningGang) -> RunningGang:
         """What an admission does not say of a running gang."""
         random = self.random
+        if self.kind.features.flawed and random.random() < 0.3:
+            return replace(running, members=())
         guards: Sequence[str] = random.choice(((), (), (), ("safe",), ("safe", "calm")))
         return replace(
             running,

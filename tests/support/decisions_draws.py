@@ -15,9 +15,11 @@ from typing import Any, Literal
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import Amount, FlavorQuota, FlavorSpec, GangRequest, QueueSpec
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube.objects import LabelSelector
-from tests.support.engine.objects import MIG, ask, claim_spec, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
 from tests.support.engine.world import World
 
 Json = dict[str, Any]
@@ -50,7 +52,9 @@ class Features:
     taints: bool = False
     claims: bool = False  # several requests, alternatives, constraints, `All`, admin access, configuration
     queues: bool = False
+    deep: bool = False  # a forest of queues, as deep as it comes
     odd: bool = False  # limits, selectors of namespaces, mistakes
+    flawed: bool = False  # queues that make a cycle, running gangs of which no pod is known
     strict: bool = False  # StrictFIFO
     elastic: bool = False
     deadlines: bool = False
@@ -153,6 +157,8 @@ class Draws:
                 FlavorSpec(name="y", device_selector=f'{MODEL} == "y"'),
             ),
         ]
+        if self.features.deep:
+            options = options[1:]
         if self.features.mig or self.features.shared:
             options += [
                 (
@@ -170,10 +176,12 @@ class Draws:
         )
 
     def queues(self, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, ...]:
-        """Departments with queues, queues of their own, or none at all."""
+        """Departments with queues and queues of their own; a forest; or none at all."""
         random = self.random
         if not self.features.queues:
             return ()
+        if self.features.deep:
+            return self._forest(flavors)
         found: list[QueueSpec] = []
         for letter in "abc"[: random.randint(1, 3)]:
             leaves = [f"{letter}{number}" for number in range(random.randint(1, 3))]
@@ -188,6 +196,16 @@ class Draws:
             found += [self._queue(name, parent, flavors) for name in leaves]
         if self.features.odd and self.one_in(10):
             found.append(QueueSpec(name="lost", parent="nowhere"))
+        if self.features.flawed and self.one_in(3):
+            found[0] = replace(found[0], parent=random.choice(found).name)
+        return tuple(found)
+
+    def _forest(self, flavors: Sequence[FlavorSpec]) -> tuple[QueueSpec, ...]:
+        found: list[QueueSpec] = []
+        for number in range(self.random.randint(3, 12)):
+            parent = self.random.choice(found).name if found and not self.one_in(4) else None
+            queue = self._queue(f"q{number:02}", parent, flavors)
+            found.append(queue if self.one_in(2) else replace(queue, quotas=()))
         return tuple(found)
 
     def _queue(self, name: str, parent: str | None, flavors: Sequence[FlavorSpec]) -> QueueSpec:
@@ -308,15 +326,19 @@ class Draws:
         if features.shared and self.one_in(2):
             more["capacity"] = {"requests": {"memory": random.choice(("10Gi", "15Gi", "30Gi", "60Gi"))}}
         if features.mig and self.one_in(2):
-            return ask(
+            return device_request(
                 random.choice((1, 1, 2)), device_class=MIG, cel=f'{PROFILE} == "{random.choice(PROFILES)}"', **more
             )
         if self.one_in(40):
             return random.choice(
-                (ask(device_class="gpu.unknown"), ask(cel="device.nix =="), ask(cel=f"{MODEL}.nix == 1"))
+                (
+                    device_request(device_class="gpu.unknown"),
+                    device_request(cel="device.nix =="),
+                    device_request(cel=f"{MODEL}.nix == 1"),
+                )
             )
         cel = random.choice(("", "", "", f'{MODEL} == "x"', f'{MODEL} != "x"'))
-        wanted = ask(random.choice((1, 1, 1, 1, 2, 2, 4, 8)), cel=cel, **more)
+        wanted = device_request(random.choice((1, 1, 1, 1, 2, 2, 4, 8)), cel=cel, **more)
         if features.claims and self.one_in(12):
             del wanted["count"]
             wanted["allocationMode"] = "All"

@@ -1,9 +1,9 @@
-"""Listens to every decision that is taken through `decide`, wherever it was imported, and sums them up case by case.
+"""Records every decision that is taken through `decide`, wherever it was imported, and sums them up case by case.
 
 A case's record is a count and two digests, one over what was decided and one over the texts, in the order of the decisions. What
 `decide` returns is recorded whether it was worked out anew or remembered from the decision before.
 Keeps: `decide` is what it was before when the recording ends, in every module. A `decide` that was taken as the default of a
-parameter before the recording began is not heard.
+parameter before the recording began is not recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from fairlead.engine.plan import decide as entrance
-from fairlead.engine.types.model import Plan
+from fairlead.engine.types.plan import Plan
 from tests.support import decisions_canonical as canonical
 
 
@@ -30,7 +30,7 @@ class Record:
 
 
 class Digest:
-    """Takes plans in; says at any time what the record is so far."""
+    """The record of the plans noted so far."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -48,20 +48,31 @@ class Digest:
 
 
 @contextmanager
-def listening(note: Callable[[Plan], None]) -> Iterator[None]:
-    """Meanwhile, `note` gets every plan that `decide` returns."""
+def instead(make: Callable[[Callable[..., Plan]], Callable[..., Plan]]) -> Iterator[None]:
+    """Meanwhile, `decide` is what `make` makes of it, in every module that has imported it or does so now."""
     original = entrance.decide
-
-    def decide(*args: Any, **more: Any) -> Plan:
-        plan = original(*args, **more)
-        note(plan)
-        return plan
-
-    _replace(original, decide)
+    other = make(original)
+    _replace(original, other)
     try:
         yield
     finally:
-        _replace(decide, original)
+        _replace(other, original)
+
+
+@contextmanager
+def listening(note: Callable[[Plan], None]) -> Iterator[None]:
+    """Meanwhile, `note` gets every plan that `decide` returns."""
+
+    def noting(original: Callable[..., Plan]) -> Callable[..., Plan]:
+        def decide(*args: Any, **more: Any) -> Plan:
+            plan = original(*args, **more)
+            note(plan)
+            return plan
+
+        return decide
+
+    with instead(noting):
+        yield
 
 
 def record(run: Callable[[], object]) -> Record:

@@ -7,6 +7,9 @@ order. Those marked quick need nothing outside the repository and take seconds t
 
 from __future__ import annotations
 
+import gc
+import gzip
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,15 +19,20 @@ from typing import Any
 
 import yaml
 
+from benchmarks import queues_reclaim, queues_replay
+from fairlead.engine.plan import decide as entrance
+from tests.support import decisions_claims as claims
 from tests.support import decisions_clusters as clusters
 from tests.support import decisions_traces as traces
+from tests.support.engine.case import snapshot_of
 from tests.support.engine.scenario import Scenario
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "tests" / "engine" / "scenarios"
-SEEDS = 30  # of each kind of random cluster
-SEEDS_LARGE = 6  # of kinds whose decisions take ten times as long
 TRACE_SEEDS = (42, 43, 44, 45)
+CLAIMS = (40, 500)  # cases, and allocations of each
+SOAK_DAYS = 2
+VECTORS_PER_CASE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +74,99 @@ def _openb(data: Data) -> Iterator[Case] | None:
 
 def _clusters(_data: Data) -> Iterator[Case]:
     for kind in clusters.KINDS:
-        for seed in range(SEEDS_LARGE if kind.name == "large" else SEEDS):
+        for seed in range(kind.seeds):
             run = partial(clusters.live, kind, seed)
             yield Case(f"clusters/{kind.name}-{seed:02}", run, quick=seed == 0 and kind.name != "large")
+
+
+def _claims(_data: Data) -> Iterator[Case]:
+    cases, each = CLAIMS
+    yield Case("claims/few", partial(claims.decide_many, -1, 100), quick=True)
+    for seed in range(cases):
+        yield Case(f"claims/{seed:02}", partial(claims.decide_many, seed, each))
+
+
+def _soak(_data: Data) -> Iterator[Case]:
+    yield Case("soak/day", partial(_live_on, 11, 0.1), quick=True)
+    yield Case("soak/days", partial(_live_on, 7, SOAK_DAYS))
+
+
+def _live_on(seed: int, days: float) -> None:
+    from tests.engine.test_soak import Soak
+
+    Soak(seed).run(days)
+
+
+def _allocation(data: Data) -> Iterator[Case] | None:
+    """Allocations that a real Kubernetes judged."""
+    paths = sorted(data.vectors.glob("allocation*.jsonl.gz"))
+    return _allocation_cases(paths) if paths else None
+
+
+def _allocation_cases(paths: Sequence[Path]) -> Iterator[Case]:
+    for path in paths:
+        with gzip.open(path, "rb") as file:
+            lines = list(file)
+        for start in range(0, len(lines), VECTORS_PER_CASE):
+            run = partial(_decide_vectors, lines[start : start + VECTORS_PER_CASE])
+            yield Case(f"allocation/{path.name.partition('.')[0]}-{start:04}", run)
+
+
+def _decide_vectors(lines: Sequence[bytes]) -> None:
+    for line in lines:
+        entrance.decide(snapshot_of(json.loads(line)), 0.0)
+
+
+def _fairshare(data: Data) -> Iterator[Case] | None:
+    """What other schedulers' own tests expect, as far as that takes whole decisions."""
+    paths = sorted(data.vectors.glob("fairshare*.json"))
+    return _fairshare_cases(paths) if paths else None
+
+
+def _fairshare_cases(paths: Sequence[Path]) -> Iterator[Case]:
+    from tests.conformance import test_fairshare as conformance
+
+    for path in paths:
+        for case in json.loads(path.read_text(encoding="utf-8"))["vectors"]:
+            if case["kind"] == "kueue_fair_preemption" and conformance._differs(case) is None:
+                run = partial(conformance.test_the_numbers_are_the_published_ones, case)
+                yield Case(f"fairshare/{_slug(str(case['id']))}", run)
+
+
+def _benchmarks(_data: Data) -> Iterator[Case]:
+    yield Case("benchmarks/kueue-baseline", partial(queues_replay.replay, queues_replay.BASELINE))
+    yield Case("benchmarks/reclaim", _reclaim)
+
+
+def _reclaim() -> None:
+    """The benchmark sets the garbage collector as a controller has it; afterwards it is as it was."""
+    before = gc.get_threshold()
+    try:
+        queues_reclaim.reclaim_figures()
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 SOURCES: dict[str, Callable[[Data], Iterator[Case] | None]] = {
     "scenarios": _scenarios,
     "traces": _traces,
     "clusters": _clusters,
+    "claims": _claims,
+    "soak": _soak,
+    "benchmarks": _benchmarks,
+    "allocation": _allocation,
+    "fairshare": _fairshare,
     "openb": _openb,
 }
 
 
 def selected(only: str, data: Data) -> tuple[list[Case], list[str]]:
-    """The cases of a source, or of `full` or `quick`; and the sources among them whose data are not there.
+    """The cases of `full`, `quick`, a source, or those whose names begin so; and the sources whose data are not there.
 
     Raises KeyError for a source that does not exist.
     """
-    names: Sequence[str] = list(SOURCES) if only in {"full", "quick"} else [only]
+    names: Sequence[str] = list(SOURCES) if only in {"full", "quick"} else [only.partition("/")[0]]
     found: list[Case] = []
     absent: list[str] = []
     for name in names:
@@ -92,8 +174,14 @@ def selected(only: str, data: Data) -> tuple[list[Case], list[str]]:
         if cases is None:
             absent.append(name)
             continue
-        found += [case for case in cases if case.quick or only != "quick"]
+        found += [case for case in cases if is_selected(case, only)]
     return found, absent if only != "quick" else []
+
+
+def is_selected(case: Case, only: str) -> bool:
+    if only in {"full", "quick"}:
+        return case.quick or only == "full"
+    return case.name.startswith(only if "/" in only else f"{only}/")
 
 
 def _slug(text: str) -> str:

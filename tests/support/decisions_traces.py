@@ -12,7 +12,7 @@ from random import Random
 from benchmarks.simulate import FILES
 from fairlead.cli.simulate.protocol import drawn_arrivals
 from fairlead.cli.simulate.replay import replay
-from fairlead.cli.simulate.trace import Node, Pod, Shape, Trace, read_arrivals, read_trace
+from fairlead.cli.simulate.trace import Node, Pod, PodRequest, Trace, read_arrivals, read_trace
 
 POLICY = "fairlead"
 _NODES = (
@@ -51,19 +51,19 @@ def made_up(seed: int, *, nodes: int, pods: int) -> Callable[[], object]:
 
 
 def _trace(random: Random, nodes: int, pods: int) -> Trace:
-    machines = [Node("node-00", 128_000, 786_432, 8, "G3")]  # every shape below fits here
+    machines = [Node("node-00", 128_000, 786_432, 8, "G3")]  # every request below fits here
     for number in range(1, nodes):
         gpus, model, cpu, memory = random.choice(_NODES)
         machines.append(Node(f"node-{number:02}", cpu, memory, gpus, model))
     return Trace(tuple(machines), tuple(Pod(f"pod-{number:04}", _shape(random)) for number in range(pods)))
 
 
-def _shape(random: Random) -> Shape:
+def _shape(random: Random) -> PodRequest:
     cpu, memory = random.choice((1, 4, 8, 16)) * 1000, random.choice((2, 8, 32)) * 1024
     models = random.choice(((), (), (), ("G3",), ("G2", "G3")))
     kind = random.randrange(10)
     if kind == 0:
-        return Shape(cpu, memory, 0, 0)
+        return PodRequest(cpu, memory, 0, 0)
     if kind <= 2:
-        return Shape(cpu, memory, random.choice((2, 4, 8)), 1000, models)
-    return Shape(cpu, memory, 1, random.choice(_PARTS), models)
+        return PodRequest(cpu, memory, random.choice((2, 4, 8)), 1000, models)
+    return PodRequest(cpu, memory, 1, random.choice(_PARTS), models)

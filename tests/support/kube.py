@@ -1,7 +1,4 @@
-"""Helpers for tests of anything that waits: time that moves only when told to.
-
-Exists so that no test sleeps. Not imported by the programs.
-"""
+"""Virtual time, for tests of anything that waits: it moves only when the test advances it, so no test sleeps."""
 
 import asyncio
 import heapq
@@ -9,11 +6,11 @@ import itertools
 
 
 class VirtualTime:
-    """`clock` and `sleep` to pass in; `advance` lets time go by and wakes, in order, whoever is due."""
+    """`clock` and `sleep` to pass in; `advance` moves the time and wakes the sleepers that are due, in order."""
 
     def __init__(self, now: float = 1_700_000_000.0) -> None:
         self.now = now
-        self.slept: list[float] = []  # every delay that was asked for
+        self.slept: list[float] = []  # every delay that sleep was called with
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._sequence = itertools.count()
 
@@ -27,7 +24,7 @@ class VirtualTime:
         await woken
 
     async def advance(self, seconds: float) -> None:
-        """Moves time on step by step, letting tasks run at each step."""
+        """Moves the time from one due sleeper to the next, and lets tasks run at each."""
         end = self.now + seconds
         await settle()
         while self._sleepers and self._sleepers[0][0] <= end:
@@ -41,6 +38,6 @@ class VirtualTime:
 
 
 async def settle(rounds: int = 50) -> None:
-    """Lets every task that can go on do so (as far as it needs no I/O)."""
+    """Lets every task run until it waits for time or I/O."""
     for _ in range(rounds):
         await asyncio.sleep(0)

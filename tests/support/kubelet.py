@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc.aio
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 
 
 @dataclass(kw_only=True)

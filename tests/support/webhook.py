@@ -1,20 +1,18 @@
-"""Helpers for tests that talk to the webhook: reviews, facts, and patches applied as the apiserver would.
+"""Helpers for tests of the webhook: reviews, facts, and patches applied as the apiserver applies them."""
 
-Exists so that a test reads as manifest in, verdict out. Not imported by the programs.
-"""
-
+import base64
 from typing import Any
 
 import msgspec
 
 from fairlead.api import names
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
-from fairlead.webhook import handlers
-from fairlead.webhook.draft import applied
-from fairlead.webhook.facts import Facts
+from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import RESOURCES, SHIPPED
-from fairlead.webhook.review import Review
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.verdict import Verdict
 
 Json = dict[str, Any]
 
@@ -73,17 +71,24 @@ def review(
 
 def patched(object_: Json, verdict: Verdict) -> Json:
     """The object with the verdict's patch in it."""
-    return applied(object_, verdict.patch)
+    return apply_patch(object_, verdict.patch)
 
 
-def admitted(object_: Json, known: Facts, **who: Any) -> tuple[Json, Verdict]:
+def admitted(object_: Json, known: Facts, **user: Any) -> tuple[Json, Verdict]:
     """Mutated twice (the second time must change nothing), then validated: the stored object and the last verdict."""
-    first = handlers.mutate(review(object_, **who), known)
+    first = dispatch.mutate(review(object_, **user), known)
     if not first.allowed:
         return object_, first
     stored = patched(object_, first)
-    again = handlers.mutate(review(stored, **who), known)
+    again = dispatch.mutate(review(stored, **user), known)
     assert again.allowed, again.message
     assert again.patch == (), "a second pass must change nothing"
-    last = handlers.validate(review(stored, **who), known)
+    last = dispatch.validate(review(stored, **user), known)
     return stored, last.with_warnings(first.warnings)
+
+
+def decoded_answer(body: bytes) -> Json:
+    """The response within an encoded answer, with its patch decoded."""
+    response: Json = msgspec.json.decode(body)["response"]
+    patch: Any = response.get("patch")
+    return response | {"patch": msgspec.json.decode(base64.b64decode(patch))} if patch else response

@@ -30,9 +30,11 @@ from fairlead.kube.resources import (
 )
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
-from fairlead.webhook import app, certificates, registration
+from fairlead.webhook import app
 from fairlead.webhook.app import WebhookOptions
-from fairlead.webhook.registration import Target
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.registration import configurations, registrar
+from fairlead.webhook.registration.configurations import Target
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -90,7 +92,7 @@ async def test_legacy_limits_become_claims_that_the_apiserver_takes(cluster: Clu
     assert stored["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "1"}
 
 
-async def test_a_jobs_gang_is_settled_in_its_template(cluster: Cluster) -> None:
+async def test_a_jobs_gang_is_written_into_its_template(cluster: Cluster) -> None:
     spec = {
         "parallelism": 4,
         "completions": 4,
@@ -104,8 +106,8 @@ async def test_a_jobs_gang_is_settled_in_its_template(cluster: Cluster) -> None:
     assert job["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE] == "4"
 
 
-async def test_a_job_for_kueue_is_started_unless_there_is_kueue(cluster: Cluster) -> None:
-    """Asked of the apiserver for each such Job: Kueue may be installed at any time."""
+async def test_a_job_for_kueue_is_unsuspended_where_kueue_is_absent(cluster: Cluster) -> None:
+    """Looked up for each such Job: Kueue may be installed at any time."""
     spec = {
         "parallelism": 2,
         "completions": 2,
@@ -129,7 +131,7 @@ async def test_a_job_for_kueue_is_started_unless_there_is_kueue(cluster: Cluster
     pytest.fail("the Job is started although there is Kueue")
 
 
-async def test_check_knows_whether_the_cluster_has_kueue(cluster: Cluster, tmp_path: Path) -> None:
+async def test_check_looks_up_whether_the_cluster_has_kueue(cluster: Cluster, tmp_path: Path) -> None:
     spec = pod(limits={names.LEGACY_GPU: 1})["spec"] | {"restartPolicy": "Never"}
     metadata = {"name": "j", "namespace": "ml", "labels": {names.KUEUE_QUEUE: "user-queue"}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata}
@@ -152,7 +154,7 @@ async def test_check_knows_whether_the_cluster_has_kueue(cluster: Cluster, tmp_p
     pytest.fail("Kueue is not seen")
 
 
-async def test_nonsense_is_refused_with_its_reason(cluster: Cluster) -> None:
+async def test_an_invalid_object_is_denied_with_its_reason(cluster: Cluster) -> None:
     async with cluster.webhook():
         with pytest.raises(errors.ApiError, match=r"Pod ml/p: .*0\.5 is not whole|is not whole"):
             await cluster.alice.create(PODS, pod(limits={names.LEGACY_GPU: "500m"}))
@@ -162,7 +164,7 @@ async def test_nonsense_is_refused_with_its_reason(cluster: Cluster) -> None:
             )
 
 
-async def test_members_that_disagree_are_refused_by_name(cluster: Cluster) -> None:
+async def test_members_that_disagree_are_denied_by_name(cluster: Cluster) -> None:
     def member(name: str, size: str) -> Json:
         annotations = {names.GANG: "llm", names.GANG_SIZE: size}
         return pod(name, limits={names.LEGACY_GPU: 1}, annotations=annotations)
@@ -200,7 +202,7 @@ async def test_only_the_controller_and_allocators_remove_the_gate(cluster: Clust
             assert gates(stored) == []
 
 
-async def test_whoever_rbac_lets_allocate_may_release_too(cluster: Cluster) -> None:
+async def test_a_user_that_rbac_lets_allocate_may_remove_the_gate_too(cluster: Cluster) -> None:
     """A controller that runs with an operator's own credentials."""
     user = "operator"
     await Applier(cluster.admin).apply(
@@ -225,7 +227,7 @@ async def test_whoever_rbac_lets_allocate_may_release_too(cluster: Cluster) -> N
     assert gates(stored) == []
 
 
-async def test_a_claim_with_a_bad_configuration_is_refused(cluster: Cluster) -> None:
+async def test_a_claim_with_a_bad_configuration_is_denied(cluster: Cluster) -> None:
     body = template()["spec"]["spec"]
     body["devices"]["config"] = [
         {"opaque": {"driver": names.DRIVER, "parameters": {"apiVersion": names.CONFIG_API_VERSION, "kind": "Nonsense"}}}
@@ -235,7 +237,7 @@ async def test_a_claim_with_a_bad_configuration_is_refused(cluster: Cluster) -> 
             await cluster.alice.create(RESOURCE_CLAIMS, {"metadata": {"name": "c", "namespace": "ml"}, "spec": body})
 
 
-async def test_a_webhook_that_is_down_blocks_only_what_says_that_it_is_ours(cluster: Cluster) -> None:
+async def test_a_webhook_that_is_down_blocks_only_marked_objects(cluster: Cluster) -> None:
     async with cluster.webhook():
         await cluster.alice.create(RESOURCE_CLAIM_TEMPLATES, template("nic", "nic.example.com"))
     await cluster.alice.create(PODS, pod("plain"))
@@ -247,7 +249,7 @@ async def test_a_webhook_that_is_down_blocks_only_what_says_that_it_is_ours(clus
 
 
 @pytest.mark.parametrize("how", ["hangs", "talks nonsense"])
-async def test_a_webhook_that_is_slow_or_wrong_lets_others_pass(
+async def test_a_webhook_that_is_slow_or_wrong_lets_unmarked_objects_pass(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     done = asyncio.Event()
@@ -260,12 +262,12 @@ async def test_a_webhook_that_is_slow_or_wrong_lets_others_pass(
             await done.wait()
         writer.close()
 
-    monkeypatch.setattr(registration, "TIMEOUT_OF_OTHERS_S", 1)
+    monkeypatch.setattr(configurations, "IGNORE_TIMEOUT_S", 1)
     server = await asyncio.start_server(connected, "127.0.0.1", 0)
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    bundle = certificates.make(("127.0.0.1",), dt.datetime.now(dt.UTC)).bundle
+    bundle = authority.new_material(("127.0.0.1",), dt.datetime.now(dt.UTC)).bundle
     async with server:
-        await registration.ensure(cluster.admin, Target(bundle=bundle, url=url))
+        await registrar.ensure(cluster.admin, Target(bundle=bundle, url=url))
         await cluster.alice.create(PODS, pod("plain", limits={"cpu": "1"}))
         assert calls == 0, "a pod that asks for nothing never reaches the webhook"
         await cluster.alice.create(PODS, pod("foreign", claims="nic"))
@@ -273,7 +275,7 @@ async def test_a_webhook_that_is_slow_or_wrong_lets_others_pass(
         done.set()
 
 
-async def test_stopping_leaves_the_registration_and_an_uninstall_takes_it_along(cluster: Cluster) -> None:
+async def test_stopping_leaves_the_registration_and_an_uninstall_deletes_it(cluster: Cluster) -> None:
     async with cluster.webhook():
         pass
     role = await cluster.admin.get(CLUSTER_ROLES, names.WEBHOOK_ACCOUNT)
@@ -298,7 +300,7 @@ async def test_a_second_replica_serves_the_same_authority(cluster: Cluster) -> N
 
 
 async def test_a_broken_registration_is_repaired(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "LOOK_AFTER_S", 0.01)
+    monkeypatch.setattr(app, "RECONCILE_S", 0.01)
     async with cluster.webhook():
         await cluster.admin.delete(MUTATING_WEBHOOKS, "fairlead")
         async with asyncio.timeout(10):
@@ -324,7 +326,7 @@ async def test_health_readiness_and_metrics_are_served(cluster: Cluster, unused_
 
 
 @pytest.mark.parametrize("url", ["http://x:1", "https://", "https://u@x:1", "https://x:1?a=b", "x"])
-async def test_a_url_that_means_nothing_is_refused(url: str) -> None:
+async def test_an_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="write https://host:port"):
         await app.run(WebhookOptions(url=url))
 

@@ -127,7 +127,7 @@ async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
     async with cluster.webhook():
         await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
         for name, case in table.cases():
-            if name in {"Pods: a member without a size is refused", "Pods: a misspelt annotation is pointed out"}:
+            if name in {"Pods: a member without a size is refused", "Pods: a misspelt annotation is a warning"}:
                 shown[name] = await kubectl(cluster, "create", "-f", "-", stdin=json.dumps(case["object"]))
     refused, warned = shown.values()
     assert refused[0] == 1

@@ -1,4 +1,4 @@
-"""Attacks: what a tenant, a client or a bad day may try, and what becomes of it. The gate removed by hand is in test_app.py."""
+"""Attacks by a tenant or a client, and accidents alike: each is denied or limited. The gate removed by hand is in test_app.py."""
 
 import asyncio
 import contextlib
@@ -25,13 +25,16 @@ from fairlead.kube.resources import (
     raw,
 )
 from fairlead.sandbox.install.apply import Applier
-from fairlead.webhook import certificates, handlers
-from fairlead.webhook.certificates import Material
-from fairlead.webhook.facts import Facts
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.review import Review, answer
-from fairlead.webhook.server import Limits, Server, tls_context
-from tests.support.webhook import admitted, claim_spec, facts, review
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.authority import Material
+from fairlead.webhook.certificates.tls import tls_context
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.limits import Limits
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server
+from tests.support.webhook import admitted, claim_spec, decoded_answer, facts, review
 
 Json = dict[str, Any]
 HOSTS = ("127.0.0.1", "localhost")
@@ -55,7 +58,7 @@ def policy(**spec: Any) -> TenancyPolicy:
 
 
 async def test_a_tenant_forges_no_claim_status_and_edits_no_policy(cluster: Any) -> None:
-    """Even one who was given claims' status by mistake cannot give devices away: the fence asks for more."""
+    """Even a tenant that RBAC lets write claims' status by mistake cannot allocate devices: the fence requires more."""
     role = await cluster.admin.get(CLUSTER_ROLES, "tenant")
     rule = {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/status"], "verbs": ["*"]}
     await cluster.admin.patch(CLUSTER_ROLES, "tenant", {"rules": [*role["rules"], rule]})
@@ -94,7 +97,7 @@ async def test_annotations_are_fixed_once_the_pod_is_gated(cluster: Any) -> None
             await cluster.alice.patch(PODS, "p", changes, namespace="ml", kind=Patch.MERGE)
 
 
-async def test_other_systems_words_are_fixed_too_and_only_on_pods_that_wait_for_us(cluster: Any) -> None:
+async def test_other_systems_words_are_fixed_too_and_only_on_gated_pods(cluster: Any) -> None:
     theirs = {names.KUEUE_GROUP_LABEL: "group", names.KUEUE_QUEUE: "user-queue"}
     hop = {"metadata": {"labels": {names.KUEUE_GROUP_LABEL: "other"}}}
     other = {"metadata": {"labels": {names.KUEUE_QUEUE: "faster"}}}
@@ -108,12 +111,12 @@ async def test_other_systems_words_are_fixed_too_and_only_on_pods_that_wait_for_
     unmanaged = {"containers": [{"name": "c", "image": "busybox"}]}
     plain = {"metadata": {"name": "plain", "namespace": "ml", "labels": theirs}, "spec": unmanaged}
     await cluster.alice.create(PODS, plain)
-    for changes in (hop, other):  # with nobody there to ask
+    for changes in (hop, other):  # while the webhook is down
         await cluster.alice.patch(PODS, "plain", changes, namespace="ml", kind=Patch.MERGE)
 
 
 async def test_another_namespaces_template_gives_nothing(cluster: Any) -> None:
-    """A pod names templates of its own namespace only: the other's is not even looked at, and the pod waits."""
+    """A pod names templates of its own namespace only: the other namespace's is not looked up, and the pod waits."""
     request = {"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}
     spec = {"spec": {"devices": {"requests": [request]}}}
     await Applier(cluster.admin).apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}])
@@ -125,7 +128,7 @@ async def test_another_namespaces_template_gives_nothing(cluster: Any) -> None:
     assert [gate["name"] for gate in stored["spec"]["schedulingGates"]] == [names.ADMISSION_GATE]
     # Whatever the other namespace's template says, it makes no finding and no fact of this one.
     known = facts(templates={("other", "theirs"): claim_spec()}, policies=(policy(wholeGpus="Forbid"),))
-    verdict = handlers.mutate(review(mine), known)
+    verdict = dispatch.mutate(review(mine), known)
     assert verdict.warnings == (
         "spec.resourceClaims[0]: ResourceClaimTemplate ml/theirs does not exist; the pod waits until it does",
     )
@@ -140,7 +143,7 @@ def _runnable(template: str | None = None) -> Json:
 
 
 @pytest.mark.parametrize("look_alike", ["nvidi\u0430.com/gpu", "nvidia.com/g\u0440u", "nvidia.com/gpu\u200b"])
-async def test_a_resource_in_letters_that_look_alike_is_no_way_past(cluster: Any, look_alike: str) -> None:
+async def test_a_resource_in_letters_that_look_alike_is_no_bypass(cluster: Any, look_alike: str) -> None:
     body = pod() | {"spec": {"containers": [{"name": "c", "image": "b", "resources": {"limits": {look_alike: 1}}}]}}
     async with cluster.webhook():
         with pytest.raises(errors.ApiError):
@@ -148,14 +151,14 @@ async def test_a_resource_in_letters_that_look_alike_is_no_way_past(cluster: Any
 
 
 @pytest.mark.parametrize("name", ["ll\u043c", "llm\u200b", "LLM", "\uff4c\uff4c\uff4d", "ⅼⅼⅿ", "llm\n", "llm "])
-def test_a_gangs_name_in_letters_that_look_alike_is_refused(name: str) -> None:
+def test_a_gangs_name_in_letters_that_look_alike_is_denied(name: str) -> None:
     _, verdict = admitted(pod(annotations={names.GANG: name, names.GANG_SIZE: "2"}), facts())
     assert not verdict.allowed
     assert "is no gang name" in verdict.message
 
 
 @pytest.mark.parametrize("size", ["\u0662", "２", "²", "1_0", "0x10", "1e1", "+2", " 2"])
-def test_a_size_in_digits_of_elsewhere_is_refused(size: str) -> None:
+def test_a_size_in_digits_of_another_script_is_denied(size: str) -> None:
     _, verdict = admitted(pod(annotations={names.GANG: "llm", names.GANG_SIZE: size}), facts())
     assert "is no gang size" in verdict.message
 
@@ -172,10 +175,10 @@ def test_a_thousand_containers_are_judged_in_time() -> None:
     assert len(json.dumps(verdict.audit)) < 64 * 1024, "what goes to the audit log is bounded"
 
 
-def test_a_deep_expression_is_refused_and_a_dear_one_comes_to_an_end() -> None:
+def test_a_deep_expression_is_denied_and_an_expensive_one_exceeds_its_budget() -> None:
     deep = "(" * 3_000 + "true" + ")" * 3_000
     body = {"kind": "TenancyPolicy", "metadata": {"name": "p"}, "spec": {"rules": [{"name": "r", "expression": deep}]}}
-    refused = handlers.validate(review(body), facts())
+    refused = dispatch.validate(review(body), facts())
     assert not refused.allowed
     assert "spec.rules[0].expression" in refused.message
     dear = "object.spec.containers.all(a, object.spec.containers.all(b, object.spec.containers.all(c, a == b || a != b || c == c)))"
@@ -228,24 +231,24 @@ async def post(port: int, trust: ssl.SSLContext, body: bytes) -> tuple[int, byte
 
 
 async def test_a_review_of_three_mebibytes_is_answered() -> None:
-    material = certificates.make(HOSTS, now())
+    material = authority.new_material(HOSTS, now())
     body = envelope(pod(annotations={f"example.com/{i}": "x" * 1000 for i in range(3_200)}))
     assert len(body) > 3 * 1024 * 1024
     async with serving(material) as port:
         status, text = await post(port, ssl.create_default_context(cadata=material.bundle), body)
     assert status == 200
-    assert answer(text)["allowed"] is True
+    assert decoded_answer(text)["allowed"] is True
 
 
-async def test_slow_clients_are_hung_up_on_and_others_are_served_meanwhile() -> None:
-    material = certificates.make(HOSTS, now())
+async def test_slow_clients_are_disconnected_and_others_are_served_meanwhile() -> None:
+    material = authority.new_material(HOSTS, now())
     trust = ssl.create_default_context(cadata=material.bundle)
-    limits = Limits(headers_s=0.3, body_s=0.3, handshake_s=1.0)
+    limits = Limits(head_s=0.3, body_s=0.3, handshake_s=1.0)
     async with serving(material, limits) as port:
         slow = [await asyncio.open_connection("127.0.0.1", port, ssl=trust) for _ in range(50)]
 
         async def dribble(writer: asyncio.StreamWriter) -> None:
-            """One header after the other, for ever."""
+            """One header field after the other, forever."""
             with contextlib.suppress(OSError):
                 writer.write(b"POST /mutate HTTP/1.1\r\n")
                 while True:
@@ -283,8 +286,8 @@ async def test_slow_clients_are_hung_up_on_and_others_are_served_meanwhile() -> 
         (b"POST /mutate HTTP/1.1\r\nA: " + b"b" * 20_000 + b"\r\n\r\n", 431),
     ],
 )
-async def test_what_is_no_plain_request_is_refused_and_hung_up_on(head: bytes, status: int) -> None:
-    material = certificates.make(HOSTS, now())
+async def test_anything_but_a_plain_request_is_refused_and_disconnected(head: bytes, status: int) -> None:
+    material = authority.new_material(HOSTS, now())
     async with serving(material) as port:
         trust = ssl.create_default_context(cadata=material.bundle)
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
@@ -295,7 +298,7 @@ async def test_what_is_no_plain_request_is_refused_and_hung_up_on(head: bytes, s
 
 
 async def test_a_second_request_on_a_connection_is_answered_after_the_first() -> None:
-    material = certificates.make(HOSTS, now())
+    material = authority.new_material(HOSTS, now())
     body = envelope(pod())
     request = (
         b"POST /mutate HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body
@@ -307,19 +310,19 @@ async def test_a_second_request_on_a_connection_is_answered_after_the_first() ->
         for _ in range(2):
             head = await reader.readuntil(b"\r\n\r\n")
             length = int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0])
-            assert answer(await reader.readexactly(length))["uid"] == "u1"
+            assert decoded_answer(await reader.readexactly(length))["uid"] == "u1"
         writer.close()
 
 
 @pytest.mark.parametrize("wrong", ["expired", "another authority", "another name"])
-async def test_a_wrong_certificate_is_not_believed(wrong: str) -> None:
-    """What an apiserver does with the bundle in the configuration: it does not talk to who cannot prove it."""
+async def test_a_wrong_certificate_is_not_trusted(wrong: str) -> None:
+    """What an apiserver does with the caBundle of the configuration: it ends the handshake with any other server."""
     old = dt.timedelta(days=120)
-    material = certificates.make(
+    material = authority.new_material(
         ("elsewhere.example.com",) if wrong == "another name" else HOSTS,
         now() - (old if wrong == "expired" else old * 0),
     )
-    bundle = certificates.make(HOSTS, now()).bundle if wrong == "another authority" else material.bundle
+    bundle = authority.new_material(HOSTS, now()).bundle if wrong == "another authority" else material.bundle
     async with serving(material) as port:
         with pytest.raises((ssl.SSLError, ConnectionError)):
             await asyncio.open_connection("127.0.0.1", port, ssl=ssl.create_default_context(cadata=bundle))

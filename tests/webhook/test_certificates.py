@@ -13,9 +13,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import certificates
-from fairlead.webhook.certificates import AUTHORITY_LIFE, SERVER_LIFE, SETTLE, CertificateError, Material, Pair, advance
-from fairlead.webhook.keeping import SECRET, Keeper
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.authority import (
+    AUTHORITY_LIFE,
+    PROPAGATION,
+    SERVER_LIFE,
+    CertificateError,
+    Material,
+    Pair,
+    advance,
+)
+from fairlead.webhook.certificates.secret import SECRET, CertificateSecret
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 HOSTS = ("fairlead-webhook.fairlead-system.svc", "127.0.0.1")
@@ -23,30 +31,30 @@ MINUTE = dt.timedelta(minutes=1)
 
 
 def test_the_certificate_is_ecdsa_p256_for_the_hosts_and_signed_by_the_authority() -> None:
-    material = certificates.make(HOSTS, NOW)
+    material = authority.new_material(HOSTS, NOW)
     server = material.server.x509
     key = server.public_key()
     assert isinstance(key, ec.EllipticCurvePublicKey)
     assert isinstance(key.curve, ec.SECP256R1)
-    assert certificates.hosts_of(material.server) == HOSTS
+    assert authority.hosts_of(material.server) == HOSTS
     assert material.issuer == material.authorities[0]
     assert material.issuer.x509.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     assert material.server.ends == NOW + SERVER_LIFE
 
 
 def test_openssl_trusts_it() -> None:
-    material = certificates.make(HOSTS, dt.datetime.now(dt.UTC))
+    material = authority.new_material(HOSTS, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(cadata=material.bundle)
     assert context.get_ca_certs()[0]["subject"][0][0] == ("organizationName", "Fairlead")
 
 
 def test_nothing_is_due_for_most_of_its_life() -> None:
-    material = certificates.make(HOSTS, NOW)
+    material = authority.new_material(HOSTS, NOW)
     assert advance(material, HOSTS, NOW + SERVER_LIFE / 2) is material
 
 
 def test_the_certificate_is_renewed_by_the_same_authority_with_a_third_of_its_life_left() -> None:
-    material = certificates.make(HOSTS, NOW)
+    material = authority.new_material(HOSTS, NOW)
     later = NOW + SERVER_LIFE * 2 / 3 + MINUTE
     renewed = advance(material, HOSTS, later)
     assert renewed.server != material.server
@@ -55,61 +63,61 @@ def test_the_certificate_is_renewed_by_the_same_authority_with_a_third_of_its_li
 
 
 def test_another_host_means_another_certificate() -> None:
-    material = certificates.make(HOSTS[:1], NOW)
+    material = authority.new_material(HOSTS[:1], NOW)
     renewed = advance(material, HOSTS, NOW + MINUTE)
-    assert certificates.hosts_of(renewed.server) == HOSTS
+    assert authority.hosts_of(renewed.server) == HOSTS
     assert renewed.bundle == material.bundle
 
 
 def test_a_successor_is_trusted_before_it_signs_and_the_old_one_goes_last() -> None:
-    old = certificates.make(HOSTS, NOW)
+    old = authority.new_material(HOSTS, NOW)
     near = NOW + AUTHORITY_LIFE * 2 / 3 + MINUTE
     first = advance(advance(old, HOSTS, near - 2 * MINUTE), HOSTS, near)
     assert len(first.authorities) == 2
     assert first.issuer == old.authorities[0], "the successor is only trusted at first"
-    second = advance(first, HOSTS, near + SETTLE)
+    second = advance(first, HOSTS, near + PROPAGATION)
     assert second.issuer == first.authorities[1]
-    assert second.authorities == first.authorities, "whoever still serves the old certificate is still trusted"
-    third = advance(second, HOSTS, near + SETTLE * 2)
+    assert second.authorities == first.authorities, "a replica that still serves the old certificate is still trusted"
+    third = advance(second, HOSTS, near + PROPAGATION * 2)
     assert third.authorities == second.authorities[1:]
     assert third.server == second.server
-    assert advance(third, HOSTS, near + SETTLE * 2) is third
+    assert advance(third, HOSTS, near + PROPAGATION * 2) is third
 
 
 def test_through_ten_years_the_served_certificate_is_always_valid_and_always_trusted() -> None:
     """Replicas and apiservers look every half hour; a client may trust the bundle of one step ago."""
-    now, material = NOW, certificates.make(HOSTS, NOW)
+    now, material = NOW, authority.new_material(HOSTS, NOW)
     before = material
     for _ in range(10 * 365):
-        now += dt.timedelta(days=1) - 2 * SETTLE
+        now += dt.timedelta(days=1) - 2 * PROPAGATION
         for _ in range(4):
             before, material = material, advance(material, HOSTS, now)
-            now += SETTLE / 2
+            now += PROPAGATION / 2
             assert material.server.x509.not_valid_before_utc <= now < material.server.ends
             assert len(material.authorities) <= 2
             trusted = Material(authorities=before.authorities, server=material.server)
             assert trusted.issuer is not None, f"at {now} a client with yesterday's bundle refuses the certificate"
 
 
-def test_material_that_nobody_could_trust_is_made_anew() -> None:
-    mine, other = certificates.make(HOSTS, NOW), certificates.make(HOSTS, NOW)
+def test_material_that_no_client_could_verify_is_recreated() -> None:
+    mine, other = authority.new_material(HOSTS, NOW), authority.new_material(HOSTS, NOW)
     mixed = Material(authorities=mine.authorities, server=other.server)
     assert advance(mixed, HOSTS, NOW + MINUTE).issuer is not None
     assert advance(mine, HOSTS, NOW + AUTHORITY_LIFE * 2).issuer is not None
 
 
-def test_bad_pem_is_an_error_that_says_so() -> None:
+def test_bad_pem_is_an_error_that_names_it() -> None:
     with pytest.raises(CertificateError, match="the certificate cannot be read"):
         _ = Pair("nonsense", "nonsense").x509
     with pytest.raises(CertificateError, match="the private key cannot be read"):
         _ = Pair("nonsense", "nonsense").private_key
 
 
-def test_services_have_their_names_and_nonsense_is_refused() -> None:
-    assert certificates.service_hosts("a/b")[0] == "b.a.svc"
+def test_services_have_their_names_and_invalid_ones_are_refused() -> None:
+    assert authority.service_hosts("a/b")[0] == "b.a.svc"
     for text in ("b", "/b", "a/", "a/b/c", ""):
         with pytest.raises(ValueError, match="write namespace/name"):
-            certificates.service_hosts(text)
+            authority.service_hosts(text)
 
 
 class Secrets:
@@ -146,8 +154,8 @@ class Secrets:
         return self.stored
 
 
-def keeper(cluster: Secrets, *hosts: str, now: dt.datetime = NOW) -> Keeper:
-    return Keeper(client=cluster, hosts=hosts or HOSTS, now=lambda: now)
+def keeper(cluster: Secrets, *hosts: str, now: dt.datetime = NOW) -> CertificateSecret:
+    return CertificateSecret(client=cluster, hosts=hosts or HOSTS, now=lambda: now)
 
 
 async def test_replicas_that_start_together_agree() -> None:
@@ -171,14 +179,14 @@ async def test_replicas_reached_by_different_names_share_a_certificate_for_all()
     cluster = Secrets()
     await keeper(cluster, "a.example.com").material()
     both = await keeper(cluster, "b.example.com").material()
-    assert certificates.hosts_of(both.server) == ("a.example.com", "b.example.com")
+    assert authority.hosts_of(both.server) == ("a.example.com", "b.example.com")
     assert await keeper(cluster, "a.example.com").material() == both
 
 
 @pytest.mark.parametrize(
     "data", [None, {}, {"authorities.json": "!"}, {"tls.crt": "x", "tls.key": "x", "authorities.json": ""}]
 )
-async def test_a_secret_that_cannot_be_read_is_made_anew(data: Any) -> None:
+async def test_a_secret_that_cannot_be_read_is_recreated(data: Any) -> None:
     cluster = Secrets()
     await keeper(cluster).material()
     assert cluster.stored is not None
@@ -186,7 +194,7 @@ async def test_a_secret_that_cannot_be_read_is_made_anew(data: Any) -> None:
     assert (await keeper(cluster).material()).issuer is not None
 
 
-async def test_pem_that_cannot_be_read_is_made_anew() -> None:
+async def test_pem_that_cannot_be_read_is_recreated() -> None:
     cluster = Secrets()
     await keeper(cluster).material()
     assert cluster.stored is not None
@@ -194,7 +202,7 @@ async def test_pem_that_cannot_be_read_is_made_anew() -> None:
     assert (await keeper(cluster).material()).issuer is not None
 
 
-async def test_a_secret_that_never_stays_still_is_an_error() -> None:
+async def test_a_secret_that_changes_all_the_time_is_an_error() -> None:
     cluster = Secrets()
     await keeper(cluster).material()
 

@@ -1,4 +1,4 @@
-"""ResourceClaims, templates and classes: refused when nonsense, warned about when they would wait, left alone when foreign."""
+"""ResourceClaims, templates and classes: denied when invalid, warned about when pods would wait, left alone when foreign."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from fairlead.api import names
 from fairlead.api.legacy import template_manifest
 from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass
-from fairlead.webhook import handlers
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def config(kind: str = "GpuConfig", *, requests: tuple[str, ...] = (), driver: s
 
 
 def validate(body: Json, **known: Any) -> Verdict:
-    return handlers.validate(review(body), facts(**known))
+    return dispatch.validate(review(body), facts(**known))
 
 
 def test_a_claim_for_our_class_is_allowed() -> None:
@@ -56,7 +56,7 @@ def test_an_unknown_class_is_a_warning() -> None:
     assert warning.endswith("pods wait until it does")
 
 
-def test_a_selector_that_does_not_compile_is_refused_with_the_place() -> None:
+def test_a_selector_that_does_not_compile_is_denied_with_the_place() -> None:
     verdict = validate(claim(request(names.GPU_CLASS, "device.drivr == 'x'")))
     assert verdict.code == 422
     assert verdict.message.startswith(
@@ -72,7 +72,7 @@ def test_the_alternatives_of_a_request_are_judged_too() -> None:
     assert "spec.devices.requests[0].firstAvailable[0].selectors[0].cel.expression: " in verdict.message
 
 
-def test_more_devices_than_a_claim_may_hold_are_refused() -> None:
+def test_more_devices_than_a_claim_may_hold_are_denied() -> None:
     assert (
         "exactly.count: 33 devices are more than one claim may hold (32)" in validate(claim(request(count=33))).message
     )
@@ -105,7 +105,7 @@ def test_configurations_for_our_driver_are_decoded_strictly(given: Json, message
     assert message in verdict.message
 
 
-def test_configurations_for_others_are_not_ours_to_read() -> None:
+def test_configurations_for_other_drivers_are_not_read() -> None:
     assert validate(claim(request(), config=[config("Whatever", driver="gpu.nvidia.com")])).allowed
 
 
@@ -122,7 +122,7 @@ POLICIES: list[tuple[Json, Json, str]] = [
 
 @pytest.mark.parametrize(("rule", "asked", "message"), POLICIES, ids=[message for _, _, message in POLICIES])
 @pytest.mark.parametrize("mode", ["Enforce", "Warn", "Audit"])
-def test_a_policy_refuses_warns_or_notes(rule: Json, asked: Json, message: str, mode: str) -> None:
+def test_a_policy_denies_warns_or_audits(rule: Json, asked: Json, message: str, mode: str) -> None:
     policy = TenancyPolicy.read({"metadata": {"name": "team"}, "spec": rule | {"mode": mode}})
     verdict = validate(claim(asked), policies=(policy,))
     assert verdict.allowed is (mode != "Enforce")
@@ -160,7 +160,7 @@ def test_of_alternatives_the_largest_counts() -> None:
     assert not validate(claim({"name": "gpu", "firstAvailable": subs}, request(name="x")), policies=(policy,)).allowed
 
 
-def test_nobody_else_may_take_the_name_of_a_legacy_template() -> None:
+def test_only_the_controller_may_use_the_name_of_a_legacy_template() -> None:
     real = template_manifest("fairlead-gpu-2", "ml")
     assert validate(real).allowed
     fake = template_manifest("fairlead-gpu-1", "ml")
@@ -183,7 +183,7 @@ def test_a_class_is_judged_by_its_selectors_and_our_configurations() -> None:
 
 
 @pytest.mark.parametrize("spec", [3, {"devices": {"requests": {}}}, {"devices": {"requests": [{"exactly": 1}]}}])
-def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Any) -> None:
+def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Any) -> None:
     verdict = validate(claim() | {"spec": spec})
     assert (verdict.allowed, verdict.code) == (False, 422)
     assert "spec" in verdict.message
@@ -212,5 +212,5 @@ def test_a_class_that_shares_is_no_way_around_isolation() -> None:
         "metadata": {"name": "c", "namespace": "ml"},
         "spec": {"devices": {"requests": [request]}},
     }
-    verdict = handlers.validate(review(body), facts(classes={"shared": shared}, policies=(policy,)))
+    verdict = dispatch.validate(review(body), facts(classes={"shared": shared}, policies=(policy,)))
     assert "DeviceClass shared: spec.config[0]: 'TimeSlicing' shares a device" in verdict.message

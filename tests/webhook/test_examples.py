@@ -10,7 +10,7 @@ import yaml
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.kube.resource import ResourceClaimSpec
-from fairlead.webhook.facts import Facts
+from fairlead.webhook.review.facts import Facts
 from tests.support.webhook import admitted, facts
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The two policies of manifests/base hold on an apiserver: who allocates our devices, and who announces them."""
+"""The two policies of manifests/base hold on an apiserver: which users allocate our devices, and which announce them."""
 
 import contextlib
 from collections.abc import AsyncIterator

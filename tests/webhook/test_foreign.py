@@ -1,4 +1,4 @@
-"""Manifests written for other systems, at the door: what they say on a Job reaches its pods, and stays what it was.
+"""Manifests written for other systems, at their review: what a Job says reaches its pods, and cannot change later.
 
 Which verdict a manifest gets is in the table (verdicts/09-other-systems.yaml); here is what depends on the cluster, on other
 members, or on an update.
@@ -12,8 +12,9 @@ import pytest
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Member, needs
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.facts import GangMember
+from fairlead.webhook.review.needs import needs
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
@@ -58,7 +59,7 @@ def labels_of(stored: Json, *path: str | int) -> Json:
 
 
 class TestQueue:
-    """Kueue's users name a queue on the object that makes the pods."""
+    """Kueue's users name a queue on the object that creates the pods."""
 
     @pytest.mark.parametrize(
         ("body", "templates"),
@@ -112,16 +113,16 @@ class TestQueue:
         for path in templates:
             assert labels_of(stored, *path) == KUEUE_QUEUE
 
-    def test_a_trainjob_hands_it_to_its_jobset(self) -> None:
+    def test_a_trainjob_propagates_it_to_its_jobset(self) -> None:
         stored, _ = admitted(workload("TrainJob", {"runtimeRef": {"name": "torch"}}), facts())
         assert stored["spec"]["labels"] == KUEUE_QUEUE
 
-    def test_kueues_old_annotation_and_volcanos_are_handed_on_too(self) -> None:
+    def test_kueues_old_annotation_and_volcanos_are_propagated_too(self) -> None:
         for key in (names.KUEUE_QUEUE, names.VOLCANO_QUEUE, names.VOLCANO_QUEUE_2):
             stored, _ = admitted(job(labels={}, metadata={"annotations": {key: "team"}}), facts())
             assert stored["spec"]["template"]["metadata"]["annotations"][key] == "team"
 
-    def test_where_there_is_no_queue_of_that_name_the_pods_are_told_what_counts(self) -> None:
+    def test_where_there_is_no_queue_of_that_name_a_warning_says_what_counts(self) -> None:
         spec: Json = {"namespaceSelector": {}}
         known = facts(queues={"team": Queue.stored({"metadata": {"name": "team"}, "spec": spec})})
         _, verdict = admitted(pod(labels=KUEUE_QUEUE), known)
@@ -172,7 +173,7 @@ class TestWhole:
 
 
 class TestSuspended:
-    """A Job for Kueue may be made suspended, for Kueue to start."""
+    """A Job for Kueue may be created suspended, for Kueue to start."""
 
     def suspended(self, body: Json, *path: str, **known: Any) -> bool:
         stored, verdict = admitted(body, facts(**known))
@@ -183,9 +184,9 @@ class TestSuspended:
         assert isinstance(node, bool)
         return node
 
-    def test_it_is_started_where_there_is_no_kueue(self) -> None:
+    def test_it_is_unsuspended_where_kueue_is_absent(self) -> None:
         assert not self.suspended(job(suspend=True))
-        kueue = facts(serves=frozenset({names.KUEUE_API}))
+        kueue = facts(served_apis=frozenset({names.KUEUE_API}))
         stored, verdict = admitted(job(suspend=True), kueue)
         assert stored["spec"]["suspend"] is True
         assert "spec.suspend: true is Kueue's to lift, whose API is served" in verdict.warnings[0]
@@ -201,7 +202,7 @@ class TestSuspended:
     def test_one_that_is_not_kueues_stays(self) -> None:
         assert self.suspended(job(labels={}, suspend=True))
 
-    def test_one_whose_owner_decides_stays_and_a_cronjobs_is_started(self) -> None:
+    def test_one_whose_owner_decides_stays_and_a_cronjobs_is_unsuspended(self) -> None:
         owner = {"apiVersion": "v1", "name": "x", "controller": True}
         assert self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "JobSet"}]}))
         assert not self.suspended(job(suspend=True, metadata={"ownerReferences": [owner | {"kind": "CronJob"}]}))
@@ -209,10 +210,10 @@ class TestSuspended:
     def test_what_is_suspended_later_stays(self) -> None:
         jobs = [{"name": "w", "template": {"spec": {"template": template()}}}]
         body = workload("JobSet", {"suspend": True, "replicatedJobs": jobs})
-        verdict = handlers.mutate(review(body, operation="UPDATE", old=body), facts())
+        verdict = dispatch.mutate(review(body, operation="UPDATE", old=body), facts())
         assert "/spec/suspend" not in {operation["path"] for operation in verdict.patch}
 
-    def test_only_then_the_apiserver_is_asked_whether_kueue_is_there(self) -> None:
+    def test_only_then_kueues_api_is_looked_up(self) -> None:
         assert needs(review(job(suspend=True))).apis == {names.KUEUE_API}
         assert needs(review(job())).apis == frozenset()
         assert needs(review(job(suspend=True), operation="UPDATE", old=job())).apis == frozenset()
@@ -227,7 +228,7 @@ class TestScheduler:
         assert stored["spec"]["schedulerName"] == "default-scheduler"
         assert verdict.warnings[0].startswith(f"spec.schedulerName: '{name}' became default-scheduler: ")
 
-    def test_what_may_not_be_ours_is_left_alone(self) -> None:
+    def test_what_may_not_be_managed_is_left_alone(self) -> None:
         unknown = [{"name": "gpu", "resourceClaimTemplateName": "comes-later"}]
         stored, _ = admitted(pod(schedulerName="volcano", resourceClaims=unknown), facts())
         assert stored["spec"]["schedulerName"] == "volcano"
@@ -242,10 +243,10 @@ class TestScheduler:
 
 
 class TestMembers:
-    """Members are compared whoever's words they use, and a refusal names the words that were used."""
+    """Members are compared in whichever system's words they use, and a denial names the words that were used."""
 
     def test_sizes_that_contradict(self) -> None:
-        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2, queue="user-queue"),)})
+        known = facts(gangs={("ml", "group"): (GangMember(name="w-1", size=2, queue="user-queue"),)})
         _, verdict = admitted(pod({names.KUEUE_SIZE: "3"}, KUEUE_GROUP), known)
         assert verdict.message == (
             f"Pod ml/w-0: metadata.annotations[{names.KUEUE_SIZE}]: '3', but member w-1 of gang ml/group says '2'; "
@@ -253,12 +254,12 @@ class TestMembers:
         )
 
     def test_queues_that_contradict(self) -> None:
-        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2, queue="other"),)})
+        known = facts(gangs={("ml", "group"): (GangMember(name="w-1", size=2, queue="other"),)})
         _, verdict = admitted(pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP), known)
         assert f"metadata.labels[{names.KUEUE_QUEUE}]: 'user-queue', but member w-1" in verdict.message
 
     def test_queues_that_contradict_although_the_size_is_elsewhere(self) -> None:
-        known = facts(gangs={("ml", "train"): (Member(name="w-1", queue="other"),)})
+        known = facts(gangs={("ml", "train"): (GangMember(name="w-1", queue="other"),)})
         _, verdict = admitted(pod({names.VOLCANO_GROUP: "train", names.VOLCANO_QUEUE: "team"}), known)
         assert f"metadata.annotations[{names.VOLCANO_QUEUE}]: 'team', but member w-1" in verdict.message
 
@@ -270,7 +271,7 @@ class TestMembers:
         assert needs(review(member)).gangs == {("ml", "group")}
 
     def test_a_group_without_a_size_takes_that_of_its_members(self) -> None:
-        known = facts(gangs={("ml", "group"): (Member(name="w-1", size=2),)})
+        known = facts(gangs={("ml", "group"): (GangMember(name="w-1", size=2),)})
         stored, verdict = admitted(pod({}, KUEUE_GROUP), known)
         assert verdict.allowed, verdict.message
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "2"
@@ -288,7 +289,7 @@ class TestMembers:
 
 
 class TestPolicies:
-    """A limit on gangs cannot be got round by writing the size where no policy looks."""
+    """A limit on gangs cannot be avoided by writing the size where no policy reads it."""
 
     @pytest.mark.parametrize(
         "body",
@@ -315,16 +316,16 @@ class TestPolicies:
 
 
 class TestUpdate:
-    """What is once said stays while the pod waits."""
+    """What is set stays while the pod is gated."""
 
     OLD = pod({names.KUEUE_SIZE: "2"}, KUEUE_GROUP, schedulingGates=[GATE])
 
-    def update(self, old: Json, *, annotations: Json | None = None, labels: Json | None = None, **who: Any) -> Any:
+    def update(self, old: Json, *, annotations: Json | None = None, labels: Json | None = None, **user: Any) -> Any:
         new = copy.deepcopy(old)
         for kind, changes in (("annotations", annotations or {}), ("labels", labels or {})):
             merged = {**new["metadata"][kind], **changes}
             new["metadata"][kind] = {key: text for key, text in merged.items() if text is not None}
-        return handlers.validate(review(new, operation="UPDATE", old=old, **who), facts())
+        return dispatch.validate(review(new, operation="UPDATE", old=old, **user), facts())
 
     @pytest.mark.parametrize(
         ("kind", "key", "old"),
@@ -335,7 +336,7 @@ class TestUpdate:
         ],
     )
     @pytest.mark.parametrize("value", ["9", None])
-    def test_a_change_is_refused_with_field_value_and_way_out(
+    def test_a_change_is_denied_with_field_value_and_next_step(
         self, kind: str, key: str, old: str, value: str | None
     ) -> None:
         verdict = self.update(self.OLD, **{kind: {key: value}})
@@ -346,13 +347,13 @@ class TestUpdate:
             "delete the pod and create it anew"
         )
 
-    def test_what_was_not_said_may_be_added_as_volcanos_controller_does(self) -> None:
+    def test_what_was_not_set_may_be_added_as_volcanos_controller_does(self) -> None:
         silent = pod(schedulerName="volcano", schedulingGates=[GATE])
         assert self.update(silent, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
-        settled = pod({names.GANG: "mine", names.GANG_SIZE: "2"}, schedulingGates=[GATE])
-        assert self.update(settled, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
+        named = pod({names.GANG: "mine", names.GANG_SIZE: "2"}, schedulingGates=[GATE])
+        assert self.update(named, annotations={names.VOLCANO_GROUP: "podgroup-1"}).allowed
 
-    def test_unless_it_overrules_what_was_said(self) -> None:
+    def test_unless_it_changes_gang_size_or_queue(self) -> None:
         old = pod({names.VOLCANO_GROUP: "train"}, schedulingGates=[GATE])
         verdict = self.update(old, labels={names.KUEUE_GROUP_LABEL: "other"})
         assert verdict.message == (
@@ -362,7 +363,7 @@ class TestUpdate:
         verdict = self.update(old, annotations={names.VOLCANO_SIZE: "many"})
         assert f"metadata.annotations[{names.VOLCANO_SIZE}]: 'many' is no gang size" in verdict.message
 
-    def test_a_pod_that_does_not_wait_is_its_systems_business(self) -> None:
+    def test_a_pod_that_is_not_gated_is_not_judged(self) -> None:
         running = copy.deepcopy(self.OLD)
         running["spec"]["schedulingGates"] = []
         assert self.update(running, labels={names.KUEUE_GROUP_LABEL: None}).allowed

@@ -1,4 +1,4 @@
-"""Jobs and CronJobs: the gang is settled in the template."""
+"""Jobs and CronJobs: the gang is written into the template."""
 
 import copy
 import re
@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ def job(
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": body}
 
 
-def settled(body: Json, **known: Any) -> dict[str, str]:
+def gang_annotations(body: Json, **known: Any) -> dict[str, str]:
     stored, verdict = admitted(body, facts(**known))
     assert verdict.allowed, verdict.message
     annotations: dict[str, str] = stored["spec"]["template"]["metadata"].get("annotations", {})
@@ -57,31 +57,31 @@ def settled(body: Json, **known: Any) -> dict[str, str]:
     ],
 )
 def test_the_size_is_what_runs_at_once(spec: Json, size: str) -> None:
-    assert settled(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", names.GANG_SIZE: size}
+    assert gang_annotations(job({names.GANG: "llm"}, **spec)) == {names.GANG: "llm", names.GANG_SIZE: size}
 
 
 def test_a_size_that_is_given_stays() -> None:
     given = {names.GANG: "llm", names.GANG_SIZE: "6"}
-    assert settled(job(given, parallelism=8)) == given
+    assert gang_annotations(job(given, parallelism=8)) == given
 
 
 def test_a_size_without_a_name_makes_the_job_a_gang_of_its_name() -> None:
-    assert settled(job({names.GANG_SIZE: "8"}, parallelism=8)) == {names.GANG: "train", names.GANG_SIZE: "8"}
+    assert gang_annotations(job({names.GANG_SIZE: "8"}, parallelism=8)) == {names.GANG: "train", names.GANG_SIZE: "8"}
 
 
-def test_a_job_that_says_nothing_is_no_gang() -> None:
-    assert settled(job(parallelism=8)) == {}
+def test_a_job_without_annotations_is_no_gang() -> None:
+    assert gang_annotations(job(parallelism=8)) == {}
 
 
 def test_annotations_of_the_job_reach_its_pods() -> None:
     own = {names.GANG: "llm", names.QUEUE: "ml", "example.com/x": "y"}
-    assert settled(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", names.GANG_SIZE: "4"}
+    assert gang_annotations(job(own=own, parallelism=4)) == {names.GANG: "llm", names.QUEUE: "ml", names.GANG_SIZE: "4"}
 
 
 def test_the_jobs_queue_label_reaches_its_pods() -> None:
     body = job({names.GANG: "llm"}, parallelism=2)
     body["metadata"]["labels"] = {names.QUEUE: "ml"}
-    assert settled(body)[names.QUEUE] == "ml"
+    assert gang_annotations(body)[names.QUEUE] == "ml"
 
 
 def test_what_job_and_template_say_must_agree() -> None:
@@ -102,16 +102,16 @@ def test_a_job_without_pods_has_no_size() -> None:
     assert "is missing, and the Job runs no pods: write the size" in verdict.message
 
 
-def test_a_name_that_is_yet_to_be_made_up_gives_the_gang_one_of_its_own() -> None:
-    made = settled(job({names.GANG_SIZE: "2"}, name="", parallelism=2))
+def test_a_name_that_is_yet_to_be_generated_gives_the_gang_one_of_its_own() -> None:
+    made = gang_annotations(job({names.GANG_SIZE: "2"}, name="", parallelism=2))
     assert re.fullmatch("train-[0-9a-f]{10}", made[names.GANG])
     assert made[names.GANG_SIZE] == "2"
     other = replace(review(job({names.GANG_SIZE: "2"}, name="", parallelism=2)), uid="another")
-    verdict = handlers.mutate(other, facts())
+    verdict = dispatch.mutate(other, facts())
     assert made[names.GANG] not in str(verdict.patch), "two Jobs of one generateName are two gangs"
 
 
-def test_nonsense_in_the_template_is_refused_at_once() -> None:
+def test_an_invalid_template_is_denied_at_once() -> None:
     _, verdict = admitted(job({names.GANG: "L L M"}, legacy="0.5"), facts())
     assert "spec.template.spec.containers[0].resources.limits[nvidia.com/gpu]: 0.5 is not whole" in verdict.message
     assert "spec.template.metadata.annotations[fairlead.dev/gang]: 'L L M' is no gang name" in verdict.message
@@ -126,13 +126,13 @@ def test_the_jobs_requests_are_left_for_its_pods() -> None:
 def test_an_unmanaged_job_is_left_alone() -> None:
     body = job({names.GANG: "llm"})
     body["spec"]["template"]["spec"]["resourceClaims"] = []
-    assert handlers.mutate(review(body), facts()).patch == ()
-    assert handlers.mutate(review(body), facts()).cause == "unmanaged"
+    assert dispatch.mutate(review(body), facts()).patch == ()
+    assert dispatch.mutate(review(body), facts()).cause == "unmanaged"
 
 
 def test_an_update_of_a_job_is_left_alone() -> None:
     body = job({names.GANG: "llm"})
-    assert handlers.mutate(review(body, operation="UPDATE", old=body), facts()).patch == ()
+    assert dispatch.mutate(review(body, operation="UPDATE", old=body), facts()).patch == ()
 
 
 def test_a_policy_bounds_the_gang() -> None:
@@ -155,7 +155,7 @@ class TestCronJob:
             "spec": {"jobTemplate": {"spec": inner}},
         }
 
-    def test_the_size_is_settled_in_its_jobs_template(self) -> None:
+    def test_the_size_is_written_into_its_jobs_template(self) -> None:
         stored, verdict = admitted(self.cron({names.GANG: "llm"}, parallelism=4), facts())
         assert verdict.allowed
         annotations = stored["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"]
@@ -164,7 +164,7 @@ class TestCronJob:
     def test_each_run_is_a_gang_of_its_own(self) -> None:
         owner = {"kind": "CronJob", "name": "nightly", "controller": True}
         run = job({names.GANG: "llm", names.GANG_SIZE: "4"}, name="nightly-2901", owners=[owner], parallelism=4)
-        assert settled(run)[names.GANG] == "nightly-2901"
+        assert gang_annotations(run)[names.GANG] == "nightly-2901"
 
     def test_a_size_alone_is_left_for_the_runs(self) -> None:
         stored, verdict = admitted(self.cron({names.GANG_SIZE: "4"}, parallelism=4), facts())
@@ -174,17 +174,17 @@ class TestCronJob:
 
     def test_an_update_is_judged(self) -> None:
         body = self.cron({names.GANG: "L L"})
-        assert not handlers.mutate(review(body, operation="UPDATE", old=copy.deepcopy(body)), facts()).allowed
+        assert not dispatch.mutate(review(body, operation="UPDATE", old=copy.deepcopy(body)), facts()).allowed
 
 
 @pytest.mark.parametrize(
     "spec", [{"template": 3}, {"parallelism": "8"}, {"template": {"metadata": {"annotations": []}}}]
 )
-def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Json) -> None:
+def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Json) -> None:
     body = job({names.GANG: "llm"})
     body["spec"] |= spec
     if "template" in spec and isinstance(spec["template"], dict):
         body["spec"]["template"]["spec"] = template(None)["spec"]
-    verdict = handlers.mutate(review(body), facts())
+    verdict = dispatch.mutate(review(body), facts())
     assert not verdict.allowed
     assert "spec." in verdict.message

@@ -6,7 +6,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.api.policy import TenancyPolicy
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch
 from tests.support.webhook import admitted, facts, review
 
 Json = dict[str, Any]
@@ -153,7 +153,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("bad", "message"), REFUSED, ids=[message for _, message in REFUSED])
-def test_what_cannot_be_is_refused_with_path_value_and_next_step(bad: Json, message: str) -> None:
+def test_what_cannot_be_is_denied_with_path_value_and_next_step(bad: Json, message: str) -> None:
     _, verdict = admitted(pod(bad), facts())
     assert not verdict.allowed
     assert verdict.code == 422
@@ -163,7 +163,7 @@ def test_what_cannot_be_is_refused_with_path_value_and_next_step(bad: Json, mess
 
 @pytest.mark.parametrize("resource", ["amd.com/gpu", "nvidia.com/gpu.shared", "nvidia.com/gpumem", "nvidia.com"])
 def test_other_resources_are_left_alone(resource: str) -> None:
-    assert handlers.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
+    assert dispatch.mutate(review(pod(container(count="0.5", resource=resource))), facts()).patch == ()
 
 
 def policy(**spec: Any) -> TenancyPolicy:
@@ -174,16 +174,16 @@ def test_a_policy_can_leave_them_to_the_device_plugin() -> None:
     known = facts(policies=(policy(legacyRequests="Ignore"),))
     for count in (1, 0, "0.5"):
         body = pod(container(count=count))
-        assert handlers.mutate(review(body), known).patch == ()
-        assert handlers.validate(review(body), known).allowed
+        assert dispatch.mutate(review(body), known).patch == ()
+        assert dispatch.validate(review(body), known).allowed
 
 
-def test_a_policy_can_refuse_them() -> None:
+def test_a_policy_can_deny_them() -> None:
     known = facts(policies=(policy(legacyRequests="Reject"),))
     _, verdict = admitted(pod(container(count=1)), known)
     assert "TenancyPolicy p (legacyRequests): spec.containers[0].resources.limits[nvidia.com/gpu]" in verdict.message
 
 
-def test_a_limit_that_was_not_translated_is_noticed() -> None:
-    verdict = handlers.validate(review(pod(container(count=1))), facts())
+def test_a_limit_that_was_not_translated_is_denied_for_now() -> None:
+    verdict = dispatch.validate(review(pod(container(count=1))), facts())
     assert "was not turned into a claim; the mutating webhook did not see the pod" in verdict.message

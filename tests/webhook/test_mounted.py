@@ -1,14 +1,15 @@
-"""A certificate that somebody else renews: read from files, read again when they change, the bundle left alone without ca.crt."""
+"""A certificate that another program renews: read from files, read again when they change, the bundle left alone without ca.crt."""
 
 import datetime as dt
 from pathlib import Path
 
 import pytest
 
-from fairlead.webhook import certificates, registration
-from fairlead.webhook.certificates import CertificateError, Material
-from fairlead.webhook.keeping import Mounted
-from fairlead.webhook.registration import Target
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.authority import CertificateError, Material
+from fairlead.webhook.certificates.mounted import MountedCertificate
+from fairlead.webhook.registration import configurations, registrar
+from fairlead.webhook.registration.configurations import Target
 
 NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 HOSTS = ("fairlead-webhook.fairlead-system.svc",)
@@ -22,8 +23,8 @@ def write(directory: Path, material: Material, *, authority: bool = True) -> Non
 
 
 async def test_files_are_served_and_read_again_when_they_change(tmp_path: Path) -> None:
-    first, second = certificates.make(HOSTS, NOW), certificates.make(HOSTS, NOW)
-    mounted = Mounted(directory=tmp_path, now=lambda: NOW)
+    first, second = authority.new_material(HOSTS, NOW), authority.new_material(HOSTS, NOW)
+    mounted = MountedCertificate(directory=tmp_path)
     write(tmp_path, first)
     assert (await mounted.material()).server == first.server
     assert (await mounted.material()).bundle == first.bundle
@@ -32,22 +33,22 @@ async def test_files_are_served_and_read_again_when_they_change(tmp_path: Path) 
 
 
 async def test_a_key_of_another_certificate_is_not_served(tmp_path: Path) -> None:
-    write(tmp_path, certificates.make(HOSTS, NOW))
-    (tmp_path / "tls.key").write_text(certificates.make(HOSTS, NOW).server.key)
+    write(tmp_path, authority.new_material(HOSTS, NOW))
+    (tmp_path / "tls.key").write_text(authority.new_material(HOSTS, NOW).server.key)
     with pytest.raises(CertificateError, match="cannot be served"):
-        await Mounted(directory=tmp_path, now=lambda: NOW).material()
+        await MountedCertificate(directory=tmp_path).material()
 
 
 async def test_missing_files_say_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"tls\.crt"):
-        await Mounted(directory=tmp_path, now=lambda: NOW).material()
+        await MountedCertificate(directory=tmp_path).material()
 
 
 async def test_without_an_authority_the_bundles_are_left_alone(tmp_path: Path) -> None:
-    write(tmp_path, certificates.make(HOSTS, NOW), authority=False)
-    material = await Mounted(directory=tmp_path, now=lambda: NOW).material()
-    wanted = registration.mutating(Target(bundle=material.bundle))["webhooks"]
+    write(tmp_path, authority.new_material(HOSTS, NOW), authority=False)
+    material = await MountedCertificate(directory=tmp_path).material()
+    wanted = configurations.mutating(Target(bundle=material.bundle))["webhooks"]
     assert all("caBundle" not in webhook["clientConfig"] for webhook in wanted)
-    injected = registration.mutating(Target(bundle="injected"))["webhooks"]
-    registration._leave_bundles(wanted, injected)
+    injected = configurations.mutating(Target(bundle="injected"))["webhooks"]
+    registrar._keep_foreign_bundles(wanted, injected)
     assert wanted == injected

@@ -5,8 +5,8 @@ from typing import Any
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
 from fairlead.api.queue import Queue
-from fairlead.webhook import handlers
-from fairlead.webhook.verdict import Verdict
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.verdict import Verdict
 from tests.support.webhook import facts, review
 
 Json = dict[str, Any]
@@ -21,26 +21,26 @@ def queues(**parents: str | None) -> dict[str, Queue]:
 
 
 def validate(body: Json, **known: Any) -> Verdict:
-    return handlers.validate(review(body, operation="UPDATE", old=body), facts(**known))
+    return dispatch.validate(review(body, operation="UPDATE", old=body), facts(**known))
 
 
 def test_a_tree_is_allowed() -> None:
     assert validate(own("Queue", "c", parent="b"), queues=queues(a=None, b="a")) == Verdict(cause="queue")
 
 
-def test_a_loop_is_refused_and_drawn() -> None:
+def test_a_loop_is_denied_and_listed() -> None:
     verdict = validate(own("Queue", "a", parent="c"), queues=queues(a=None, b="a", c="b"))
     assert verdict.message == (
         "Queue a: spec.parent: 'c' closes a loop: a → c → b → a; name a parent outside of it, or none"
     )
 
 
-def test_a_loop_among_the_queues_above_is_refused_too() -> None:
+def test_a_loop_among_the_queues_above_is_denied_too() -> None:
     verdict = validate(own("Queue", "new", parent="a"), queues=queues(a="b", b="a"))
     assert "closes a loop: a → b → a" in verdict.message
 
 
-def test_a_tree_that_is_too_deep_is_refused() -> None:
+def test_a_tree_that_is_too_deep_is_denied() -> None:
     chain: dict[str, str | None] = {f"q{n}": f"q{n + 1}" for n in range(20)}
     assert "more than 16 levels deep" in validate(own("Queue", "x", parent="q0"), queues=queues(**chain)).message
 
@@ -81,7 +81,7 @@ def test_quantities_are_compared_by_value() -> None:
     assert validate(own("Queue", "a", flavors=[{"flavor": "m", "deserved": "1000m", "limit": 1}])).allowed
 
 
-def test_a_mistake_is_refused_by_its_path() -> None:
+def test_a_mistake_is_denied_by_its_path() -> None:
     assert "Queue a: spec.parnt: unknown field; did you mean parent?" in validate(own("Queue", "a", parnt="b")).message
     assert "TenancyPolicy p: spec.mode" in validate(own("TenancyPolicy", "p", mode="x")).message
 
@@ -90,7 +90,7 @@ def test_the_status_of_a_newer_controller_is_no_mistake() -> None:
     assert validate(own("Queue", "a") | {"status": {"new": 1}}).allowed
 
 
-def test_a_selector_that_does_not_compile_is_refused_with_the_place() -> None:
+def test_a_selector_that_does_not_compile_is_denied_with_the_place() -> None:
     verdict = validate(own("Flavor", "f", deviceSelector="device.driver = 'x'"))
     assert verdict.message.startswith("Flavor f: spec.deviceSelector: ")
     assert "^" in verdict.message
@@ -111,4 +111,4 @@ def test_an_unknown_class_in_a_policy_is_a_warning() -> None:
 
 def test_deleting_is_always_allowed() -> None:
     body = own("Queue", "a", parent="a")
-    assert handlers.validate(review(body, operation="DELETE", old=body), facts()).allowed
+    assert dispatch.validate(review(body, operation="DELETE", old=body), facts()).allowed

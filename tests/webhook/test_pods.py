@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 import pytest
 
 from fairlead.api import names
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Member
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.facts import Facts, GangMember
 from tests.support.webhook import admitted, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
@@ -50,13 +50,13 @@ class TestGate:
         assert gates(stored) == ["example.com/quota", names.ADMISSION_GATE]
 
     def test_a_gate_that_is_there_is_not_added_again(self) -> None:
-        verdict = handlers.mutate(review(pod(schedulingGates=[GATE])), facts())
+        verdict = dispatch.mutate(review(pod(schedulingGates=[GATE])), facts())
         assert verdict.allowed
         assert verdict.patch == ()
 
     @pytest.mark.parametrize("template", [None, "nic"])
     def test_an_unmanaged_pod_is_left_alone(self, template: str | None) -> None:
-        verdict = handlers.mutate(review(pod(template=template)), facts())
+        verdict = dispatch.mutate(review(pod(template=template)), facts())
         assert (verdict.allowed, verdict.patch, verdict.warnings) == (True, (), ())
 
     def test_a_named_claim_counts_too(self) -> None:
@@ -78,44 +78,44 @@ class TestGate:
 
     def test_a_selector_that_no_device_of_ours_can_pass_leaves_the_pod_alone(self) -> None:
         known = facts(templates={("ml", "h100"): claim_spec("any", "device.driver == 'x.example.com'")})
-        assert handlers.mutate(review(pod()), known).cause == "unmanaged"
+        assert dispatch.mutate(review(pod()), known).cause == "unmanaged"
 
     def test_which_drivers_are_managed_is_configuration(self) -> None:
         known = facts(drivers=("nic.example.com",))
         assert gates(admitted(pod(template="nic"), known)[0]) == [names.ADMISSION_GATE]
-        assert handlers.mutate(review(pod(template="h100")), known).patch == ()
+        assert dispatch.mutate(review(pod(template="h100")), known).patch == ()
 
-    def test_a_pod_that_chose_its_node_is_refused(self) -> None:
+    def test_a_pod_that_chose_its_node_is_denied(self) -> None:
         _, verdict = admitted(pod(nodeName="n1"), facts())
         assert "Pod ml/train-0: spec.nodeName: 'n1': the controller places pods" in verdict.message
 
     def test_a_pod_that_chose_its_node_and_may_be_foreign_is_left_alone(self) -> None:
         # Kubernetes takes no gate on such a pod.
-        assert handlers.mutate(review(pod(template="later", nodeName="n1")), facts()).patch == ()
+        assert dispatch.mutate(review(pod(template="later", nodeName="n1")), facts()).patch == ()
 
-    def test_a_gate_lost_on_the_way_is_noticed(self) -> None:
-        verdict = handlers.validate(review(pod()), facts())
+    def test_a_pod_without_its_gate_is_denied_for_now(self) -> None:
+        verdict = dispatch.validate(review(pod()), facts())
         assert not verdict.allowed
         assert f"the gate {names.ADMISSION_GATE} is missing" in verdict.message
         assert verdict.code == 429  # the mutating half may only have been slow: clients try again
 
-    def test_a_pod_that_trying_again_would_not_help_is_refused_for_good(self) -> None:
-        verdict = handlers.validate(review(pod(nodeName="n1")), facts())
+    def test_a_pod_that_another_attempt_would_not_help_is_denied_for_good(self) -> None:
+        verdict = dispatch.validate(review(pod(nodeName="n1")), facts())
         assert (verdict.allowed, verdict.code) == (False, 422)
 
     @pytest.mark.parametrize("namespace", ["kube-system", names.NAMESPACE])
     def test_system_namespaces_are_exempt(self, namespace: str) -> None:
         body = pod()
         body["metadata"]["namespace"] = namespace
-        assert handlers.mutate(review(body), facts()).patch == ()
+        assert dispatch.mutate(review(body), facts()).patch == ()
 
     def test_an_operator_can_exempt_a_namespace(self) -> None:
         known = facts(namespace_labels={names.IGNORE_LABEL: ""})
-        assert handlers.mutate(review(pod()), known).patch == ()
-        assert handlers.validate(review(pod()), known).allowed
+        assert dispatch.mutate(review(pod()), known).patch == ()
+        assert dispatch.validate(review(pod()), known).allowed
 
     def test_subresources_are_left_alone(self) -> None:
-        verdict = handlers.validate(review(pod(), operation="UPDATE", subresource="status", old=pod()), facts())
+        verdict = dispatch.validate(review(pod(), operation="UPDATE", subresource="status", old=pod()), facts())
         assert verdict.cause == "unmanaged"
 
 
@@ -141,33 +141,33 @@ class TestGang:
         assert stored["metadata"]["annotations"] == annotations
 
     def test_a_member_without_size_takes_that_of_the_others(self) -> None:
-        known = facts(gangs={("ml", "llm"): (Member(name="train-1", size=8),)})
+        known = facts(gangs={("ml", "llm"): (GangMember(name="train-1", size=8),)})
         stored, _ = admitted(pod(annotations={names.GANG: "llm"}), known)
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "8"
 
-    def test_a_member_of_a_job_that_nobody_settled_takes_the_jobs_size(self) -> None:
+    def test_a_member_of_a_job_older_than_the_webhook_takes_the_jobs_size(self) -> None:
         body = pod(annotations={names.GANG: "llm"})
         body["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "controller": True}]
         stored, _ = admitted(body, facts(jobs={("ml", "train"): 4}))
         assert stored["metadata"]["annotations"][names.GANG_SIZE] == "4"
 
     @pytest.mark.parametrize(("annotations", "message"), REFUSED, ids=[message for _, message in REFUSED])
-    def test_nonsense_is_refused(self, annotations: dict[str, str], message: str) -> None:
+    def test_an_invalid_gang_is_denied(self, annotations: dict[str, str], message: str) -> None:
         _, verdict = admitted(pod(annotations=annotations), facts())
         assert not verdict.allowed
         assert verdict.message.startswith("Pod ml/train-0: metadata.annotations[fairlead.dev/")
         assert message in verdict.message
         assert verdict.code == 422
 
-    def test_a_size_that_disagrees_is_refused_and_the_member_named(self) -> None:
-        known = facts(gangs={("ml", "llm"): (Member(name="train-0", size=4), Member(name="train-1", size=8))})
+    def test_a_size_that_disagrees_is_denied_and_the_member_named(self) -> None:
+        known = facts(gangs={("ml", "llm"): (GangMember(name="train-0", size=4), GangMember(name="train-1", size=8))})
         _, verdict = admitted(pod(annotations={names.GANG: "llm", names.GANG_SIZE: "4"}), known)
         assert (
             "gang-size]: '4', but member train-1 of gang ml/llm says '8'; give all members one size" in verdict.message
         )
 
-    def test_a_queue_or_topology_that_disagrees_is_refused(self) -> None:
-        known = facts(gangs={("ml", "llm"): (Member(name="a", size=2, queue="q1", topology="required:rack"),)})
+    def test_a_queue_or_topology_that_disagrees_is_denied(self) -> None:
+        known = facts(gangs={("ml", "llm"): (GangMember(name="a", size=2, queue="q1", topology="required:rack"),)})
         annotations = {
             names.GANG: "llm",
             names.GANG_SIZE: "2",
@@ -183,8 +183,8 @@ class TestGang:
         assert verdict.allowed
         assert "did you mean fairlead.dev/gang-size?" in verdict.warnings[0]
 
-    def test_annotations_without_devices_are_pointed_out(self) -> None:
-        verdict = handlers.mutate(review(pod(template=None, annotations={names.GANG: "llm"})), facts())
+    def test_annotations_without_devices_are_a_warning(self) -> None:
+        verdict = dispatch.mutate(review(pod(template=None, annotations={names.GANG: "llm"})), facts())
         assert verdict.patch == ()
         assert "does not count as a member" in verdict.warnings[0]
 
@@ -192,8 +192,8 @@ class TestGang:
 class TestUpdate:
     OLD = pod(annotations={names.GANG: "llm", names.GANG_SIZE: "8"}, schedulingGates=[GATE])
 
-    def update(self, new: Json, known: Facts | None = None, **who: Any) -> Any:
-        return handlers.validate(review(new, operation="UPDATE", old=self.OLD, **who), known or facts())
+    def update(self, new: Json, known: Facts | None = None, **user: Any) -> Any:
+        return dispatch.validate(review(new, operation="UPDATE", old=self.OLD, **user), known or facts())
 
     def ungated(self) -> Json:
         return copy.deepcopy(self.OLD) | {"spec": self.OLD["spec"] | {"schedulingGates": []}}
@@ -204,12 +204,12 @@ class TestUpdate:
         assert "only the Fairlead controller removes fairlead.dev/admission" in verdict.message
         assert "not 'alice'" in verdict.message
 
-    def test_the_controller_and_whoever_may_allocate_can(self) -> None:
+    def test_the_controller_and_users_that_may_allocate_can(self) -> None:
         assert self.update(self.ungated(), username=names.CONTROLLER_USER).allowed
         assert self.update(self.ungated(), groups=("system:masters",)).allowed
-        assert self.update(self.ungated(), facts(may_release=True)).allowed
+        assert self.update(self.ungated(), facts(may_remove_gate=True)).allowed
 
-    def test_removing_another_gate_is_not_ours_to_refuse(self) -> None:
+    def test_another_gate_may_be_removed(self) -> None:
         assert self.update(copy.deepcopy(self.OLD)).allowed
 
     @pytest.mark.parametrize("gone", [False, True])
@@ -235,7 +235,7 @@ class TestUpdate:
         new["metadata"]["annotations"]["fairlead.dev/assigned"] = "y"
         assert self.update(new).allowed
 
-    def test_a_pod_that_is_being_deleted_is_nobodys_business(self) -> None:
+    def test_a_pod_that_is_being_deleted_is_not_judged(self) -> None:
         new = self.ungated()
         new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         assert self.update(new).allowed
@@ -244,49 +244,49 @@ class TestUpdate:
 def test_the_review_is_never_changed() -> None:
     body = pod(annotations={names.GANG: "llm", names.GANG_SIZE: "2"})
     before = copy.deepcopy(body)
-    verdict = handlers.mutate(review(body), facts())
+    verdict = dispatch.mutate(review(body), facts())
     assert verdict.patch
     assert body == before
     assert patched(body, verdict) != before
 
 
 def test_a_dry_run_is_answered_like_any_other() -> None:
-    assert handlers.mutate(review(pod(), dry_run=True), facts()) == handlers.mutate(review(pod()), facts())
+    assert dispatch.mutate(review(pod(), dry_run=True), facts()) == dispatch.mutate(review(pod()), facts())
 
 
 @pytest.mark.parametrize(
     "spec",
     [[], "x", {"resourceClaims": {}}, {"schedulingGates": 3, "resourceClaims": [{"resourceClaimTemplateName": 3}]}],
 )
-def test_an_object_of_the_wrong_shape_is_refused_with_its_path(spec: Any) -> None:
+def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Any) -> None:
     body = pod() | {"spec": spec}
-    verdict = handlers.mutate(review(body), facts())
+    verdict = dispatch.mutate(review(body), facts())
     assert (verdict.allowed, verdict.code) == (False, 422)
     assert verdict.message.startswith("Pod ml/train-0: spec")
 
 
-class TestControllersWords:
-    """Whoever writes them decides who is evicted, and for whom devices are kept."""
+class TestControllerAnnotations:
+    """They decide which pods are evicted, and for which devices are held."""
 
     FORGED: ClassVar[dict[str, str]] = {
         names.HOLDS_UNTIL: "2099-01-01T00:00:00Z",
         names.EVICT_AT: "2099-01-01T00:00:00Z",
     }
 
-    def test_they_are_taken_off_a_new_pod_with_a_warning(self) -> None:
+    def test_they_are_removed_from_a_new_pod_with_a_warning(self) -> None:
         stored, verdict = admitted(pod(annotations={"other": "stays"} | self.FORGED), facts())
         assert verdict.allowed
         assert stored["metadata"]["annotations"] == {"other": "stays"}
         assert len([warning for warning in verdict.warnings if "only the controller writes this" in warning]) == 2
 
-    def test_a_pod_that_still_carries_them_is_refused(self) -> None:
+    def test_a_pod_that_still_carries_them_is_denied(self) -> None:
         body = pod(annotations=self.FORGED, schedulingGates=[GATE])
-        verdict = handlers.validate(review(body), facts())
+        verdict = dispatch.validate(review(body), facts())
         assert not verdict.allowed
         assert "fairlead.dev/holds-until]: only the controller writes this; remove it" in verdict.message
 
-    def test_nobody_else_changes_them_later(self) -> None:
+    def test_only_the_controller_changes_them_later(self) -> None:
         old, new = pod(annotations=self.FORGED, schedulingGates=[GATE]), pod(schedulingGates=[GATE])
-        verdict = handlers.validate(review(new, old=old, operation="UPDATE"), facts())
+        verdict = dispatch.validate(review(new, old=old, operation="UPDATE"), facts())
         assert not verdict.allowed
         assert "leave it as it is" in verdict.message

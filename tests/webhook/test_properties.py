@@ -1,4 +1,4 @@
-"""Whatever JSON arrives: an answer, never an exception; what is not ours is never changed; a second pass changes nothing."""
+"""Any JSON gets an answer, never an exception; unmanaged objects are never changed; a second pass changes nothing."""
 
 import copy
 import json
@@ -9,11 +9,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.api import names
-from fairlead.api.foreign import WORDS
-from fairlead.webhook import handlers
-from fairlead.webhook.facts import Facts, Member, needs
-from fairlead.webhook.fields import MalformedError
-from fairlead.webhook.review import BadReviewError, decode, encode
+from fairlead.api.foreign import METADATA_KEYS
+from fairlead.api.policy import TenancyPolicy
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.fields import MalformedError
+from fairlead.webhook.review.envelope import BadReviewError, decode, encode
+from fairlead.webhook.review.facts import Facts, GangMember
+from fairlead.webhook.review.needs import needs
 from tests.support.webhook import CLASSES, claim_spec, facts, patched, review
 
 Json = dict[str, Any]
@@ -54,7 +56,7 @@ use = some(
 )
 gate = some(name=mostly(st.sampled_from([names.ADMISSION_GATE, "example.com/other"])))
 OURS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b")
-THEIRS = (*dict.fromkeys(word.key for word in WORDS), names.KUEUE_LEAST, names.KUEUE_PRIORITY)
+THEIRS = (*dict.fromkeys(word.key for word in METADATA_KEYS), names.KUEUE_LEAST, names.KUEUE_PRIORITY)
 
 
 def notes(*keys: str) -> st.SearchStrategy[Any]:
@@ -84,12 +86,12 @@ def known() -> Facts:
     return facts(
         classes=CLASSES,
         claims={("ml", "shared"): claim_spec()},
-        gangs={("ml", "llm"): (Member(name="other", size=8),)},
+        gangs={("ml", "llm"): (GangMember(name="other", size=8),)},
     )
 
 
-def of(kind: str, object_: Json, **who: Any) -> Any:
-    named = review({"kind": kind, "metadata": {"name": "p", "namespace": "ml"}}, **who)
+def of(kind: str, object_: Json, **user: Any) -> Any:
+    named = review({"kind": kind, "metadata": {"name": "p", "namespace": "ml"}}, **user)
     return msgspec.structs.replace(named, object=object_ or {"x": 1})
 
 
@@ -101,16 +103,16 @@ CLAIMS_NO_LIST: Json = {"resources": {"limits": {names.LEGACY_GPU: 1}, "claims":
 @example({"spec": {"containers": [CLAIMS_NO_LIST]}})
 def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
     before = copy.deepcopy(pod)
-    first = handlers.mutate(of("Pod", pod), known())
+    first = dispatch.mutate(of("Pod", pod), known())
     assert pod == before
     assert first.allowed or first.message.startswith("Pod")
     json.loads(encode("u", first))
     if not first.allowed:
         return
     stored = patched(pod, first)
-    second = handlers.mutate(of("Pod", stored), known())
+    second = dispatch.mutate(of("Pod", stored), known())
     assert (second.allowed, second.patch) == (True, ())
-    assert handlers.validate(of("Pod", stored), known()).message == ""
+    assert dispatch.validate(of("Pod", stored), known()).message == ""
 
 
 def foreign(pod: Json) -> bool:
@@ -122,7 +124,7 @@ def foreign(pod: Json) -> bool:
 @settings(RELAXED, max_examples=200)
 @given(pods.filter(foreign))
 def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
-    verdict = handlers.mutate(of("Pod", pod), known())
+    verdict = dispatch.mutate(of("Pod", pod), known())
     assert verdict.patch == ()
     assert verdict.allowed or verdict.cause == "malformed"
 
@@ -131,8 +133,8 @@ def test_an_unmanaged_pod_is_never_changed(pod: Json) -> None:
 @given(pods, pods)
 def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
     update = of("Pod", new, operation="UPDATE", old=old or {"x": 1})
-    assert handlers.mutate(update, known()).patch == ()
-    json.loads(encode("u", handlers.validate(update, known())))
+    assert dispatch.mutate(update, known()).patch == ()
+    json.loads(encode("u", dispatch.validate(update, known())))
 
 
 @settings(RELAXED, max_examples=200)
@@ -150,11 +152,32 @@ def test_any_update_gets_an_answer(old: Json, new: Json) -> None:
 def test_any_job_shaped_json_gets_an_answer(head: Any, job_spec: Any) -> None:
     job, run = {"metadata": head, "spec": job_spec}, {"metadata": head, "spec": job_spec}
     for kind, body in (("Job", job), ("CronJob", {"metadata": head, "spec": {"jobTemplate": run}})):
-        first = handlers.mutate(of(kind, body), known())
+        first = dispatch.mutate(of(kind, body), known())
         if first.allowed:
             stored = patched(body, first)
-            assert handlers.mutate(of(kind, stored), known()).patch == ()
-        handlers.validate(of(kind, body), known())
+            assert dispatch.mutate(of(kind, stored), known()).patch == ()
+        dispatch.validate(of(kind, body), known())
+
+
+debug_containers = mostly(st.lists(some(name=mostly(st.just("d")), env=mostly(st.just([{"name": "A"}]))), max_size=3))
+
+
+@settings(RELAXED, max_examples=100)
+@given(debug_containers, debug_containers)
+@example([{"name": {}}], [{"name": []}])
+def test_any_ephemeral_containers_get_an_answer(old: Any, new: Any) -> None:
+    spec = {"deviceBypass": "Reject"}
+    policy = TenancyPolicy.stored({"metadata": {"name": "no-bypass"}, "spec": spec})
+    update = of(
+        "Pod",
+        {"spec": {"ephemeralContainers": new}},
+        operation="UPDATE",
+        subresource="ephemeralcontainers",
+        old={"spec": {"ephemeralContainers": old}},
+    )
+    known = facts(policies=(policy,))
+    for judge in (dispatch.mutate, dispatch.validate):
+        json.loads(encode("u", judge(update, known)))
 
 
 @given(
@@ -162,7 +185,7 @@ def test_any_job_shaped_json_gets_an_answer(head: Any, job_spec: Any) -> None:
 )
 def test_any_object_of_any_kind_gets_an_answer(value: Any, kind: str) -> None:
     for body in ({"spec": value}, {"spec": {"devices": value}}, {"spec": {"spec": value}}):
-        verdict = handlers.validate(of(kind, body), known())
+        verdict = dispatch.validate(of(kind, body), known())
         assert verdict.allowed or verdict.message
         try:
             needs(of(kind, body))
@@ -172,7 +195,7 @@ def test_any_object_of_any_kind_gets_an_answer(value: Any, kind: str) -> None:
 
 @settings(RELAXED)
 @given(junk)
-def test_any_envelope_is_a_review_or_refused(value: Any) -> None:
+def test_any_envelope_is_a_review_or_an_error(value: Any) -> None:
     for body in (value, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": value}):
         try:
             decode(json.dumps(body).encode())

@@ -1,5 +1,6 @@
-"""What the apiserver is told to ask: as narrow as it can be said, and true to what the handlers do."""
+"""Which objects the apiserver sends: as few as its conditions can say, and each with a handler."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,12 +8,13 @@ import pytest
 from fairlead import cel
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import handlers, registration
-from fairlead.webhook.registration import Target
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.registration import configurations, registrar
+from fairlead.webhook.registration.configurations import Target
 
 Json = dict[str, Any]
 TARGET = Target(bundle="PEM", url="https://127.0.0.1:9443")
-CONFIGURATIONS = {"mutating": registration.mutating(TARGET), "validating": registration.validating(TARGET)}
+CONFIGURATIONS = {"mutating": configurations.mutating(TARGET), "validating": configurations.validating(TARGET)}
 WEBHOOKS = [(phase, webhook) for phase, found in CONFIGURATIONS.items() for webhook in found["webhooks"]]
 IDS = [f"{phase}-{webhook['name']}" for phase, webhook in WEBHOOKS]
 
@@ -71,13 +73,13 @@ PODS = [
 
 @pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
-def test_a_pod_reaches_us_only_if_it_may_be_ours(phase: str, what: str, body: Json, called: set[str]) -> None:
+def test_a_pod_is_sent_only_if_it_may_be_managed(phase: str, what: str, body: Json, called: set[str]) -> None:
     assert matching(phase, body) == called
 
 
 @pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
-def test_a_job_reaches_us_only_if_its_pods_may_be_ours(phase: str, what: str, body: Json, called: set[str]) -> None:
+def test_a_job_is_sent_only_if_its_pods_may_be_managed(phase: str, what: str, body: Json, called: set[str]) -> None:
     template = {"metadata": body["metadata"], "spec": body["spec"]}
     job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template}}
     cron = {"kind": "CronJob", "metadata": {"name": "j"}, "spec": {"jobTemplate": {"spec": job["spec"]}}}
@@ -86,7 +88,7 @@ def test_a_job_reaches_us_only_if_its_pods_may_be_ours(phase: str, what: str, bo
     assert matching(phase, cron) == wanted
 
 
-def test_a_template_without_metadata_is_no_trouble() -> None:
+def test_a_template_without_metadata_is_no_error() -> None:
     job = {"kind": "Job", "metadata": {"name": "j"}, "spec": {"template": {"spec": {}}}}
     assert matching("mutating", job) == set()
     assert matching("mutating", job | {"metadata": {"annotations": {names.GANG: "x"}}}) == {"jobs"}
@@ -105,7 +107,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("what", "new", "called"), CHANGES, ids=[row[0] for row in CHANGES])
-def test_an_update_reaches_us_only_if_it_touches_what_is_ours(what: str, new: Json, called: set[str]) -> None:
+def test_an_update_is_sent_only_if_it_changes_what_is_ours(what: str, new: Json, called: set[str]) -> None:
     assert matching("validating", new, old=OURS, operation="UPDATE") == called
     assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
 
@@ -123,8 +125,8 @@ THEIRS: Json = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.
     ],
     ids=str,
 )
-def test_other_systems_words_reach_us_only_on_pods_that_wait_at_our_gate(changes: Json) -> None:
-    """Others' pods must not wait for us, whatever is done to their labels."""
+def test_other_systems_words_are_sent_only_of_gated_pods(changes: Json) -> None:
+    """Unmanaged pods must not wait for the webhook, whatever their labels."""
     old, new = pod(**THEIRS, **GATE), pod(**(THEIRS | changes), **GATE)
     assert matching("validating", new, old=old, operation="UPDATE") == {"changed.pods"}
     assert matching("validating", pod(**(THEIRS | changes)), old=pod(**THEIRS), operation="UPDATE") == set()
@@ -143,7 +145,7 @@ def claim(class_name: str, *, driver: str = "", template: bool = False, alternat
 
 @pytest.mark.parametrize("template", [False, True])
 @pytest.mark.parametrize("alternatives", [False, True])
-def test_claims_for_us_must_be_judged_and_others_may(template: bool, alternatives: bool) -> None:
+def test_marked_claims_must_be_judged_and_others_may(template: bool, alternatives: bool) -> None:
     more: Json = {"template": template, "alternatives": alternatives}
     assert matching("validating", claim(names.GPU_CLASS, **more)) == {"claims"}
     assert matching("validating", claim(names.MIG_CLASS, **more)) == {"claims"}
@@ -155,7 +157,7 @@ def test_claims_for_us_must_be_judged_and_others_may(template: bool, alternative
 def test_another_managed_driver_brings_its_own_classes() -> None:
     target = Target(bundle="", drivers=("gpu.nvidia.com",))
     assert target.classes == ("gpu.nvidia.com", "mig.nvidia.com")
-    assert "['gpu.nvidia.com', 'mig.nvidia.com']" in str(registration.validating(target))
+    assert "['gpu.nvidia.com', 'mig.nvidia.com']" in str(configurations.validating(target))
 
 
 @pytest.mark.parametrize(("phase", "webhook"), WEBHOOKS, ids=IDS)
@@ -176,7 +178,7 @@ def test_every_webhook_is_safe(phase: str, webhook: Json) -> None:
 
 @pytest.mark.parametrize(("phase", "webhook"), WEBHOOKS, ids=IDS)
 def test_every_rule_has_a_handler(phase: str, webhook: Json) -> None:
-    table = handlers.MUTATING if phase == "mutating" else handlers.VALIDATING
+    table = dispatch.MUTATING if phase == "mutating" else dispatch.VALIDATING
     for rule in webhook["rules"]:
         (group,) = rule["apiGroups"]
         for resource in rule["resources"]:
@@ -190,10 +192,10 @@ def test_names_are_unique_and_qualified() -> None:
         assert all(name.count(".") >= 2 for name in listed)
 
 
-def test_the_apiserver_is_told_a_url_or_a_service() -> None:
-    by_url = registration.mutating(TARGET)["webhooks"][0]["clientConfig"]
+def test_the_apiserver_gets_a_url_or_a_service() -> None:
+    by_url = configurations.mutating(TARGET)["webhooks"][0]["clientConfig"]
     assert by_url == {"url": "https://127.0.0.1:9443/mutate", "caBundle": "UEVN"}
-    by_service = registration.validating(Target(bundle="PEM", service="a/b"))["webhooks"][0]["clientConfig"]
+    by_service = configurations.validating(Target(bundle="PEM", service="a/b"))["webhooks"][0]["clientConfig"]
     assert by_service["service"] == {"namespace": "a", "name": "b", "path": "/validate", "port": 443}
 
 
@@ -223,23 +225,23 @@ class Configurations:
 
 async def test_configurations_are_written_once_and_repaired_when_changed() -> None:
     cluster: Any = Configurations()
-    assert await registration.ensure(cluster, TARGET)
+    assert await registrar.ensure(cluster, TARGET)
     assert cluster.writes == ["create MutatingWebhookConfiguration", "create ValidatingWebhookConfiguration"]
-    assert not await registration.ensure(cluster, TARGET)
+    assert not await registrar.ensure(cluster, TARGET)
     cluster.stored["MutatingWebhookConfiguration"]["webhooks"][0]["failurePolicy"] = "Ignore"
-    assert await registration.ensure(cluster, TARGET)
+    assert await registrar.ensure(cluster, TARGET)
     assert cluster.writes[2:] == ["replace MutatingWebhookConfiguration"]
-    assert await registration.ensure(cluster, TARGET.trusting("NEW"))
+    assert await registrar.ensure(cluster, replace(TARGET, bundle="NEW"))
     assert cluster.writes[3:] == ["replace MutatingWebhookConfiguration", "replace ValidatingWebhookConfiguration"]
 
 
-async def test_the_role_of_the_installation_owns_them_and_a_new_role_takes_them_over() -> None:
+async def test_the_role_of_the_installation_owns_them_and_then_a_new_role() -> None:
     cluster: Any = Configurations()
     cluster.stored["ClusterRole"] = {"metadata": {"uid": "first"}}
-    assert await registration.ensure(cluster, TARGET)
-    assert not await registration.ensure(cluster, TARGET)
+    assert await registrar.ensure(cluster, TARGET)
+    assert not await registrar.ensure(cluster, TARGET)
     cluster.stored["ClusterRole"] = {"metadata": {"uid": "second"}}
-    assert await registration.ensure(cluster, TARGET)
+    assert await registrar.ensure(cluster, TARGET)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         (owner,) = cluster.stored[kind]["metadata"]["ownerReferences"]
         assert owner == {

@@ -1,12 +1,13 @@
-"""Whatever arrives is a review or an error with a status; whatever is answered fits what the apiserver takes."""
+"""Any bytes are a review or an error with a status; every answer fits what the apiserver accepts."""
 
 import json
 from typing import Any
 
 import pytest
 
-from fairlead.webhook.review import BadReviewError, answer, decode, encode
-from fairlead.webhook.verdict import Verdict, allow, deny
+from fairlead.webhook.review.envelope import BadReviewError, decode, encode
+from fairlead.webhook.review.verdict import Verdict, allow, deny
+from tests.support.webhook import decoded_answer
 
 Json = dict[str, Any]
 
@@ -29,13 +30,18 @@ def envelope(**request: Any) -> bytes:
 
 def test_a_review_is_read() -> None:
     review = decode(envelope(dryRun=True, subResource="status", name="p"))
-    assert (review.uid, review.of, review.operation, review.subresource) == ("u1", "pods", "CREATE", "status")
+    assert (review.uid, review.group_resource, review.operation, review.subresource) == (
+        "u1",
+        "pods",
+        "CREATE",
+        "status",
+    )
     assert (review.username, review.groups, review.dry_run) == ("alice", frozenset({"g"}), True)
     assert (review.object, review.old) == ({"metadata": {"name": "p"}}, None)
     assert review.subject == "Pod ml/p"
 
 
-def test_a_name_yet_to_be_made_up_shows_as_such() -> None:
+def test_a_name_yet_to_be_generated_shows_as_such() -> None:
     assert decode(envelope(object={"metadata": {"generateName": "train-"}})).subject == "Pod ml/train-*"
 
 
@@ -72,40 +78,40 @@ def test_what_is_no_review_is_refused_with_a_reason(body: bytes, message: str) -
 
 def test_an_allowed_review_is_answered_with_its_uid_and_patch() -> None:
     operation = {"op": "add", "path": "/a", "value": "ü"}
-    response = answer(encode("u1", allow(patch=[operation], warnings=["w"])))
+    response = decoded_answer(encode("u1", allow(patch=[operation], warnings=["w"])))
     assert response == {"uid": "u1", "allowed": True, "patchType": "JSONPatch", "patch": [operation], "warnings": ["w"]}
 
 
 def test_an_answer_without_patch_has_no_patch_type() -> None:
-    assert answer(encode("u1", allow())) == {"uid": "u1", "allowed": True}
+    assert decoded_answer(encode("u1", allow())) == {"uid": "u1", "allowed": True}
 
 
 @pytest.mark.parametrize(("code", "reason"), [(403, "Forbidden"), (422, "Invalid"), (400, "BadRequest")])
-def test_a_refusal_has_code_reason_and_message_and_never_a_patch(code: int, reason: str) -> None:
+def test_a_denial_has_code_reason_and_message_and_never_a_patch(code: int, reason: str) -> None:
     verdict = Verdict(allowed=False, message="no", code=code, patch=({"op": "remove", "path": "/a"},))
-    assert answer(encode("u1", verdict)) == {
+    assert decoded_answer(encode("u1", verdict)) == {
         "uid": "u1",
         "allowed": False,
         "status": {"status": "Failure", "message": "no", "reason": reason, "code": code},
     }
 
 
-def test_a_refusal_that_may_be_over_in_a_moment_tells_clients_to_try_again() -> None:
-    status = answer(encode("u1", deny("gate", "no", code=429)))["status"]
+def test_a_temporary_denial_lets_clients_try_again() -> None:
+    status = decoded_answer(encode("u1", deny("gate", "no", code=429)))["status"]
     assert (status["code"], status["reason"], status["details"]) == (429, "TooManyRequests", {"retryAfterSeconds": 1})
 
 
 def test_warnings_are_cut_to_what_the_apiserver_shows() -> None:
-    response = answer(encode("u1", allow(warnings=[f"{n} " + "x" * 300 + "\n\tend" for n in range(40)])))
+    response = decoded_answer(encode("u1", allow(warnings=[f"{n} " + "x" * 300 + "\n\tend" for n in range(40)])))
     assert all(len(warning) <= 256 and "\n" not in warning for warning in response["warnings"])
     assert sum(map(len, response["warnings"])) <= 4096
     assert response["warnings"][-1].startswith("and ")
     assert response["warnings"][-1].endswith(" more")
 
 
-def test_audit_annotations_are_passed_on() -> None:
+def test_audit_annotations_are_in_the_answer() -> None:
     verdict = Verdict(audit={"policy-0": "Audit x"})
-    assert answer(encode("u1", verdict))["auditAnnotations"] == {"policy-0": "Audit x"}
+    assert decoded_answer(encode("u1", verdict))["auditAnnotations"] == {"policy-0": "Audit x"}
 
 
 def test_several_faults_stand_on_lines_of_their_own() -> None:

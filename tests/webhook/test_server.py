@@ -15,19 +15,21 @@ from prometheus_client import CollectorRegistry
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook import certificates
-from fairlead.webhook.certificates import Material
-from fairlead.webhook.facts import Facts
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.review import Review, answer
-from fairlead.webhook.server import Limits, Server, load, tls_context
-from tests.support.webhook import facts
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.authority import Material
+from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.limits import Limits
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server
+from tests.support.webhook import decoded_answer, facts
 
 Json = dict[str, Any]
 HOSTS = ("127.0.0.1",)
-OLD = certificates.SERVER_LIFE * 2 / 3 + dt.timedelta(minutes=1)
+OLD = authority.SERVER_LIFE * 2 / 3 + dt.timedelta(minutes=1)
 """Old enough to be renewed, and still valid."""
-LIMITS = Limits(body_bytes=64 * 1024, body_s=0.3, headers_s=0.3, facts_s=0.2)
+LIMITS = Limits(body_bytes=64 * 1024, body_s=0.3, head_s=0.3, facts_s=0.2)
 
 
 def envelope(object_: Json | None = None, **request: Any) -> bytes:
@@ -80,7 +82,7 @@ async def known(review: Review) -> Facts:
 
 @contextlib.asynccontextmanager
 async def serving(load_facts: Any = known, limits: Limits = LIMITS) -> AsyncIterator[Site]:
-    material = certificates.make(HOSTS, dt.datetime.now(dt.UTC) - OLD)
+    material = authority.new_material(HOSTS, dt.datetime.now(dt.UTC) - OLD)
     registry = CollectorRegistry()
     context = tls_context(material)
     server = Server(load_facts, Metrics(registry), limits=limits)
@@ -92,18 +94,18 @@ async def test_a_review_is_answered_with_its_uid_and_patch() -> None:
     async with serving() as site:
         status, body = await site.post("/mutate?timeout=5s", envelope())
     assert status == 200
-    response = answer(body)
+    response = decoded_answer(body)
     assert (response["uid"], response["allowed"]) == ("u1", True)
     assert response["patch"] == [
         {"op": "add", "path": "/spec/schedulingGates", "value": [{"name": names.ADMISSION_GATE}]}
     ]
 
 
-async def test_a_refusal_is_an_answer_and_counted() -> None:
+async def test_a_denial_is_an_answer_and_counted() -> None:
     async with serving() as site:
         status, body = await site.post("/validate", envelope())
     assert status == 200
-    assert answer(body)["allowed"] is False
+    assert decoded_answer(body)["allowed"] is False
     labels = {"phase": "validate", "resource": "pods", "operation": "CREATE", "verdict": "denied", "cause": "gate"}
     assert site.registry.get_sample_value("fairlead_webhook_reviews_total", labels) == 1
 
@@ -136,7 +138,7 @@ async def test_other_paths_and_methods_are_unknown() -> None:
             assert response.status == 405
 
 
-async def test_a_body_that_dribbles_is_given_up() -> None:
+async def test_a_body_that_arrives_too_slowly_is_an_error() -> None:
     async with serving() as site:
         reader, writer = await site.connect()
         writer.write(
@@ -147,7 +149,7 @@ async def test_a_body_that_dribbles_is_given_up() -> None:
         writer.close()
 
 
-async def test_headers_that_dribble_are_given_up() -> None:
+async def test_a_head_that_arrives_too_slowly_ends_the_connection() -> None:
     async with serving() as site:
         reader, writer = await site.connect()
         writer.write(b"POST /mutate HTTP/1.1\r\nHost:")
@@ -167,6 +169,19 @@ async def test_more_connections_than_allowed_are_closed() -> None:
             writer.close()
 
 
+async def test_a_connection_without_a_handshake_takes_no_place() -> None:
+    """A port scan, or a health check by TCP, leaves every connection to clients that speak TLS."""
+    async with serving(limits=Limits(connections=2)) as site:
+        scans = [await asyncio.open_connection("127.0.0.1", site.port) for _ in range(5)]
+        for _, writer in scans[:3]:
+            writer.close()
+            await writer.wait_closed()
+        status, _ = await site.post("/mutate", envelope())
+        assert status == 200
+        for _, writer in scans[3:]:
+            writer.close()
+
+
 async def test_facts_that_cannot_be_read_leave_it_to_the_failure_policy() -> None:
     async def unreachable(review: Review) -> Facts:
         raise errors.Unreachable("GET https://apiserver: refused")
@@ -183,7 +198,7 @@ async def test_facts_that_cannot_be_read_leave_it_to_the_failure_policy() -> Non
         assert message in json.loads(body)["error"]
 
 
-async def test_a_fault_of_ours_is_a_500_and_no_stack_trace() -> None:
+async def test_an_internal_error_is_a_500_without_a_stack_trace() -> None:
     async def broken(review: Review) -> Any:
         return None
 
@@ -225,7 +240,7 @@ async def test_a_new_certificate_refuses_no_request() -> None:
 
         clients = [asyncio.create_task(client()) for _ in range(3)]
         for _ in range(3):
-            load(site.context, certificates.advance(site.material, HOSTS, dt.datetime.now(dt.UTC)))
+            load(site.context, authority.advance(site.material, HOSTS, dt.datetime.now(dt.UTC)))
             wanted = len(statuses) + 6
             async with asyncio.timeout(10):
                 while len(statuses) < wanted:

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import yaml
 
 from fairlead.sandbox.apiserver.kinds.podspec import default_pod
 from fairlead.sandbox.apiserver.kinds.podvalidation import pod_spec
-from fairlead.webhook import handlers
+from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import Result, review_of
 from tests.support.webhook import patched
 
@@ -46,6 +47,14 @@ def test_the_page_is_made_of_the_table() -> None:
     assert table.PAGE.read_text() == table.page(), "run: python tests/webhook/verdict_table.py"
 
 
+def test_every_row_of_the_page_links_to_the_line_of_its_case() -> None:
+    links = re.findall(r"^\| \[(.+?)\]\(\.\./(\S+)#L(\d+)\)", table.page(), re.MULTILINE)
+    assert len(links) == len(ROWS)
+    for name, file, line in links:
+        text = (table.ROOT / file).read_text().splitlines()[int(line) - 1]
+        assert yaml.safe_load(text)[0]["name"] == name
+
+
 def test_every_ready_policy_is_in_the_table_and_in_the_kustomization() -> None:
     used = {found for case in ROWS for found in case.get("policies", ()) if isinstance(found, str)}
     ready = {path.stem for path in table.READY.glob("*.yaml")} - {"kustomization"}
@@ -58,12 +67,12 @@ def _allowed() -> list[tuple[str, Json]]:
 
 
 @pytest.mark.parametrize("case", [case for _, case in _allowed()], ids=[name for name, _ in _allowed()])
-def test_a_second_pass_changes_nothing_and_what_it_makes_is_admitted(case: Json) -> None:
+def test_a_second_pass_changes_nothing_and_what_the_object_creates_is_admitted(case: Json) -> None:
     found: list[Result] = table.results(case)
     for result in found:
         assert result.allowed, f"{result.review.subject}: {result.last.message}"
         facts = table.world(case).facts(result.review)
-        again = handlers.mutate(review_of(result.object, "alice", result.review.groups), facts)
+        again = dispatch.mutate(review_of(result.object, "alice", result.review.groups), facts)
         assert again.patch == ()
 
 

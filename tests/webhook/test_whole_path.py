@@ -1,4 +1,4 @@
-"""Manifests of others, unchanged, on a cluster with all three programs: the device plugin's, Kueue's, Volcano's, coscheduling's."""
+"""Manifests written for other systems, unchanged, on a cluster with all three programs: the device plugin's, Kueue's, Volcano's, coscheduling's."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
 """The table of verdicts as data, and the documentation page that is made of it.
 
-Exists so that what docs/admission.md says is what the webhook does. `python tests/webhook/verdict_table.py` writes the page;
-test_verdicts.py holds page and webhook to the table. A case names ready policies, or holds its own.
+`python tests/webhook/verdict_table.py` writes docs/admission.md; test_verdicts.py holds the page and the webhook to the table. A
+case names ready policies, or holds its own.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ READY = ROOT / "manifests" / "policies"
 HEAD = """\
 # Verdicts of the webhook
 
-What the webhook answers to which manifest, with its reason and its patch. This page is made of the table that the tests run
-(`tests/webhook/verdicts/`), so it cannot be wrong for long. What the policies' fields mean is in [the webhook's page](webhook.md);
-the ready ones are in `manifests/policies/`. `fairlead check FILE…` says the same about your own manifests, without a cluster.
+What the webhook answers to which manifest. Each case links to its manifest, policies and patch in `tests/webhook/verdicts/`; the
+tests run the same table, so this page is true. `fairlead check FILE…` gives the verdicts on your own manifests, without a cluster.
+
+A *refused* object is denied with the message. A *patched* one is admitted with fields set or removed, an *allowed* one as it is; an
+*untouched* one is not managed. Policies in `code` are ready in `manifests/policies/`, the others are written in the case; [the webhook's page](webhook.md#tenancy-policies) says what their fields mean.
 
 The cluster of the table has the two shipped device classes, an H100 and a MIG device 1g.10gb of an A100, the templates
 `one-gpu` (in `ml`, `dev` and `prod`) and `slice` (in `dev`), and the namespaces `ml` (label `fairlead.dev/gpus: "true"`),
@@ -32,17 +34,13 @@ The cluster of the table has the two shipped device classes, an H100 and a MIG d
 """
 
 
-class _Plain(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True
-
-
-def sections() -> list[Json]:
-    return [yaml.safe_load(path.read_text()) for path in sorted(TABLE.glob("0*.yaml"))]
+def files() -> list[Path]:
+    return sorted(TABLE.glob("0*.yaml"))
 
 
 def cases() -> Iterator[tuple[str, Json]]:
-    for section in sections():
+    for file in files():
+        section = yaml.safe_load(file.read_text())
         for case in section["cases"]:
             yield f"{section['title']}: {case['name']}", case
 
@@ -62,7 +60,7 @@ def world(case: Json) -> World:
 
 
 def results(case: Json) -> list[Result]:
-    """The object's result, and those of the pods that it would make."""
+    """The object's result, and those of the pods that it would create."""
     return list(judge(case["object"], world(case), username="alice"))
 
 
@@ -82,42 +80,67 @@ def outcome(case: Json) -> Json:
 
 
 def page() -> str:
-    parts = [HEAD]
-    for section in sections():
-        parts.append(f"## {section['title']}\n\n{section['intro']}\n")
-        parts += [_shown(case) for case in section["cases"]]
-    return "\n".join(parts)
+    return "\n".join([HEAD, *(_section(file) for file in files())])
 
 
-def _shown(case: Json) -> str:
-    expect = case["expect"]
-    lines = [f"### {case['name'][:1].upper()}{case['name'][1:]}\n"]
-    for policy in case.get("policies", ()):
-        if isinstance(policy, str):
-            lines.append(f"With `manifests/policies/{policy}.yaml`.\n")
-        else:
-            lines.append(
-                f"With a policy `{policy['metadata']['name']}`:\n\n```yaml\n{_yaml({'spec': policy['spec']})}```\n"
-            )
-    lines.append(f"```yaml\n{_yaml(case['object'])}```\n")
-    lines.append(f"**{expect['verdict'].capitalize()}**\n")
-    for title, texts in (
-        ("", expect.get("message", "").split("\n") if "message" in expect else ()),
-        ("Warning: ", expect.get("warnings", ())),
-        ("Audit: ", expect.get("audit", ())),
-    ):
-        lines += [f"> {title}{text}\n" for text in texts]
-    if "patch" in expect:
-        patch = "".join(f"{_yaml([operation], flow=True)}" for operation in expect["patch"])
-        lines.append(f"```yaml\n{patch}```\n")
-    return "\n".join(lines)
+def _section(file: Path) -> str:
+    text = file.read_text()
+    section, link = yaml.safe_load(text), f"../{file.relative_to(ROOT)}"
+    lines = [f"## {section['title']}\n", f"{section['intro']} Cases: [{file.name}]({link}).\n"]
+    lines += ["| case | verdict | message |", "|---|---|---|"]
+    for case, line in zip(section["cases"], _lines_of_cases(text), strict=True):
+        name = f"[{_cell(case['name'])}]({link}#L{line})"
+        with_policies = ", ".join(_policy_name(found) for found in case.get("policies", ()))
+        lines.append(
+            f"| {name}{f', with {with_policies}' if with_policies else ''} | {case['expect']['verdict']} "
+            f"| {'<br>'.join(_messages(case['expect']))} |"
+        )
+    return "\n".join(lines) + "\n"
 
 
-def _yaml(value: Any, *, flow: bool = False) -> str:
-    text: str = yaml.dump(
-        value, Dumper=_Plain, sort_keys=False, width=118, allow_unicode=True, default_flow_style=None if flow else False
-    )
+def _lines_of_cases(text: str) -> list[int]:
+    """The line at which each case begins, counted from 1."""
+    top = yaml.compose(text)
+    assert isinstance(top, yaml.MappingNode)
+    (listed,) = (value for key, value in top.value if key.value == "cases")
+    return [case.start_mark.line + 1 for case in listed.value]
+
+
+def _policy_name(policy: Any) -> str:
+    return f"`{policy}`" if isinstance(policy, str) else str(policy["metadata"]["name"])
+
+
+def _messages(expect: Json) -> Iterator[str]:
+    """The message of a denial, warnings, what the audit log shows, and the fields that the patch sets and removes."""
+    yield from map(_cell, expect.get("message", "").split("\n") if "message" in expect else ())
+    for title, texts in (("warning", expect.get("warnings", ())), ("audit log", expect.get("audit", ()))):
+        yield from (f"{title}: {_cell(text)}" for text in texts)
+    for word, operations in (("sets", {"add", "replace"}), ("removes", {"remove"})):
+        changed = [
+            f"`{_field(operation['path'])}`"
+            for operation in expect.get("patch", ())
+            if operation["op"] in operations and operation.get("value") != {}
+        ]
+        if changed:
+            yield f"{word} {', '.join(dict.fromkeys(changed))}"
+
+
+def _field(pointer: str) -> str:
+    """`/spec/containers/0/env/-` as `spec.containers[0].env`, and a key with dots or slashes in brackets."""
+    text = ""
+    for step in (step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]):
+        if step.isdigit() or "/" in step or "." in step:
+            text += f"[{step}]"
+        elif step != "-":
+            text += f".{step}" if text else step
     return text
+
+
+def _cell(text: str) -> str:
+    """Text that a cell of a Markdown table shows as it is."""
+    for plain, written in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("|", "\\|"), ("*", "\\*")):
+        text = text.replace(plain, written)
+    return " ".join(text.split())
 
 
 if __name__ == "__main__":

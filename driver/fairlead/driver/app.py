@@ -1,8 +1,7 @@
-"""The kubelet plugin of one node, put together and run.
+"""The kubelet plugin of one node, put together and run: one program for the command line, the sandbox and tests.
 
-Exists so that the command line, the sandbox and tests start the same program. Order: own the directories, take up what
-the process before left, look at the hardware, serve kubelet, publish; the other way round at the end. Holds no logic of
-its own: each part is in a module of its name.
+Order: take the lifetime lock, read the hardware, recover what the process before left, serve kubelet, publish; the
+reverse at the end. Holds no logic of its own.
 """
 
 from __future__ import annotations
@@ -10,40 +9,39 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import logging
-import re
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
-
-import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import backends, cdi, files, ledger, libraries, protocol, sockets
-from fairlead.driver.backend import Backend
-from fairlead.driver.checkpoint import Checkpoint
+from fairlead.driver.backend import factory
+from fairlead.driver.backend.interface import Backend
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.threads import Threads
 from fairlead.driver.gpu_metrics import GpuCollector
-from fairlead.driver.hardware import Hardware
-from fairlead.driver.health import HealthBoard
-from fairlead.driver.holders import Holders
-from fairlead.driver.ledger import Ledger
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.metrics import Metrics
-from fairlead.driver.mps import Daemons
-from fairlead.driver.mps_watch import MpsWatch
-from fairlead.driver.prepare import Preparer
-from fairlead.driver.publisher import Publisher
-from fairlead.driver.reports import Reports
-from fairlead.driver.selfcheck import SelfCheck
-from fairlead.driver.service import DraService, HealthService, Plugin, RegistrationService
-from fairlead.driver.slices import Built, Layout
-from fairlead.driver.sockets import Places
-from fairlead.driver.sweep import Sweeper
-from fairlead.driver.threads import Threads
-from fairlead.driver.turns import Turns
-from fairlead.kube import errors, probes
+from fairlead.driver.kubelet import server, sockets
+from fairlead.driver.kubelet.plugin import Plugin
+from fairlead.driver.kubelet.self_check import SelfCheck
+from fairlead.driver.kubelet.services import RegistrationService
+from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.prepare import libraries
+from fairlead.driver.prepare.cdi_files import CdiFiles
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.claim_consumers import ClaimConsumers
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
+from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.driver.prepare.recovery_report import RecoveryReporter
+from fairlead.driver.publish.fault_store import FaultStore
+from fairlead.driver.publish.layout import layout_for
+from fairlead.driver.publish.monitor import HardwareMonitor
+from fairlead.driver.publish.publisher import Publisher
+from fairlead.driver.publish.slices import PoolSlices
+from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
 from fairlead.kube.resource import ResourceClaim
@@ -52,18 +50,18 @@ from fairlead.kube.resources import RESOURCE_CLAIMS
 log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-GRACE_S = 5.0
+RECOVERY_LOCK_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DriverOptions:
     """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
 
-    `dynamic_mig` publishes every MIG placement of GPUs that are not cut yet, and cuts them on demand. `shared_gpus` lets
-    a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds DCGM's names.
-    `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if that differs.
-    `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `device_metadata` gives
-    containers a file with their devices' attributes.
+    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
+    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
+    DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
+    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host.
+    `device_metadata` gives containers a file with their devices' attributes.
     """
 
     node_name: str
@@ -83,8 +81,8 @@ class DriverOptions:
     dcgm_metrics: bool = False
     hardware_interval_s: float = 5.0
     mps_interval_s: float = 5.0
-    sweep_interval_s: float = 120.0
-    settle_s: float = 2.0
+    orphan_gc_interval_s: float = 120.0
+    sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
 
@@ -94,228 +92,211 @@ async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> 
 
     `ready` is set once kubelet can call and the slices are published.
     """
-    places = sockets.places(
+    paths = sockets.plugin_paths(
         driver=names.DRIVER,
         plugins_dir=options.plugins_dir,
         registry_dir=options.registry_dir,
         pod_uid=options.pod_uid,
     )
-    places.data.mkdir(mode=0o750, parents=True, exist_ok=True)
-    places.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    paths.data.mkdir(mode=0o750, parents=True, exist_ok=True)
+    paths.registration.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
     with (
-        sockets.only_one(places.lifetime_lock, shared=options.pod_uid is not None),
+        sockets.hold_lifetime_lock(paths.lifetime_lock, shared=options.pod_uid is not None),
         contextlib.closing(Threads()) as threads,
     ):
         backend = await threads.run(
-            backends.open_backend,
+            factory.open_backend,
             options.backend,
             node=options.node_name,
-            data=places.data,
+            data=paths.data,
             driver_root=options.driver_root,
         )
         try:
             async with Client.connect(options.kubeconfig, user_agent="fairlead-driver") as client:
-                await _run(options, places, backend, client, threads, ready)
+                driver = await Driver.start(options, paths, backend, client, threads)
+                await driver.serve(ready)
         finally:
             await threads.run(backend.close)
 
 
-async def _run(
-    options: DriverOptions,
-    places: Places,
-    backend: Backend,
-    client: Client,
-    threads: Threads,
-    ready: asyncio.Event | None,
-) -> None:
-    async def fetch_claim(namespace: str, name: str) -> ResourceClaim:
-        return await client.get(RESOURCE_CLAIMS, name, namespace)
+class Driver:
+    """The parts of one driver process. `start` reads the hardware and recovers, `serve` runs until it is cancelled."""
 
-    async def reload() -> None:
-        """Another process of this driver had the last turn; at the start, recovering reads everything anyway."""
-        if started:
-            tell.unreadable(await threads.run(preparer.reload))
+    def __init__(
+        self,
+        options: DriverOptions,
+        paths: PluginPaths,
+        client: Client,
+        threads: Threads,
+        *,
+        records: RecordCache,
+        monitor: HardwareMonitor,
+        preparer: Preparer,
+    ) -> None:
+        async def read_claim(namespace: str, name: str) -> ResourceClaim:
+            return await client.get(RESOURCE_CLAIMS, name, namespace)
 
-    def publish(built: Built) -> None:
+        self._options = options
+        self._paths = paths
+        self._threads = threads
+        self._monitor = monitor
+        self._preparer = preparer
+        self._recovered = False
+        self._metrics = Metrics()
+        self._events = EventRecorder(client, "fairlead-driver", instance=options.node_name)
+        self._reporter = RecoveryReporter(self._events, self._metrics, options.node_name)
+        self._process_lock = ProcessLock(paths.process_lock, reload=self._reload)
+        self._consumers = ClaimConsumers(read_claim, records)
+        self._plugin = Plugin(
+            preparer,
+            fetch=self._consumers.fetch,
+            process_lock=self._process_lock,
+            threads=threads,
+            metrics=self._metrics,
+        )
+        self._registration = RegistrationService(driver=names.DRIVER, endpoint=str(paths.dra))
+        self._publisher = Publisher(
+            client,
+            driver=names.DRIVER,
+            node_name=options.node_name,
+            sync_delay_s=options.sync_delay_s,
+            on_write=self._metrics.wrote,
+        )
+        self._orphan_gc = OrphanGc(
+            preparer,
+            fetch=self._consumers.fetch,
+            unprepare=self._plugin.unprepare_record,
+            interval_s=options.orphan_gc_interval_s,
+        )
+        self._mps_supervisor = MpsSupervisor(
+            preparer,
+            process_lock=self._process_lock,
+            threads=threads,
+            restarted=self._metrics.mps_restarted,
+            report_unhealthy=monitor.report_unhealthy,
+            interval_s=options.mps_interval_s,
+        )
+        self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
+
+    @classmethod
+    async def start(
+        cls, options: DriverOptions, paths: PluginPaths, backend: Backend, client: Client, threads: Threads
+    ) -> Driver:
+        boot_id = (await threads.run(BOOT_ID.read_text)).strip()
+        records = RecordCache()
+        fault_store = FaultStore(paths.faults, boot_id=boot_id)
+        monitor = HardwareMonitor(
+            backend,
+            pool=options.node_name,
+            threads=threads,
+            dynamic_mig=options.dynamic_mig,
+            shared_gpus=options.shared_gpus,
+            layout=await layout_for(client) if options.dynamic_mig else "split",
+            own_mig=records.own_mig,
+            initial_faults=await threads.run(fault_store.load),
+            save_faults=fault_store.save,
+            interval_s=options.hardware_interval_s,
+        )
+        await monitor.poll()
+        preparer = Preparer(
+            driver=names.DRIVER,
+            pool=options.node_name,
+            backend=backend,
+            checkpoint=Checkpoint(paths.claims, boot_id=boot_id),
+            cdi_files=CdiFiles(options.cdi_dir),
+            cache=records,
+            inventory=lambda: monitor.inventory,
+            partitionable=monitor.partitionable,
+            unusable=monitor.unusable,
+            metadata=Metadata(
+                paths.metadata,
+                enabled=options.device_metadata,
+                published=lambda: {device.name: device for device in monitor.built.devices},
+            ),
+            daemons=Daemons((options.mps_dir or paths.mps).absolute(), backend.mps_program),
+            mounts=await threads.run(
+                libraries.find,
+                options.driver_root,
+                monitor.inventory.driver_version,
+                host_root=options.driver_root_host,
+            ),
+        )
+        driver = cls(options, paths, client, threads, records=records, monitor=monitor, preparer=preparer)
+        await driver._recover()
+        return driver
+
+    async def _recover(self) -> None:
+        async with self._process_lock.hold(timeout_s=RECOVERY_LOCK_S):
+            self._reporter.recovered(await self._threads.run(self._preparer.recover))
+        self._recovered = True
+        if self._options.dynamic_mig:
+            await self._monitor.poll()  # now that the records say which MIG devices are the driver's own
+
+    async def _reload(self) -> None:
+        """Another process of this driver had the process lock. Before recovery there is nothing to read again."""
+        if self._recovered:
+            self._reporter.unreadable(await self._threads.run(self._preparer.reload))
+
+    async def serve(self, ready: asyncio.Event | None) -> None:
+        options = self._options
+        self._register_metrics()
+        self._publish(self._monitor.built)
+        async with (
+            probes.serve(
+                options.metrics_bind,
+                ready=self._readiness_problem,
+                health=self._liveness_problem,
+                registry=self._metrics.registry,
+            ),
+            server.serving(
+                self._paths,
+                self._plugin,
+                self._registration,
+                self._monitor.health,
+                shared=options.pod_uid is not None,
+            ),
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self._events.run())
+            group.create_task(self._publisher.run())
+            group.create_task(self._monitor.run(self._publish))
+            group.create_task(self._orphan_gc.run())
+            group.create_task(self._self_check.run())
+            group.create_task(self._mps_supervisor.run())
+            await self._publisher.published.wait()
+            log.info(
+                "serving",
+                extra={
+                    "node": options.node_name,
+                    "socket": str(self._paths.dra),
+                    "devices": len(self._monitor.built.devices),
+                },
+            )
+            if ready is not None:
+                ready.set()
+
+    def _register_metrics(self) -> None:
+        self._metrics.track_claims_held(lambda: Counter(record.state for record in self._preparer.records()))
+        self._metrics.registry.register(
+            GpuCollector(
+                inventory=lambda: self._monitor.inventory,
+                telemetry=lambda: self._monitor.telemetry,
+                records=self._preparer.records,
+                pods=self._consumers.pods,
+                node=self._options.node_name,
+                dcgm=self._options.dcgm_metrics,
+            )
+        )
+
+    def _publish(self, built: PoolSlices) -> None:
         types = Counter(device.attributes["type"].string or "" for device in built.devices)
-        metrics.published(types, sum(1 for device in built.devices if device.taints))
-        publisher.publish(built.slices)
+        self._metrics.published(types, sum(1 for device in built.devices if device.taints))
+        self._publisher.publish(built.slices)
 
-    def dead() -> str | None:
-        """Liveness: why a restart would help."""
-        return check.problem or hardware.deaf
+    def _liveness_problem(self) -> str | None:
+        """Why a restart would help."""
+        return self._self_check.problem or self._monitor.restart_reason
 
-    def unwell() -> str | None:
-        """Readiness: why kubelet and the scheduler cannot use this node's devices now."""
-        return registration.problem or publisher.problem or hardware.problem
-
-    started = False
-    metrics = Metrics()
-    hardware = Hardware(
-        backend,
-        pool=options.node_name,
-        threads=threads,
-        dynamic_mig=options.dynamic_mig,
-        shared_gpus=options.shared_gpus,
-        layout=await _layout(client) if options.dynamic_mig else "split",
-        interval_s=options.hardware_interval_s,
-    )
-    boot_id = (await threads.run(BOOT_ID.read_text)).strip()
-    hardware.ledger = await threads.run(_faults, places.faults, boot_id)
-    hardware.remember = lambda faults: _keep_faults(places.faults, faults, boot_id)
-    await hardware.look()
-    preparer = Preparer(
-        driver=names.DRIVER,
-        pool=options.node_name,
-        backend=backend,
-        checkpoint=Checkpoint(places.claims, boot_id=boot_id),
-        store=cdi.Store(options.cdi_dir),
-        inventory=lambda: hardware.inventory,
-        partitionable=hardware.partitionable,
-        unusable=hardware.unusable,
-        metadata=Metadata(
-            places.metadata,
-            enabled=options.device_metadata,
-            published=lambda: {device.name: device for device in hardware.built.devices},
-        ),
-        daemons=Daemons((options.mps_dir or places.mps).absolute(), backend.mps_program),
-        mounts=await threads.run(
-            libraries.find,
-            options.driver_root,
-            hardware.inventory.driver_version,
-            host_root=options.driver_root_host,
-        ),
-    )
-    publisher = Publisher(
-        client, driver=names.DRIVER, node_name=options.node_name, settle_s=options.settle_s, wrote=metrics.wrote
-    )
-    holders = Holders(preparer.records)
-    fetch = holders.noting(fetch_claim)
-    turns = Turns(places.serialize_lock, changed=reload)
-    plugin = Plugin(preparer, fetch=fetch, turns=turns, threads=threads, metrics=metrics)
-    registration = RegistrationService(driver=names.DRIVER, endpoint=str(places.dra))
-    sweeper = Sweeper(preparer, fetch=fetch, give_back=plugin.give_back, interval_s=options.sweep_interval_s)
-    check = SelfCheck(places, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
-    mps = MpsWatch(
-        preparer,
-        turns=turns,
-        threads=threads,
-        restarted=metrics.mps_restarted,
-        interval_s=options.mps_interval_s,
-    )
-    hardware.ailing = lambda: mps.ailing
-
-    tell = Reports(EventRecorder(client, "fairlead-driver", instance=options.node_name), metrics, options.node_name)
-    async with turns.hold(timeout_s=60.0):
-        tell.recovery(await threads.run(preparer.recover))
-    started = True
-    hardware.own = lambda: _made(preparer)
-    if options.dynamic_mig:
-        await hardware.look()  # now that it is known which MIG devices are ours
-    metrics.watch_held(lambda: Counter(record.state for record in preparer.records()))
-    metrics.registry.register(
-        GpuCollector(
-            inventory=lambda: hardware.inventory,
-            telemetry=lambda: hardware.telemetry,
-            records=preparer.records,
-            pods=holders.pods,
-            node=options.node_name,
-            dcgm=options.dcgm_metrics,
-        )
-    )
-    publish(hardware.built)
-
-    async with (
-        probes.serve(options.metrics_bind, ready=unwell, health=dead, registry=metrics.registry),
-        _serving(places, plugin, registration, hardware.board, shared=options.pod_uid is not None),
-        asyncio.TaskGroup() as group,
-    ):
-        group.create_task(tell.events.run())
-        group.create_task(publisher.run())
-        group.create_task(hardware.watch(publish))
-        group.create_task(sweeper.run())
-        group.create_task(check.run())
-        group.create_task(mps.run())
-        await publisher.published.wait()
-        log.info(
-            "serving",
-            extra={"node": options.node_name, "socket": str(places.dra), "devices": len(hardware.built.devices)},
-        )
-        if ready is not None:
-            ready.set()
-
-
-@contextlib.asynccontextmanager
-async def _serving(
-    places: Places, plugin: Plugin, registration: RegistrationService, board: HealthBoard, *, shared: bool
-) -> AsyncIterator[None]:
-    """Both sockets, the DRA one first: kubelet may call the moment it sees the other."""
-    if not shared:
-        sockets.clear(places.dra)
-        sockets.clear(places.registration)
-    sockets.clear_dead(places.data, "dra*.sock")
-    sockets.clear_dead(places.registration.parent, f"{names.DRIVER}*-reg.sock")
-    async with contextlib.AsyncExitStack() as stack:
-        stack.push_async_callback(plugin.close)
-        dra = grpc.aio.server()
-        v1: Any = DraService(plugin, protocol.dra_v1_pb2, shares=True)
-        v1beta1: Any = DraService(plugin, protocol.dra_v1beta1_pb2, shares=False)
-        health: Any = HealthService(board)
-        protocol.dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(v1, dra)
-        protocol.dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(v1beta1, dra)
-        protocol.dra_health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(health, dra)
-        await stack.enter_async_context(_listening(dra, places.dra))
-        stack.callback(board.close)  # or the health stream would keep the server for its whole grace
-        registrar = grpc.aio.server()
-        servicer: Any = registration
-        protocol.pluginregistration_v1_pb2_grpc.add_RegistrationServicer_to_server(servicer, registrar)
-        await stack.enter_async_context(_listening(registrar, places.registration))
-        yield
-
-
-@contextlib.asynccontextmanager
-async def _listening(server: grpc.aio.Server, path: Path) -> AsyncIterator[None]:
-    """While the context lasts; calls in progress get `GRACE_S` to end, and the socket goes at once."""
-    server.add_insecure_port(f"unix:{path}")
-    await server.start()
-    try:
-        path.chmod(0o600)  # noqa: ASYNC240 - once, on a local disk
-        yield
-    finally:
-        path.unlink(missing_ok=True)  # noqa: ASYNC240
-        await server.stop(GRACE_S)
-
-
-def _faults(path: Path, boot_id: str) -> Ledger:
-    try:
-        return ledger.decode(path.read_bytes(), boot_id=boot_id)
-    except OSError:
-        return {}
-
-
-def _keep_faults(path: Path, faults: Ledger, boot_id: str) -> None:
-    try:
-        files.write(path, ledger.encode(faults, boot_id=boot_id), durable=False)
-    except OSError as error:
-        log.warning("%s: faults are not kept over a restart: %s", path, error)
-
-
-def _made(preparer: Preparer) -> frozenset[tuple[str, int, int]]:
-    """Where our own MIG devices are, or are coming to be: (GPU UUID, profile ID, start)."""
-    return frozenset(
-        (device.gpu_uuid, device.mig.profile_id, device.mig.start)
-        for record in preparer.records()
-        for device in record.devices
-        if device.mig and device.mig.made in {"creating", "live"}
-    )
-
-
-async def _layout(client: Client) -> Layout:
-    """Since 1.35 counters and the devices that use them are in different slices; 1.34 wants them together."""
-    try:
-        version = json.loads(await client.request("GET", "/version"))
-        major, minor = int(version["major"]), int(re.sub(r"\D.*", "", version["minor"]))
-    except (errors.ApiError, ValueError, KeyError, TypeError) as error:
-        log.warning("the apiserver's version is not known (%s); taking it for 1.35 or later", error)
-        return "split"
-    return "combined" if (major, minor) < (1, 35) else "split"
+    def _readiness_problem(self) -> str | None:
+        """Why kubelet and the scheduler cannot use this node's devices now."""
+        return self._registration.problem or self._publisher.problem or self._monitor.problem

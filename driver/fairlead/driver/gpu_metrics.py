@@ -1,9 +1,9 @@
-"""Metrics of the GPUs themselves, and which claim and pod holds which device.
+"""Metrics of the GPUs, and of the claims and pods that have them.
 
-Exists so that "who uses what, and is it used" is one join in PromQL: load by device, and `fairlead_driver_device_claim` from
+One PromQL join answers which claim uses which GPU how much: load by device, and `fairlead_driver_device_claim` from
 device to claim. Claims are a metric of their own, so that a claim that ends does not end the series of its GPU. Reads
-what the last look saw: a scrape never waits for hardware. `dcgm` adds the names and labels that DCGM's exporter uses, the
-pod that has the GPU among them.
+the results of the last poll: a scrape never waits for hardware. `dcgm` adds DCGM exporter's names and labels, with the
+pod that has the GPU.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from fairlead.driver.backend import Inventory, Telemetry
-from fairlead.driver.records import ClaimRecord
+from fairlead.driver.backend.types import Inventory, Telemetry
+from fairlead.driver.prepare.records import ClaimRecord
 
-# Ours, DCGM's, help, and the reading with the factor from our unit to DCGM's.
+# Name, DCGM's name, help, field of Telemetry, factor from our unit to DCGM's.
 _READINGS = (
     ("fairlead_driver_gpu_utilization_percent", "DCGM_FI_DEV_GPU_UTIL", "How busy.", "utilization_percent", 1.0),
     ("fairlead_driver_gpu_memory_used_bytes", "DCGM_FI_DEV_FB_USED", "Memory in use.", "memory_used_bytes", 1 / 2**20),
@@ -32,7 +32,7 @@ _DCGM_LABELS = ("gpu", "UUID", "device", "modelName", "Hostname", "namespace", "
 
 
 class GpuCollector(Collector):
-    """Each argument is called at each scrape and must not block. `pods` are those of a claim (by UID), by name."""
+    """Each argument is called at each scrape and must not block. `pods` gives a claim's pods (names) by its UID."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class GpuCollector(Collector):
         self._dcgm = dcgm
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Nothing to promise before the hardware was looked at."""
+        """Empty: the metrics are known only after the first poll."""
         yield from ()
 
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -62,7 +62,7 @@ class GpuCollector(Collector):
             if gpu.memory_bytes is not None:
                 total.add_metric((f"gpu-{gpu.minor}", gpu.uuid), gpu.memory_bytes)
         yield total
-        users = self._users()
+        pods = self._sole_pods()
         read = [reading for reading in self._telemetry() if reading.uuid in gpus]
         for name, alias, text, field, factor in _READINGS:
             family = GaugeMetricFamily(name, text, labels=("device", "uuid"))
@@ -73,9 +73,9 @@ class GpuCollector(Collector):
                     continue
                 gpu = gpus[reading.uuid]
                 family.add_metric((f"gpu-{gpu.minor}", gpu.uuid), value)
-                namespace, pod = users.get(gpu.uuid, ("", ""))
-                who = (str(gpu.minor), gpu.uuid, f"nvidia{gpu.minor}", gpu.product_name or "", self._node)
-                other.add_metric((*who, namespace, pod), value * factor)
+                namespace, pod = pods.get(gpu.uuid, ("", ""))
+                gpu_labels = (str(gpu.minor), gpu.uuid, f"nvidia{gpu.minor}", gpu.product_name or "", self._node)
+                other.add_metric((*gpu_labels, namespace, pod), value * factor)
             yield family
             if self._dcgm:
                 yield other
@@ -87,8 +87,8 @@ class GpuCollector(Collector):
             yield counter
         yield self._claims()
 
-    def _users(self) -> dict[str, tuple[str, str]]:
-        """Namespace and first pod by UUID, of whole GPUs that one claim has: what more than one has, none is named for."""
+    def _sole_pods(self) -> dict[str, tuple[str, str]]:
+        """Namespace and first pod by UUID, of whole GPUs that exactly one claim has."""
         found: dict[str, list[tuple[str, str]]] = {}
         for record in self._records():
             for device in record.devices:

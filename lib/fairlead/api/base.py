@@ -1,8 +1,9 @@
-"""What all of our kinds share: strictness, names, quantities, label selectors, and errors that point.
+"""What all of our kinds share: strictness, names, quantities, label selectors, and errors with paths.
 
-Exists so that every refusal of a user's object reads the same, and so that "strict for users, tolerant
-for what is stored" is decided once. Checks the form of a value only: whether a queue's parent exists, or
-a selector compiles, is the webhook's to say. Quantities are compared by `fairlead.kube.quantity`.
+Unknown fields are refused in what users write, and passed over in what the cluster holds (a newer version may have written
+them). Only the form of a value is checked: whether a queue's parent exists or a selector compiles is checked by the webhook.
+Every fault reads `object: path: what is wrong; what to do`, for example
+`Queue ml: spec.flavors[0].limt: unknown field; did you mean limit?`
 """
 
 import difflib
@@ -31,23 +32,18 @@ QUANTITY = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9
 CEL_LENGTH_MAX = 10 * 1024
 """resource.k8s.io/v1: CELSelectorExpressionMaxLength."""
 
-_DNS_LABEL = re.compile(DNS_LABEL)
 _DNS_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 _QUANTITY = re.compile(QUANTITY)
 _LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 class ManifestError(ValueError):
-    """An object of ours that is refused: one line per fault, each with object, field and next step."""
+    """An object of our kinds is not valid: one line per fault, each with object, field and next step."""
 
     def __init__(self, subject: str, faults: tuple[str, ...]) -> None:
         self.subject = subject
         self.faults = faults
         super().__init__("\n".join(f"{subject}: {fault}" for fault in faults))
-
-
-def is_dns_label(text: str) -> bool:
-    return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_dns_subdomain(text: str) -> bool:
@@ -102,7 +98,7 @@ CelExpression = Annotated[str, Field(min_length=1, max_length=CEL_LENGTH_MAX)]
 
 
 class Part(BaseModel):
-    """A piece of one of our kinds: camelCase outside, snake_case inside, unknown fields refused."""
+    """A part of one of our kinds: camelCase in JSON, snake_case in Python, unknown fields refused."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -133,7 +129,7 @@ class SelectorRequirement(Part):
 
 
 class LabelSelector(Part):
-    """Objects whose labels satisfy all of it; an empty selector means all objects."""
+    """Selects objects whose labels meet every requirement; an empty selector selects all objects."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
@@ -163,7 +159,7 @@ class Condition(Part):
 CONDITIONS: dict[str, JsonValue] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
-class Resource(Part):
+class CustomResource(Part):
     """A whole object of group fairlead.dev. Subclasses add kind, spec and status."""
 
     api_version: Literal["fairlead.dev/v1alpha1"] = names.API_VERSION
@@ -179,31 +175,27 @@ class Resource(Part):
 
     @classmethod
     def read(cls, raw: Mapping[str, Any]) -> Self:
-        """What a user wrote. Raises ManifestError, which names object, field, value and next step."""
+        """An object that a user wrote. Raises ManifestError with object, field, value and next step."""
         return checked(cls, raw, subject=_subject(cls, raw))
 
     @classmethod
     def stored(cls, raw: Mapping[str, Any]) -> Self:
-        """What the cluster holds: fields that a newer version wrote are passed over. Raises ManifestError."""
+        """An object that the cluster holds: unknown fields are passed over. Raises ManifestError."""
         return checked(cls, raw, subject=_subject(cls, raw), strict=False)
-
-    def manifest(self) -> dict[str, Any]:
-        """The object as JSON, as one would write it."""
-        return self.model_dump(by_alias=True, exclude_none=True, mode="json")
 
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def checked(cls: type[M], raw: object, *, subject: str, strict: bool = True) -> M:
-    """Validate raw as a cls; not strict passes over unknown fields. Raises ManifestError with one line per fault."""
+    """`raw` as a cls; without `strict` unknown fields are passed over. Raises ManifestError with one line per fault."""
     try:
         return cls.model_validate(raw, extra=None if strict else "ignore")
     except ValidationError as error:
         raise ManifestError(subject, tuple(_fault(cls, detail) for detail in error.errors(include_url=False))) from None
 
 
-def _subject(cls: type[Resource], raw: object) -> str:
+def _subject(cls: type[CustomResource], raw: object) -> str:
     metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
     if not isinstance(metadata, Mapping):
         return cls.__name__
@@ -212,7 +204,7 @@ def _subject(cls: type[Resource], raw: object) -> str:
 
 
 def _fault(cls: type[BaseModel], detail: ErrorDetails) -> str:
-    """One of pydantic's findings as `spec.flavors[0].limit: what is wrong; what to do`."""
+    """One of pydantic's errors as `spec.flavors[0].limit: what is wrong; what to do`."""
     path, value, context = _path(detail["loc"]), detail["input"], detail.get("ctx", {})
     match detail["type"]:
         case "extra_forbidden":

@@ -1,8 +1,7 @@
-"""GpuConfig and MigDeviceConfig: what a claim or class tells our driver about sharing a device.
+"""GpuConfig and MigDeviceConfig: the opaque parameters of claims and classes that say how a device is shared.
 
-Exists so that webhook and driver share one validator: what is admitted is what can be prepared. The
-fields are the NVIDIA driver's (resource.nvidia.com/v1beta1), so that claims port by changing the domain.
-Applies nothing and knows no device.
+Webhook and driver validate with this one function, so the webhook admits exactly the configurations that the driver can
+apply. The fields are the NVIDIA driver's (resource.nvidia.com/v1beta1): a claim is ported by changing the API group.
 """
 
 import re
@@ -33,7 +32,7 @@ def _mps_memory(limits: dict[str, Any]) -> dict[str, Any]:
     return limits
 
 
-def _a_mebibyte(limit: int | str) -> int | str:
+def _at_least_a_mebibyte(limit: int | str) -> int | str:
     number, suffix = re.fullmatch(r"([^a-zA-Z]*)(.*)", str(limit), re.DOTALL).groups()  # type: ignore[union-attr]
     try:
         size = Decimal(number) * (_FACTORS[suffix] if suffix in _FACTORS else Decimal(f"1{suffix}"))
@@ -44,27 +43,27 @@ def _a_mebibyte(limit: int | str) -> int | str:
     return limit
 
 
-MpsMemory = Annotated[Quantity, AfterValidator(_a_mebibyte)]
+MpsMemory = Annotated[Quantity, AfterValidator(_at_least_a_mebibyte)]
 
 
 class TimeSlicingConfig(Part):
-    """How long each process holds the GPU in turn."""
+    """How long each process uses the GPU before the next one does."""
 
     interval: Interval = "Default"
     """Length of a time slice, as the driver's compute policy names it."""
 
 
 class MpsConfig(Part):
-    """Limits of the MPS daemon that the claim's containers share."""
+    """Limits of the MPS daemon that serves the claim's containers."""
 
     default_active_thread_percentage: Percentage | None = None
-    """Largest part of the multiprocessors that one client may use."""
+    """Share of the multiprocessors that one client may use, in percent."""
     default_pinned_device_memory_limit: MpsMemory | None = None
     """Device memory that one client may pin."""
     default_per_device_pinned_memory_limit: Annotated[dict[str, MpsMemory], AfterValidator(_mps_memory)] = Field(
         default_factory=dict, max_length=32
     )
-    """The same for single devices, by index or UUID; goes before the general limit."""
+    """The same for single devices, by index or UUID; overrides the default."""
     multi_user: bool = False
     """Whether clients of different users may share the daemon (compute capability 7.0 and later)."""
 
@@ -73,7 +72,7 @@ class GpuSharing(Part):
     """How the containers of a claim share its GPUs."""
 
     strategy: Strategy
-    """TimeSlicing: in turn, each with the whole GPU. MPS: at once, each with a part."""
+    """TimeSlicing: one process at a time, each with the whole GPU. MPS: all at once, each with a part of it."""
     time_slicing_config: TimeSlicingConfig | None = None
     """With strategy TimeSlicing only."""
     mps_config: MpsConfig | None = None
@@ -129,10 +128,10 @@ _KINDS: dict[str, type[GpuConfig] | type[MigDeviceConfig]] = {
 
 
 def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceConfig:
-    """Opaque parameters of our driver; subject begins each message, such as `ResourceClaim ml/train: spec…parameters`.
+    """The configuration in opaque parameters of our driver. Raises ManifestError.
 
-    Strict for what users write; not strict for what a checkpoint of a newer version may hold.
-    Raises ManifestError.
+    `subject` begins each message, such as `ResourceClaim ml/train: spec…parameters`. Without `strict` unknown fields are passed
+    over: a checkpoint may have been written by a newer version.
     """
     if not isinstance(parameters, Mapping):
         raise ManifestError(subject, (f"{type(parameters).__name__} is no configuration: write an object",))

@@ -1,9 +1,7 @@
-"""CustomResourceDefinitions, generated from the models.
+"""CustomResourceDefinitions, generated from the models, so that the API server checks what the models check.
 
-Exists so that what the apiserver checks and what we check cannot drift apart: the schema is the model's,
-turned into the structural form that apiextensions.k8s.io/v1 demands, with CEL rules for what a schema
-cannot say. Writes no files.
-Keeps: every property has a description; no $ref, no anyOf over types, no nullable; same input, same bytes.
+The schema is the model's, in the structural form that apiextensions.k8s.io/v1 demands; CEL rules state what a schema cannot.
+Invariants: every property has a description; no $ref, no anyOf over types, no nullable; same models, same bytes.
 """
 
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ _KEPT = (
 
 @dataclass(frozen=True, kw_only=True)
 class Rule:
-    """A CEL rule at a path of the schema; `[]` steps into a list's items."""
+    """A CEL rule at a path of the schema; `[]` in a path stands for a list's items."""
 
     path: tuple[str, ...]
     rule: str
@@ -54,7 +52,7 @@ class Definition:
     rules: tuple[Rule, ...]
 
 
-_AGE = ("Age", "date", ".metadata.creationTimestamp", "Time since it was made.")
+_AGE = ("Age", "date", ".metadata.creationTimestamp", "Time since creation.")
 
 DEFINITIONS = (
     Definition(
@@ -64,9 +62,9 @@ DEFINITIONS = (
         namespaced=False,
         columns=(
             ("Parent", "string", ".spec.parent", "The queue above."),
-            ("Priority", "integer", ".spec.priority", "Higher is served first from what is left over."),
-            ("Waiting", "integer", ".status.waiting", "Gangs that wait."),
-            ("Running", "integer", ".status.running", "Gangs that hold devices."),
+            ("Priority", "integer", ".spec.priority", "Higher gets unused quota first."),
+            ("Waiting", "integer", ".status.waiting", "Pending gangs."),
+            ("Running", "integer", ".status.running", "Gangs with devices."),
             _AGE,
         ),
         rules=(
@@ -91,8 +89,8 @@ DEFINITIONS = (
         columns=(
             ("Measure", "string", ".spec.measure", "How devices are counted."),
             ("Devices", "integer", ".status.devices", "Devices that it selects."),
-            ("Total", "string", ".status.total", "What the cluster has of it."),
-            ("Allocated", "string", ".status.allocated", "What gangs hold of it."),
+            ("Total", "string", ".status.total", "Total in the cluster."),
+            ("Allocated", "string", ".status.allocated", "Allocated to gangs."),
             _AGE,
         ),
         rules=(
@@ -120,7 +118,7 @@ DEFINITIONS = (
         short=("ftp",),
         namespaced=False,
         columns=(
-            ("Mode", "string", ".spec.mode", "What happens to an object that breaks a rule."),
+            ("Mode", "string", ".spec.mode", "What happens to an object that violates a rule."),
             ("Legacy", "string", ".spec.legacyRequests", "What happens to limits such as nvidia.com/gpu."),
             _AGE,
         ),
@@ -155,10 +153,10 @@ DEFINITIONS = (
         short=("fg",),
         namespaced=True,
         columns=(
-            ("Queue", "string", ".status.queue", "The queue that it waits or runs in."),
-            ("Phase", "string", ".status.phase", "Where it stands."),
+            ("Queue", "string", ".status.queue", "The queue in which it is pending or running."),
+            ("Phase", "string", ".status.phase", "Gathering, Waiting, Admitted, Running, Finished or Failed."),
             ("Size", "integer", ".spec.size", "Members that must run together."),
-            ("Ready", "integer", ".status.ready", "Members that run."),
+            ("Ready", "integer", ".status.ready", "Members that are running."),
             ("Reason", "string", ".status.reason", "Why it is in this phase."),
             ("Position", "integer", ".status.position", "Place in the queue."),
             _AGE,
@@ -169,7 +167,7 @@ DEFINITIONS = (
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what occurs twice twice, without anchors."""
+    """Writes a value that occurs twice in full each time, without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True

@@ -1,7 +1,7 @@
-"""Flavor: a kind of device and the measure in which queues count it.
+"""Flavor: a kind of device, and the measure in which queues count it.
 
-Exists so that "eight H100" and "half an A100" are quota words of the platform engineer's own. Holds the
-selector's text only; compiling it is `fairlead.cel`'s, refusing a broken one the webhook's.
+A platform engineer names kinds of devices with it, and writes quotas in their measures: "8 H100", "half an A100", "640Gi".
+The selector is text here; `fairlead.cel` compiles it and the webhook refuses one that does not compile.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fairlead.api.base import CONDITIONS, CelExpression, Condition, Part, Quantity, Resource, is_dns_subdomain
+from fairlead.api.base import CONDITIONS, CelExpression, Condition, CustomResource, Part, Quantity, is_dns_subdomain
 
 CAPACITY_NAME = r"([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z_][A-Za-z0-9_]{0,31}"
 _CAPACITY_NAME = re.compile(CAPACITY_NAME)
@@ -23,7 +23,7 @@ class FlavorSpec(Part):
     device_selector: CelExpression
     """CEL over `device`, as in a DeviceClass: the devices that are of this flavor."""
     measure: Measure = "Devices"
-    """Devices: each counts 1. Share: a slice counts as its share of the whole GPU. Capacity: as its capacityName."""
+    """Devices: each counts 1. Share: a MIG device counts as its share of the whole GPU. Capacity: the sum of capacityName."""
     capacity_name: str | None = Field(
         default=None, max_length=96, json_schema_extra={"pattern": f"^{CAPACITY_NAME}$", "minLength": 1}
     )
@@ -56,25 +56,25 @@ class FlavorSpec(Part):
 
 
 class FlavorStatus(Part):
-    """What the controller found; nobody else writes it."""
+    """Observed state. Written by the controller only."""
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
     devices: int = Field(default=0, ge=0)
-    """Published devices that the selector takes, partitions of a device counted beside it."""
+    """Published devices that the selector matches; partitions of a device count in addition to it."""
     total: Quantity = 0
-    """What the cluster has of it, in its measure; partitions of a whole are not counted beside it."""
+    """Total in the cluster, in the flavor's measure; partitions of a device do not count in addition to it."""
     allocated: Quantity = 0
-    """What gangs hold of it, in its measure."""
+    """Allocated to gangs, in the flavor's measure."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Ready, and what else there is to say."""
+    """Ready, and others with details."""
 
 
-class Flavor(Resource):
+class Flavor(CustomResource):
     """A kind of device, chosen by CEL, and the measure in which queues count it."""
 
     kind: Literal["Flavor"] = "Flavor"
     spec: FlavorSpec
     """Which devices, and how they are counted."""
     status: FlavorStatus | None = None
-    """What the controller found; nobody else writes it."""
+    """Observed state. Written by the controller only."""

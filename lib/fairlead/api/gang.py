@@ -1,7 +1,7 @@
-"""Gang: what the controller says about a set of pods that run together or not at all.
+"""Gang: the state of a set of pods that run together or not at all, and why it is pending.
 
-Exists so that `kubectl get gangs` answers "why is it pending". The controller makes, keeps and deletes
-Gangs; users write annotations on pods (`fairlead.api.intent`) and never a Gang.
+The controller creates, updates and deletes Gangs; users write annotations on pods (`fairlead.api.intent`), never a Gang.
+`kubectl get gangs` and `fairlead explain` show them.
 """
 
 import re
@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from fairlead.api.base import CONDITIONS, Condition, ObjectName, Part, Resource, is_label_key
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, ObjectName, Part, is_label_key
 
 GANG_SIZE_MAX = 100_000
 Phase = Literal["Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed"]
@@ -60,82 +60,82 @@ Line = Annotated[str, Field(max_length=1024)]
 
 
 class GangSpec(Part):
-    """What the members' annotations ask for."""
+    """What the members' annotations request."""
 
     size: int = Field(ge=1, le=GANG_SIZE_MAX)
     """Members that must run together."""
     queue: ObjectName | None = None
-    """The queue that is asked for; absent means the one that selects the namespace."""
+    """The requested queue; absent means the one whose namespaceSelector matches the namespace."""
     topology: Topology | None = None
-    """`required:` or `preferred:` and a node label: members share as few of its values as possible."""
+    """`required:` or `preferred:` and a node label: members run in as few of its domains as possible."""
     min_runtime: Duration | None = None
-    """Not evicted before it has run this long, such as 30m."""
+    """It is not evicted before it has run this long, such as 30m."""
 
 
 class GangHolder(Part):
-    """A running gang whose devices this one could use."""
+    """A running gang with devices that the pending gang could use."""
 
     gang: str = Field(default="", max_length=512)
     """namespace/name; empty for claims that belong to no gang."""
     queue: str = Field(default="", max_length=253)
     """The queue that it runs in."""
     devices: int = Field(default=0, ge=0)
-    """How many of them it holds."""
+    """Number of such devices that are allocated to it."""
 
 
 class GangWhy(Part):
-    """Why a gang waits, in parts: what `fairlead explain` prints. Bounded; the message holds the same in one piece."""
+    """Why a gang is pending, in parts, as `fairlead explain` prints it; the message is the short form."""
 
     message: str = Field(default="", max_length=4096)
-    """What stands in the way, in one sentence."""
+    """What prevents it from running, in one sentence."""
     advice: str = Field(default="", max_length=1024)
-    """What would change it."""
+    """What would let it run."""
     could_ever_fit: bool | None = None
-    """Whether it would run on this cluster with nothing else running; absent where that is not known."""
+    """Whether it would fit on this cluster if nothing else ran; absent when that is not known."""
     details: list[Line] = Field(default_factory=list, max_length=16)
-    """What removed devices and nodes, the most telling first."""
+    """Which filters removed devices and nodes, the decisive ones first."""
     holders: list[GangHolder] = Field(default_factory=list, max_length=16)
-    """Who holds devices that it could use."""
+    """Running gangs with devices that it could use."""
     barriers: list[Line] = Field(default_factory=list, max_length=16)
-    """Whose share stands in the way, and what protects those who run."""
+    """Why it may not reclaim or preempt: shares of queues, and the protections of running gangs."""
 
 
 class GangStatus(Part):
-    """Where the gang stands and why; nobody but the controller writes it."""
+    """Observed state, and why. Written by the controller only."""
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
     phase: Phase | None = None
-    """Gathering members, Waiting for devices, Admitted (devices given), Running, Finished or Failed."""
+    """Gathering members, Waiting for devices, Admitted (devices allocated), Running, Finished or Failed."""
     queue: str | None = Field(default=None, max_length=253)
-    """The queue that the gang waits or runs in."""
+    """The queue in which the gang is pending or running."""
     members: int = Field(default=0, ge=0)
     """Members that exist."""
     ready: int = Field(default=0, ge=0)
-    """Members that run."""
+    """Members that are running."""
     position: int | None = Field(default=None, ge=1)
     """Place in the queue, 1 being next."""
     reason: str | None = Field(default=None, max_length=1024)
     """Why it is in this phase, as one CamelCase word."""
     message: str | None = Field(default=None, max_length=32768)
-    """Why it is in this phase, for people: what is missing, and what would change it."""
+    """Why it is in this phase, for people: what is missing, and what would let it run."""
     why: GangWhy | None = None
-    """Why it waits, in parts."""
+    """Why it is pending, in parts."""
     nodes: list[str] = Field(default_factory=list, max_length=10_000)
-    """Nodes that its members were given."""
+    """Nodes of its members."""
     wait_seconds: float | None = Field(default=None, ge=0)
-    """How long it waited, or has been waiting."""
+    """How long it was pending, or has been."""
     admitted_time: str | None = Field(default=None, max_length=40)
-    """When devices were given, RFC 3339."""
+    """When devices were allocated, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Admitted, Running, and while there is something to say Evicting, Evicted, Preempting and Reserved."""
+    """Admitted and Running; Evicting, Evicted, Preempting and Reserved while they apply."""
 
 
-class Gang(Resource):
-    """A set of pods that run together or not at all: where it stands, and why."""
+class Gang(CustomResource):
+    """A set of pods that run together or not at all: its state, and why."""
 
     kind: Literal["Gang"] = "Gang"
     spec: GangSpec
-    """What the members' annotations ask for."""
+    """What the members' annotations request."""
     status: GangStatus | None = None
-    """Where the gang stands and why; nobody but the controller writes it."""
+    """Observed state, and why. Written by the controller only."""

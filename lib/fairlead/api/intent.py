@@ -1,14 +1,16 @@
-"""What a pod's annotations ask of Fairlead: its gang, queue, topology and patience.
+"""What a pod's metadata requests of Fairlead: its gang, queue, topology and minimum runtime.
 
-Exists so that webhook and controller read annotations with one function and one set of messages. Reads
-one object's metadata; whether other members agree is the webhook's question. Where ours are absent, those of other
-systems count (`foreign`): ours come first, each by itself, so that `fairlead.dev/queue` may stand beside Kueue's group.
-What is said besides and does not count is pointed out (`unheard`).
+Webhook and controller read it with this one function, so their answers and messages agree. Reads the metadata of one object;
+whether the members of a gang agree is checked elsewhere. Where our annotations are absent, those of other systems count
+(`foreign`), each by itself: `fairlead.dev/queue` may stand beside Kueue's group. `overridden` and `unsupported` warn of keys
+that do not count.
+Example: {fairlead.dev/gang: train, fairlead.dev/gang-size: "8"} is Intent(gang="train", size=8).
 """
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fairlead.api import foreign, names
 from fairlead.api.base import is_dns_subdomain
@@ -16,11 +18,15 @@ from fairlead.api.gang import GANG_SIZE_MAX, duration_s, topology_domain
 
 KEYS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, names.CHECKPOINT_GRACE)
 """Every annotation that users write."""
-_SAID = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+_PATHS = {key: f"metadata.annotations[{key}]" for key in (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY)}
+_OBJECT_NAME = "use lower case letters, digits, '-' and '.'"
+
+Strings = Mapping[str, str]
+T = TypeVar("T")
 
 
 class IntentError(ValueError):
-    """Annotations that mean nothing: one line per fault, each beginning with the annotation's path."""
+    """Annotations that are not valid: one line per fault, each beginning with the annotation's path."""
 
     def __init__(self, faults: tuple[str, ...]) -> None:
         self.faults = faults
@@ -29,7 +35,7 @@ class IntentError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:
-    """None means that the annotation is absent: gang = the pod itself, queue = by namespace, size = 1 or the owner's."""
+    """None means absent: gang = the pod by itself, queue = by namespace, size = 1 or the owner's."""
 
     gang: str | None = None
     size: int | None = None
@@ -38,12 +44,12 @@ class Intent:
     min_runtime_s: float | None = None
     checkpoint_grace_s: float | None = None
     system: foreign.System | None = None
-    """Whose words name the gang, where they are not ours. Its size may be in that system's PodGroup object."""
-    borrowed_queue: bool = False
-    """The queue is named in another system's words: where no Queue has that name, it is as if none were named."""
+    """The other system whose key names the gang; None where ours does. The size may be in that system's PodGroup object."""
+    foreign_queue: bool = False
+    """Another system's key names the queue: where no Queue has that name, the pod counts as naming none."""
     group: foreign.Group | None = None
-    """What another system's words say, whoever names the gang: its PodGroup object may name a queue."""
-    said: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """What another system's keys name, even where ours name the gang: its PodGroup object may name a queue."""
+    paths: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where gang, size, queue and topology were read, by our key for each."""
 
     @property
@@ -53,7 +59,7 @@ class Intent:
 
     @property
     def size_elsewhere(self) -> bool:
-        """Whether a PodGroup object may say how many members there are, since the pod does not."""
+        """Whether the size is to be read from a PodGroup object, since the pod does not have it."""
         return self.size is None and self.system in foreign.PROVIDERS
 
     @property
@@ -61,71 +67,118 @@ class Intent:
         return self == Intent()
 
 
-def read_intent(
-    annotations: Mapping[str, str], labels: Mapping[str, str] | None = None, pod_group: str | None = None
-) -> Intent:
+def read_intent(annotations: Strings, labels: Strings | None = None, pod_group: str | None = None) -> Intent:
     """The intent of one pod or pod template; `pod_group` is its `spec.schedulingGroup.podGroupName`.
 
     Raises IntentError with every fault at once.
     """
-    faults: list[str] = []
-    labels = labels or {}
-
-    def fault(key: str, text: str) -> None:
-        faults.append(f"metadata.annotations[{key}]: {text}")
-
-    gang = annotations.get(names.GANG)
-    if gang is not None and not is_dns_subdomain(gang):
-        fault(names.GANG, f"{gang!r} is no gang name: use lower case letters, digits, '-' and '.', at most 253")
-    size = _size(annotations.get(names.GANG_SIZE), fault)
-    said = dict(_SAID)
-    if names.QUEUE not in annotations and names.QUEUE in labels:
-        said[names.QUEUE] = f"metadata.labels[{names.QUEUE}]"
-    silent = foreign.silent(annotations, labels, pod_group)
-    other = None if silent else next(foreign.groups(annotations, labels, pod_group), None)
-    if other is not None and gang is None:
-        gang, said[names.GANG] = other.name, other.path
-        if size is None and other.size_path:
-            size, said[names.GANG_SIZE] = _foreign_size(other, faults), other.size_path
-        if not is_dns_subdomain(gang):
-            faults.append(f"{other.path}: {gang!r} is no gang name: use lower case letters, digits, '-' and '.'")
-    queue = _queue(annotations, labels, fault)
-    borrowed = next(foreign.queues(annotations, labels), None) if queue is None and not silent else None
-    if borrowed is not None:
-        queue, said[names.QUEUE] = borrowed
-        if not is_dns_subdomain(queue):
-            faults.append(f"{borrowed[1]}: {queue!r} is no queue name: use lower case letters, digits, '-' and '.'")
-    topology = annotations.get(names.TOPOLOGY)
-    if topology is not None:
-        try:
-            topology_domain(topology)
-        except ValueError as error:
-            fault(names.TOPOLOGY, str(error))
-    waits: dict[str, float | None] = {}
-    for key in (names.MIN_RUNTIME, names.CHECKPOINT_GRACE):
-        text = annotations.get(key)
-        try:
-            waits[key] = None if text is None else duration_s(text)
-        except ValueError as error:
-            fault(key, str(error))
-    if faults:
-        raise IntentError(tuple(faults))
+    reader = _Reader(annotations, labels or {}, pod_group)
+    gang, size = reader.gang()
+    queue, foreign_queue = reader.queue()
+    topology = reader.valid(names.TOPOLOGY, topology_domain)
+    min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
+    checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
+    if reader.faults:
+        raise IntentError(tuple(reader.faults))
+    other = reader.group
     return Intent(
         gang=gang,
         size=size,
         queue=queue,
-        topology=topology,
-        min_runtime_s=waits[names.MIN_RUNTIME],
-        checkpoint_grace_s=waits[names.CHECKPOINT_GRACE],
+        topology=None if topology is None else annotations[names.TOPOLOGY],
+        min_runtime_s=min_runtime_s,
+        checkpoint_grace_s=checkpoint_grace_s,
         system=other.system if other is not None and names.GANG not in annotations else None,
-        borrowed_queue=borrowed is not None,
+        foreign_queue=foreign_queue,
         group=other,
-        said=said,
+        paths=reader.paths,
     )
 
 
-def misspelt(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """One warning per annotation in our domain that nobody reads but that looks like one of ours."""
+class _Reader:
+    """The metadata of one object, the faults found in it, and where each value was read."""
+
+    def __init__(self, annotations: Strings, labels: Strings, pod_group: str | None) -> None:
+        self.annotations = annotations
+        self.labels = labels
+        self.own_only = foreign.absent(annotations, labels, pod_group)
+        self.group = None if self.own_only else next(foreign.groups(annotations, labels, pod_group), None)
+        self.paths = dict(_PATHS)
+        self.faults: list[str] = []
+
+    def gang(self) -> tuple[str | None, int | None]:
+        """The gang's name and size: ours, else those of another system."""
+        gang = self.annotations.get(names.GANG)
+        if gang is not None and not is_dns_subdomain(gang):
+            self.faults.append(f"{self.paths[names.GANG]}: {gang!r} is no gang name: {_OBJECT_NAME}, at most 253")
+        size = self._size(self.annotations.get(names.GANG_SIZE), self.paths[names.GANG_SIZE])
+        other = self.group
+        if other is None or gang is not None:
+            return gang, size
+        self.paths[names.GANG] = other.path
+        if size is None and other.size_path:
+            size, self.paths[names.GANG_SIZE] = self._size(other.size_text, other.size_path), other.size_path
+        if not is_dns_subdomain(other.name):
+            self.faults.append(f"{other.path}: {other.name!r} is no gang name: {_OBJECT_NAME}")
+        return other.name, size
+
+    def queue(self) -> tuple[str | None, bool]:
+        """The queue's name, and whether another system's key names it."""
+        queue = self._own_queue()
+        found = (
+            next(foreign.queues(self.annotations, self.labels), None) if queue is None and not self.own_only else None
+        )
+        if found is None:
+            return queue, False
+        name, path = found
+        self.paths[names.QUEUE] = path
+        if not is_dns_subdomain(name):
+            self.faults.append(f"{path}: {name!r} is no queue name: {_OBJECT_NAME}")
+        return name, True
+
+    def _own_queue(self) -> str | None:
+        path = self.paths[names.QUEUE]
+        queue, label = self.annotations.get(names.QUEUE), self.labels.get(names.QUEUE)
+        if queue is not None and label is not None and queue != label:
+            self.faults.append(f"{path}: {queue!r}, but the label of that name says {label!r}: keep one of them")
+            return None
+        if queue is None and label is not None:
+            self.paths[names.QUEUE] = f"metadata.labels[{names.QUEUE}]"
+            queue = label
+        if queue is not None and not is_dns_subdomain(queue):
+            self.faults.append(f"{path}: {queue!r} is no queue name: {_OBJECT_NAME}, at most 253")
+        return queue
+
+    def valid(self, key: str, parse: Callable[[str], T]) -> T | None:
+        """What the annotation means; None where it is absent or not valid."""
+        text = self.annotations.get(key)
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            self.faults.append(f"metadata.annotations[{key}]: {error}")
+            return None
+
+    def _size(self, text: str | None, path: str) -> int | None:
+        if text is None:
+            return None
+        if not is_size(text):
+            self.faults.append(f"{path}: {no_size(text)}")
+            return None
+        return int(text)
+
+
+def is_size(text: str) -> bool:
+    """Whether the text is a gang's size."""
+    return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
+
+
+def no_size(text: str) -> str:
+    """What is wrong with a text that is no size."""
+    return f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
+
+
+def misspelt(annotations: Strings) -> tuple[str, ...]:
+    """One warning per annotation in our domain that has no meaning but resembles one of ours."""
     found: list[str] = []
     for key in sorted(annotations):
         if key.startswith(names.ANNOTATION_PREFIX) and key not in KEYS:
@@ -135,15 +188,13 @@ def misspelt(annotations: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def unheard(
-    annotations: Mapping[str, str], labels: Mapping[str, str] | None = None, pod_group: str | None = None
-) -> Iterator[str]:
-    """One warning per word of another system that does not count, since something before it says otherwise."""
+def overridden(annotations: Strings, labels: Strings | None = None, pod_group: str | None = None) -> Iterator[str]:
+    """One warning per key of another system that does not count, since one before it has another value."""
     labels = labels or {}
-    if foreign.silent(annotations, labels, pod_group):
+    if foreign.absent(annotations, labels, pod_group):
         return
-    groups = [(group.name, group.path) for group in foreign.groups(annotations, labels, pod_group)]
-    first = next(foreign.groups(annotations, labels, pod_group), None)
+    found = list(foreign.groups(annotations, labels, pod_group))
+    groups = [(group.name, group.path) for group in found]
     queues = list(foreign.queues(annotations, labels))
     if own := annotations.get(names.GANG):
         groups.insert(0, (own, f"metadata.annotations[{names.GANG}]"))
@@ -154,53 +205,19 @@ def unheard(
     sizes: list[tuple[str, str]] = []
     if names.GANG_SIZE in annotations:
         sizes.append((annotations[names.GANG_SIZE], f"metadata.annotations[{names.GANG_SIZE}]"))
-    if first is not None and first.size_text is not None:
-        sizes.append((first.size_text, first.size_path))
-    for said in (groups, sizes, queues):
-        for value, path in said[1:]:
-            if value != said[0][0]:
-                yield f"{path}: {value!r} does not count: {said[0][1]} says {said[0][0]!r}; keep one of them"
+    if found and found[0].size_text is not None:
+        sizes.append((found[0].size_text, found[0].size_path))
+    for values in (groups, sizes, queues):
+        for value, path in values[1:]:
+            if value != values[0][0]:
+                yield f"{path}: {value!r} does not count: {values[0][1]} says {values[0][0]!r}; keep one of them"
 
 
-def without_counterpart(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Iterator[str]:
-    """One warning per word of another system that means nothing here, with what to write instead."""
+def unsupported(annotations: Strings, labels: Strings) -> Iterator[str]:
+    """One warning per key of another system that has no meaning here, with what to write instead."""
     if names.KUEUE_PRIORITY in labels:
         where = f"metadata.labels[{names.KUEUE_PRIORITY}]"
         yield f"{where}: does not count here: a gang has its pods' priority; set priorityClassName"
     for how, key in (("required", names.KUEUE_TOPOLOGY_REQUIRED), ("preferred", names.KUEUE_TOPOLOGY_PREFERRED)):
         if key in annotations and names.TOPOLOGY not in annotations:
             yield f"metadata.annotations[{key}]: does not count here; write {names.TOPOLOGY}: {how}:{annotations[key]}"
-
-
-def is_size(text: str) -> bool:
-    """Whether the text is a gang's size."""
-    return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= GANG_SIZE_MAX
-
-
-def no_size(text: str) -> str:
-    """What is wrong with a size."""
-    return f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
-
-
-def _size(text: str | None, fault: Callable[[str, str], None]) -> int | None:
-    if text is None:
-        return None
-    if not is_size(text):
-        fault(names.GANG_SIZE, no_size(text))
-        return None
-    return int(text)
-
-
-def _foreign_size(group: foreign.Group, faults: list[str]) -> int | None:
-    return _size(group.size_text, lambda _, text: faults.append(f"{group.size_path}: {text}"))
-
-
-def _queue(annotations: Mapping[str, str], labels: Mapping[str, str], fault: Callable[[str, str], None]) -> str | None:
-    queue, label = annotations.get(names.QUEUE), labels.get(names.QUEUE)
-    if queue is not None and label is not None and queue != label:
-        fault(names.QUEUE, f"{queue!r}, but the label of that name says {label!r}: keep one of them")
-        return None
-    queue = label if queue is None else queue
-    if queue is not None and not is_dns_subdomain(queue):
-        fault(names.QUEUE, f"{queue!r} is no queue name: use lower case letters, digits, '-' and '.', at most 253")
-    return queue

@@ -1,12 +1,12 @@
 """Legacy requests: `nvidia.com/gpu: 8` of the device plugin as a ResourceClaimTemplate.
 
-Exists so that webhook and controller agree without talking: the webhook writes a template's *name* into
-a pod, the controller sees the gated pod and makes the template of that name. Same request, same name, so
-a namespace needs one template per kind and count. Changes no pods.
+The name of a template encodes the whole request: the webhook writes the name into a pod, the controller creates the template
+of that name for the gated pod, and nothing else passes between them. Equal requests have equal names, so a namespace needs
+one template per kind and count.
 
-A name says everything: `fairlead-gpu-2`, `fairlead-mig-1g.10gb-1`, and, for a pod that chose its nodes by the labels of
-GPU feature discovery, `fairlead-gpu-2.product-nvidia-h100-80gb-hbm3`: a dot, a key, a dash, a value; several of one key
-are alternatives, several keys must all hold.
+Examples: `fairlead-gpu-2` and `fairlead-mig-1g.10gb-1`; for a pod that selects nodes by the labels of GPU feature discovery
+`fairlead-gpu-2.product-nvidia-h100-80gb-hbm3`. After a dot come a key, a dash and a value; several values of one key are
+alternatives, several keys must all hold.
 """
 
 import re
@@ -49,7 +49,7 @@ class LegacyRequest:
 
 
 def is_legacy(resource: str) -> bool:
-    """Whether this is a resource name that we translate: nvidia.com/gpu, nvidia.com/mig-<profile>."""
+    """Whether the resource is translated into a claim: nvidia.com/gpu or nvidia.com/mig-<profile>."""
     return resource == names.LEGACY_GPU or profile_of(resource) is not None
 
 
@@ -63,10 +63,10 @@ def profile_of(resource: str) -> str | None:
 
 
 def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
-    """A node label of GPU feature discovery, as in a node selector, as a pair of Narrow; None where it cannot be one.
+    """A requirement on a node label of GPU feature discovery as a pair of Narrow; None where it has no counterpart.
 
-    Labels write `NVIDIA H100 80GB HBM3` with dashes; a name is in lower case. Products that stand for MIG devices or
-    time-sliced GPUs (`…-MIG-1g.10gb`, `…-SHARED`) are other devices than the name says, and not translated.
+    Labels write `NVIDIA H100 80GB HBM3` with dashes; template names are in lower case. Products with a suffix for MIG devices
+    or time-sliced GPUs (`…-MIG-1g.10gb`, `…-SHARED`) are not whole GPUs and are not translated.
     """
     text = value.lower()
     match label, operator:
@@ -82,7 +82,7 @@ def narrowed(label: str, operator: str, value: str) -> tuple[str, str] | None:
 
 
 def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
-    """`fairlead-gpu-2`, `fairlead-mig-1g.10gb-1`. Raises ValueError on what cannot be a claim."""
+    """The template's name for a request, such as `fairlead-gpu-2`. Raises ValueError for a request that cannot be a claim."""
     if not is_legacy(resource):
         raise ValueError(f"{resource!r} is neither {names.LEGACY_GPU} nor {names.LEGACY_MIG_PREFIX}<profile>")
     if not 1 <= count <= COUNT_MAX:
@@ -95,7 +95,7 @@ def template_name(resource: str, count: int, narrow: Narrow = ()) -> str:
 
 
 def parse_template_name(name: str) -> LegacyRequest | None:
-    """The request behind a template's name; None where the name is not one of ours."""
+    """The request that a template's name encodes; None for any other name. The inverse of `template_name`."""
     match = _TEMPLATE.fullmatch(name)
     if match is None:
         return None
@@ -114,10 +114,10 @@ def parse_template_name(name: str) -> LegacyRequest | None:
 def template_manifest(
     name: str, namespace: str, *, driver: str = names.DRIVER, gpu: str | None = None, mig: str | None = None
 ) -> dict[str, Any]:
-    """The ResourceClaimTemplate of that name. Raises ValueError where the name is not one of ours.
+    """The ResourceClaimTemplate of that name. Raises ValueError where the name does not encode a request.
 
-    driver qualifies the profile attribute; the classes default to `gpu.<vendor>` and `mig.<vendor>` as
-    each driver ships them (`gpu.fairlead.dev` has `mig.gpu.fairlead.dev`, `gpu.nvidia.com` has `mig.nvidia.com`).
+    `driver` qualifies the attributes; the classes default to those that each driver installs: the driver's own name for GPUs,
+    for MIG devices `mig.gpu.fairlead.dev` (of `gpu.fairlead.dev`) and `mig.nvidia.com` (of `gpu.nvidia.com`).
     """
     request = parse_template_name(name)
     if request is None or not is_dns_subdomain(name):
@@ -143,7 +143,7 @@ def template_manifest(
 
 
 def _narrowing(narrow: Narrow, driver: str) -> list[str]:
-    """One selector per key; each product may be any of those named."""
+    """The CEL selectors of the pairs: one per key, `in` where a key has several values."""
     attributes, found = f"device.attributes['{driver}']", []
     for key, read in (
         ("family", f"{attributes}.architecture.lowerAscii().replace(' ', '-')"),
@@ -162,5 +162,5 @@ def _narrowing(narrow: Narrow, driver: str) -> list[str]:
 
 
 def mig_class(driver: str) -> str:
-    """The class of MIG devices that a driver ships beside the class of its own name."""
+    """The DeviceClass of MIG devices that a driver installs."""
     return names.MIG_CLASS if driver == names.DRIVER else f"mig.{driver.removeprefix('gpu.')}"

@@ -1,12 +1,12 @@
-"""Every well-known name that Fairlead, its users and Kubernetes agree on, once.
+"""Well-known names: annotations, labels, classes, finalizers, accounts. Constants only, each spelled here and nowhere else.
 
-Exists so that no annotation, label, class or finalizer is spelled twice. Holds constants only.
-Source: resource.k8s.io/v1 `types.go` for the names under `resource.kubernetes.io`; the rest is ours.
+Source: resource.k8s.io/v1 `types.go` for the names under `resource.kubernetes.io`; kueue `pkg/controller/constants`, volcano
+and scheduler-plugins for those of other systems (see `foreign`); the rest is ours.
 """
 
 from typing import Final
 
-# What we are called.
+# Fairlead itself.
 DRIVER: Final = "gpu.fairlead.dev"
 API_GROUP: Final = "fairlead.dev"
 API_VERSION: Final = "fairlead.dev/v1alpha1"
@@ -20,7 +20,7 @@ WEBHOOK_USER: Final = f"system:serviceaccount:{NAMESPACE}:{WEBHOOK_ACCOUNT}"
 CONTROLLER_USER: Final = f"system:serviceaccount:{NAMESPACE}:{CONTROLLER_ACCOUNT}"
 FIELD_MANAGER: Final = "fairlead"
 
-# DeviceClasses that we ship.
+# DeviceClasses that Fairlead installs.
 GPU_CLASS: Final = "gpu.fairlead.dev"
 MIG_CLASS: Final = "mig.gpu.fairlead.dev"
 
@@ -33,23 +33,23 @@ QUEUE: Final = "fairlead.dev/queue"
 TOPOLOGY: Final = "fairlead.dev/topology"
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
-ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False while its admission was taken back
+ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False after its admission was rolled back
 
-# On pods that are evicted for others, and on the gang that they are evicted for. Written by the controller alone.
-EVICT_AT: Final = "fairlead.dev/evict-at"  # when the pod goes, RFC 3339: time to write a checkpoint
-EVICTION: Final = "fairlead.dev/eviction"  # what for, as JSON: read by a controller that takes over
-HOLDS_UNTIL: Final = (
-    "fairlead.dev/holds-until"  # gangs were evicted for this pod's; until then their devices are kept for it
-)
+# On victims of an eviction and on the pods of the gang that preempts them. Written by the controller only.
+# When the pod is evicted, RFC 3339; until then it can write a checkpoint.
+EVICT_AT: Final = "fairlead.dev/evict-at"
+# Why it is evicted, as JSON; a new leader continues from it.
+EVICTION: Final = "fairlead.dev/eviction"
+# On a pod of the preemptor: until when the victims' devices are reserved for its gang.
+HOLDS_UNTIL: Final = "fairlead.dev/holds-until"
 EVICTING_CONDITION: Final = "fairlead.dev/Evicting"
-EVICTED: Final = (
-    "fairlead.dev/evicted"  # on Gang objects: the last eviction, and since when the gang is in line, as JSON
-)
+# On Gang objects: the last eviction, and since when the gang has been queued, as JSON.
+EVICTED: Final = "fairlead.dev/evicted"
 
-# On namespaces: an operator's way to keep the webhook out.
+# On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
 
-# Of other systems, on pods: understood as gang and queue where ours are absent (fairlead.api.foreign).
+# Of other systems, on pods: gang and queue where our own annotations are absent (fairlead.api.foreign).
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
@@ -75,10 +75,10 @@ PCI_BUS_ID: Final = "resource.kubernetes.io/pciBusID"
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
 NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 
-# On what Fairlead itself makes.
+# On objects that Fairlead creates.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY_VALUE: Final = "fairlead"
 
-# Extended resources of the device plugin that we turn into claims.
+# Extended resources of the device plugin that are translated into claims.
 LEGACY_GPU: Final = "nvidia.com/gpu"
 LEGACY_MIG_PREFIX: Final = "nvidia.com/mig-"

@@ -1,9 +1,7 @@
-"""TenancyPolicy: what the pods, jobs and claims of chosen namespaces may ask for.
+"""TenancyPolicy: what the pods, jobs and claims of selected namespaces may request.
 
-Exists so that a platform engineer writes the cluster's rules as an object instead of a webhook of their own. Holds the
-rules that the webhook enforces and no others: a field that nothing reads would be a promise that is not kept.
-An absent field means that the policy has nothing to say about it. What several policies on one namespace mean together
-is decided in `fairlead.webhook.policy`: each is judged by itself, so the strictest wins.
+Every field is a rule that the webhook enforces. An absent field sets no rule. Where several policies select a namespace,
+each is checked by itself (`fairlead.webhook.policy`), so the strictest applies.
 """
 
 from typing import Literal, Self
@@ -14,10 +12,10 @@ from fairlead.api.base import (
     CONDITIONS,
     CelExpression,
     Condition,
+    CustomResource,
     LabelSelector,
     ObjectName,
     Part,
-    Resource,
     SelectorRequirement,
 )
 from fairlead.api.config import Strategy
@@ -45,14 +43,14 @@ _SET = {"x-kubernetes-list-type": "set"}
 
 
 class Exemptions(Part):
-    """Whom the policy does not judge."""
+    """What the policy does not apply to."""
 
     namespaces: list[ObjectName] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
-    """Namespaces that the policy leaves alone even where its selector takes them."""
+    """Namespaces that it does not apply to, even if its selector matches them."""
     users: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
-    """Users whose own objects it does not judge; a Job's pods are made by the Job controller."""
+    """Users whose requests it does not apply to; note that a Job's pods are created by the Job controller."""
     groups: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
-    """Groups whose members' own objects it does not judge."""
+    """Groups of users whose requests it does not apply to."""
 
 
 class Toleration(Part):
@@ -67,7 +65,7 @@ class Toleration(Part):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     """The taint's effect; absent means every effect."""
     toleration_seconds: int | None = Field(default=None, ge=0, le=2**31 - 1)
-    """How long a NoExecute taint is tolerated; absent means for ever."""
+    """How long a NoExecute taint is tolerated; absent means forever."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -81,7 +79,7 @@ class Toleration(Part):
 
 
 class Tolerations(Part):
-    """Tolerations that pods with managed devices have."""
+    """Tolerations that pods with managed devices must have."""
 
     missing: Missing = "Default"
     """What happens to a pod without them: Default adds them, Require refuses the pod."""
@@ -90,7 +88,7 @@ class Tolerations(Part):
 
 
 class NodeAffinity(Part):
-    """Node labels that pods with managed devices ask for."""
+    """Node labels that pods with managed devices must require."""
 
     missing: Missing = "Default"
     """What happens to a pod that does not: Default adds them to its required node affinity, Require refuses the pod."""
@@ -99,35 +97,35 @@ class NodeAffinity(Part):
 
 
 class CelRule(Part):
-    """A rule of one's own: a CEL expression over the object that must be true."""
+    """A custom rule: a CEL expression over the object that must be true."""
 
     name: ObjectName
     """The rule's name, for messages, metrics and audit."""
     kinds: list[RuleKind] = Field(default=["Pod"], min_length=1, max_length=16, json_schema_extra=dict(_SET))
-    """Which kinds it judges; only objects that ask for managed devices are judged."""
+    """Kinds that it applies to; only objects that request managed devices are checked."""
     expression: CelExpression
     """Must be true. It sees object, oldObject, request and namespaceObject, as a ValidatingAdmissionPolicy does."""
     message: str | None = Field(default=None, max_length=1024)
-    """What to tell the user whose object breaks it."""
+    """Message to the user whose object violates it."""
     message_expression: CelExpression | None = None
-    """The same, as a CEL expression that gives a text; goes before message."""
+    """The same, as a CEL expression of type string; overrides message."""
 
 
 class TenancyPolicySpec(Part):
-    """Which namespaces, which rules, and what happens to an object that breaks one."""
+    """Which namespaces, which rules, and what happens to an object that violates one."""
 
     namespace_selector: LabelSelector = Field(default_factory=LabelSelector)
-    """Namespaces that the policy governs; empty means all."""
+    """Namespaces that the policy applies to; empty means all."""
     exemptions: Exemptions = Field(default_factory=Exemptions)
-    """Whom the policy does not judge."""
+    """What the policy does not apply to."""
     mode: Mode = "Enforce"
-    """Enforce refuses and sets defaults, Warn lets pass with a warning, Audit lets pass with an audit annotation."""
+    """Enforce refuses and sets defaults, Warn admits with a warning, Audit admits with an audit annotation."""
     device_classes: list[ObjectName] | None = Field(default=None, max_length=64, json_schema_extra=dict(_SET))
     """DeviceClasses that claims may name for managed devices; absent means any."""
     flavors: list[ObjectName] | None = Field(default=None, max_length=64, json_schema_extra=dict(_SET))
-    """Flavors that the devices a claim may get must belong to; absent means any."""
+    """Flavors to which every device that a claim could get must belong; absent means any."""
     max_devices_per_claim: int | None = Field(default=None, ge=1, le=32)
-    """Most devices that one claim may ask for, by exact counts."""
+    """Most devices that one claim may request, summed over exact counts."""
     max_gang_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
     """Most members that one gang may have."""
     isolation: Literal["Any", "Hardware"] = "Any"
@@ -135,29 +133,29 @@ class TenancyPolicySpec(Part):
     whole_gpus: Literal["Allow", "Forbid"] = "Allow"
     """Forbid: MIG devices only."""
     admin_access: Literal["Allow", "Reject"] = "Allow"
-    """Whether claims may ask for admin access to devices that others use."""
+    """Whether claims may request admin access to devices in use."""
     sharing_strategies: list[Strategy] | None = Field(default=None, max_length=2, json_schema_extra=dict(_SET))
-    """Sharing strategies that device configurations may ask for; absent means any, empty means none."""
+    """Sharing strategies that device configurations may request; absent means any, empty means none."""
     resource_requests: Literal["Any", "EqualLimits"] = "Any"
     """EqualLimits: each container's cpu and memory requests equal its limits."""
     tolerations: Tolerations | None = None
-    """Tolerations that pods with managed devices have, such as for tainted GPU nodes."""
+    """Tolerations that pods with managed devices must have, such as for tainted GPU nodes."""
     node_affinity: NodeAffinity | None = None
-    """Node labels that pods with managed devices ask for."""
+    """Node labels that pods with managed devices must require."""
     multi_gpu_jobs: Literal["Any", "RequireGang"] = "Any"
-    """RequireGang: a job whose pods hold several managed devices at once must be a gang."""
+    """RequireGang: a job whose pods together hold several managed devices must be a gang."""
     pod_failure_policy: Literal["Any", "Default", "Require"] = "Any"
-    """Whether evictions count against a gang Job's backoffLimit: Default ignores them where the Job says nothing."""
+    """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them to a Job without one."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"
-    """Reject: no pod may reach GPUs past the claims: privileged, NVIDIA_VISIBLE_DEVICES, /dev/nvidia*, runtime classes."""
+    """Reject: no pod may reach GPUs without a claim: privileged, NVIDIA_VISIBLE_DEVICES, /dev/nvidia*, runtime classes."""
     legacy_requests: LegacyRequests = "Translate"
-    """What happens to limits such as nvidia.com/gpu: turned into claims, refused, or left to a device plugin."""
+    """What happens to limits such as nvidia.com/gpu: translated into claims, refused, or left to a device plugin."""
     rules: list[CelRule] = Field(
         default_factory=list,
         max_length=RULES_MAX,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
-    """Rules of one's own."""
+    """Custom rules."""
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
@@ -170,19 +168,19 @@ class TenancyPolicySpec(Part):
 
 
 class TenancyPolicyStatus(Part):
-    """What Fairlead found; nobody else writes it."""
+    """Observed state. Written by Fairlead only."""
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Ready, and what else there is to say."""
+    """Ready, and others with details."""
 
 
-class TenancyPolicy(Resource):
-    """What the pods, jobs and claims of chosen namespaces may ask for."""
+class TenancyPolicy(CustomResource):
+    """What the pods, jobs and claims of selected namespaces may request."""
 
     kind: Literal["TenancyPolicy"] = "TenancyPolicy"
     spec: TenancyPolicySpec = Field(default_factory=TenancyPolicySpec)
-    """Which namespaces, which rules, and what happens to an object that breaks one."""
+    """Which namespaces, which rules, and what happens to an object that violates one."""
     status: TenancyPolicyStatus | None = None
-    """What Fairlead found; nobody else writes it."""
+    """Observed state. Written by Fairlead only."""

@@ -1,14 +1,14 @@
-"""Queue: a share of the cluster for one team, in a tree, per flavor.
+"""Queue: the quota of one team, per flavor, in a tree of queues.
 
-Exists so that a platform engineer writes once what each team is owed and what it may use. Says nothing
-of how shares are divided (the controller's) or whether the parent exists (the webhook's).
+A platform engineer writes what is guaranteed to each team (`deserved`) and what it may use (`limit`, `borrowingLimit`).
+How fair shares follow from that is the engine's to compute; whether the parent exists is the webhook's to check.
 """
 
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from fairlead.api.base import CONDITIONS, Condition, LabelSelector, ObjectName, Part, Quantity, Resource
+from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
 from fairlead.api.gang import Duration
 
 FLAVORS_MAX = 16
@@ -16,20 +16,20 @@ FLAVORS_MAX = 16
 
 
 class QueueFlavor(Part):
-    """What a queue is owed and may use of one flavor, in the flavor's measure."""
+    """What is guaranteed to a queue of one flavor and what it may use, in the flavor's measure."""
 
     flavor: ObjectName
     """Name of the Flavor."""
     deserved: Quantity = 0
-    """Guaranteed: lent to others while unused, reclaimed when needed."""
+    """Guaranteed share: other queues may use it while it is unused, and it is reclaimed when this queue needs it."""
     limit: Quantity | None = None
-    """Never more than this; absent means no limit."""
+    """Most that the queue may use; absent means no limit."""
     borrowing_limit: Quantity | None = None
-    """Most that the queue may use beyond deserved; absent means no bound of its own."""
+    """Most that the queue may use beyond deserved; absent means no limit of its own."""
     lending_limit: Quantity | None = None
     """Most of deserved that others may use while this queue does not; absent means all of it."""
     weight: float = Field(default=1, ge=0, le=1_000_000)
-    """Part of what is left when every queue has what it deserves."""
+    """Weight of this queue where the surplus, what no queue needs of its deserved share, is divided."""
 
     @model_validator(mode="after")
     def _limit_covers_deserved(self) -> Self:
@@ -39,21 +39,21 @@ class QueueFlavor(Part):
 
 
 class DisruptionBudget(Part):
-    """How much a queue can be disturbed."""
+    """How often gangs of a queue may be evicted."""
 
     evictions: int = Field(ge=0, le=1000)
-    """Most gangs that are evicted for others within the window."""
+    """Most gangs that are evicted for other gangs within the window."""
     window: Duration = "1h"
     """Length of the window, such as 1h."""
 
 
 class QueueSpec(Part):
-    """What the platform engineer wants for this queue."""
+    """Quota and rules of this queue."""
 
     parent: ObjectName | None = None
     """Name of the queue above; absent means a root."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces whose pods may use this queue, and do when they name none; absent means any pod that names it."""
+    """Namespaces whose pods may use this queue, and do if they name none; absent means any pod that names it."""
     flavors: list[QueueFlavor] = Field(
         default_factory=list,
         max_length=FLAVORS_MAX,
@@ -61,17 +61,17 @@ class QueueSpec(Part):
     )
     """Quota per flavor; a flavor that is not listed has deserved 0, no limit, weight 1."""
     priority: int = Field(default=0, ge=-1_000_000, le=1_000_000)
-    """Higher is served first from what is left over; never above another's deserved share."""
+    """Queues of higher priority get the surplus first; deserved shares do not depend on it."""
     strategy: Literal["pack", "spread"] = "pack"
-    """Whether gangs are put close together (whole nodes stay free) or apart."""
+    """pack: place gangs close together, so that whole nodes stay free. spread: place them apart."""
     ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
-    """Whether a gang that fits may pass an older one that does not."""
+    """Whether a gang that fits may be admitted before an older one that does not (BestEffortFIFO)."""
     preemption: Literal["LowerPriority", "Never"] = "LowerPriority"
     """Whether a gang of this queue may evict gangs of lower priority in the same queue."""
     min_runtime: Duration | None = None
-    """Gangs are not evicted before they have run this long; absent means what the queue above says, at last not at all."""
+    """Gangs are not evicted before they have run this long; absent means as in the parent, in a root none."""
     disruption_budget: DisruptionBudget | None = None
-    """Most gangs of this queue that may be evicted for others within a while; absent means no bound."""
+    """Most gangs of this queue that may be evicted for other gangs within a window; absent means no limit."""
 
     @model_validator(mode="after")
     def _flavors_once(self) -> Self:
@@ -84,29 +84,29 @@ class QueueSpec(Part):
 
 
 class QueueUsage(Part):
-    """Where a queue stands in one flavor, in the flavor's measure."""
+    """Usage of one flavor, in the flavor's measure."""
 
     flavor: str = Field(max_length=253)
     """Name of the Flavor."""
     allocated: Quantity = 0
-    """In use by running gangs, descendants included."""
+    """Allocated to running gangs, those of descendants included."""
     demand: Quantity = 0
-    """In use and asked for by waiting gangs."""
+    """Allocated, and requested by pending gangs."""
     fair_share: Quantity = 0
-    """What the queue may hold now without being reclaimed from."""
+    """What the queue may use now; gangs beyond it can be reclaimed."""
     past_usage: float | None = Field(default=None, ge=0)
-    """Use decayed with the half-life; read back after a restart."""
+    """Past usage, decayed with the half-life; the controller reads it after a restart."""
 
 
 class QueueStatus(Part):
-    """What the controller found; nobody else writes it."""
+    """Observed state. Written by the controller only."""
 
     observed_generation: int | None = None
     """The metadata.generation that this was computed for."""
     waiting: int = Field(default=0, ge=0)
-    """Gangs that wait."""
+    """Pending gangs."""
     running: int = Field(default=0, ge=0)
-    """Gangs that hold devices."""
+    """Gangs with devices."""
     usage: list[QueueUsage] = Field(
         default_factory=list,
         max_length=FLAVORS_MAX,
@@ -114,21 +114,21 @@ class QueueStatus(Part):
     )
     """Per flavor."""
     evictions: list[str] = Field(default_factory=list, max_length=1000)
-    """When gangs of this queue were evicted for others within the disruption budget's window, RFC 3339."""
+    """When gangs of this queue were evicted for other gangs within the disruption budget's window, RFC 3339."""
     usage_time: str | None = Field(default=None, max_length=40)
-    """When pastUsage was last brought up to date, RFC 3339."""
+    """When pastUsage was last updated, RFC 3339."""
     conditions: list[Condition] = Field(default_factory=list, max_length=16, json_schema_extra=CONDITIONS)
-    """Ready, and what else there is to say."""
+    """Ready, and others with details."""
 
 
-class Queue(Resource):
-    """A share of the cluster for one team: what it deserves, what it may use, and in which order it is served."""
+class Queue(CustomResource):
+    """The quota of one team: what is guaranteed to it, what it may use, and in which order its gangs are admitted."""
 
     kind: Literal["Queue"] = "Queue"
     spec: QueueSpec = Field(default_factory=QueueSpec)
-    """What the platform engineer wants for this queue."""
+    """Quota and rules of this queue."""
     status: QueueStatus | None = None
-    """What the controller found; nobody else writes it."""
+    """Observed state. Written by the controller only."""
 
     @model_validator(mode="after")
     def _not_its_own_parent(self) -> Self:

@@ -1,7 +1,8 @@
-"""What is wrong between Queues that are each fine for themselves.
+"""Conflicts between Queues that are each valid by themselves: overlapping selectors and undefined flavors.
 
-Exists so that admission and status say the same of a tree: whose namespaces two queues would both take, which flavors nobody
-defined, what is promised twice. Pure; a loop of parents and a missing parent are found by whoever walks the tree.
+The webhook warns of them and the controller puts them in conditions, with the same reasons and messages. A missing parent
+and a loop of parents are not found here but where the tree is built.
+Example: of two leaves that both select `env In (prod)`, pods that name no queue use the one whose name sorts first.
 """
 
 from collections import Counter
@@ -15,7 +16,7 @@ SAME_MAX = 3  # queues named in one message
 
 
 class Disagreement(NamedTuple):
-    """About which queue, as a condition's reason, and in words."""
+    """The queue, a condition's reason, and its message."""
 
     queue: str
     reason: str
@@ -23,8 +24,8 @@ class Disagreement(NamedTuple):
 
 
 def disagreements(queues: Mapping[str, Queue], flavors: Collection[str]) -> list[Disagreement]:
-    """All of them, in order of queues."""
-    others = _alike(queues)
+    """All conflicts, sorted by queue."""
+    others = _may_overlap(queues)
     return [
         found
         for name in sorted(queues)
@@ -43,7 +44,7 @@ def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[Disagree
 
 
 def overlaps(queue: Queue, others: Iterable[Queue]) -> Iterator[Disagreement]:
-    """Other queues that take pods of a namespace that this one takes too: a pod that names no queue goes to the first."""
+    """A conflict if another queue may select a namespace that this one selects."""
     mine = queue.spec.namespace_selector
     if mine is None:
         return
@@ -66,7 +67,7 @@ def overlaps(queue: Queue, others: Iterable[Queue]) -> Iterator[Disagreement]:
 
 
 def may_both_match(one: LabelSelector, other: LabelSelector) -> bool:
-    """Whether some labels satisfy both. Exact: keys are independent, and there are endless values."""
+    """Whether some labels match both. Exact, since keys are independent and a label has unlimited values to take."""
     allowed: dict[str, set[str]] = {}
     refused: dict[str, set[str]] = {}
     present: set[str] = set()
@@ -90,11 +91,14 @@ def may_both_match(one: LabelSelector, other: LabelSelector) -> bool:
     )
 
 
-def _alike(queues: Mapping[str, Queue]) -> dict[str, list[Queue]]:
-    """Leaves that could overlap at all: those with another value of the label that most of them use cannot."""
-    above = {queue.spec.parent for queue in queues.values()}
+def _may_overlap(queues: Mapping[str, Queue]) -> dict[str, list[Queue]]:
+    """For each leaf, the leaves that its selector may overlap with; this keeps the comparison of pairs small.
+
+    Leaves are grouped by their value of the label that most selectors use: those with different values cannot overlap.
+    """
+    parents = {queue.spec.parent for queue in queues.values()}
     leaves = [
-        queue for queue in queues.values() if queue.name not in above and queue.spec.namespace_selector is not None
+        queue for queue in queues.values() if queue.name not in parents and queue.spec.namespace_selector is not None
     ]
     labels = {
         queue.name: queue.spec.namespace_selector.match_labels for queue in leaves if queue.spec.namespace_selector
@@ -104,9 +108,9 @@ def _alike(queues: Mapping[str, Queue]) -> dict[str, list[Queue]]:
     by_value: dict[str | None, list[Queue]] = {}
     for queue in leaves:
         by_value.setdefault(labels[queue.name].get(key), []).append(queue)
-    anywhere = by_value.get(None, [])
-    alike: dict[str, list[Queue]] = {}
+    without = by_value.get(None, [])
+    found: dict[str, list[Queue]] = {}
     for queue in leaves:
         value = labels[queue.name].get(key)
-        alike[queue.name] = leaves if value is None else [*by_value[value], *anywhere]
-    return alike
+        found[queue.name] = leaves if value is None else [*by_value[value], *without]
+    return found

@@ -1,4 +1,4 @@
-"""The version of this Fairlead: `fairlead --version`, the wheel, the chart and the image agree on it (a test compares)."""
+"""The version of this Fairlead; a test compares it with the wheel, the chart and the image."""
 
 from typing import Final
 

@@ -1,7 +1,9 @@
-"""CEL, the Common Expression Language, exactly as Kubernetes evaluates it.
+"""CEL, the Common Expression Language, as Kubernetes 1.36 evaluates it: device selectors, admission policies, CRD rules.
 
-Exists because no CEL library for Python has Kubernetes' dialect. Three doors: `compile_selector` for device selectors,
-`compile` with ADMISSION or RULE for policies and CRD rules, `compile` with an Environment of one's own.
+Text comes in; out come programs, and of each evaluation a value or an error. `compile_selector` is the entrance for device
+selectors (`admit_selector` adds what the API refuses in new ones), `compile` with ADMISSION, RULE or another Environment for
+everything else. `DeviceTable` evaluates a selector on many devices at once; `may_select` decides from the text alone whether
+a driver's devices can match. Pure: no clock, no I/O. See README.md beside this file.
 """
 
 from fairlead.cel.columns import DeviceTable, Mask
@@ -14,17 +16,10 @@ from fairlead.cel.program import Program, compile  # noqa: A004 - the word of th
 from fairlead.cel.reads import Read
 from fairlead.cel.selector import COST_MAX, Outcome, Selector, Verdict, admit_selector, compile_selector
 
-MATCH = Outcome.MATCH
-NO_MATCH = Outcome.NO_MATCH
-ERROR = Outcome.ERROR
-
 __all__ = [
     "ADMISSION",
     "COST_MAX",
     "DEVICE",
-    "ERROR",
-    "MATCH",
-    "NO_MATCH",
     "RULE",
     "BudgetError",
     "CelError",

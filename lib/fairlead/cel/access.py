@@ -1,7 +1,7 @@
-"""Reaching into values: fields, indices, presence, and their optional forms.
+"""Access to parts of values: fields, indices, presence, and their optional forms.
 
-Exists as the slow, general way behind the compiled accesses: it knows every kind of container (maps, lists, optionals,
-objects such as a device, lazy mappings that a caller passes in) and words the errors.
+The general case behind the compiled accesses: for every container (maps, lists, optionals, objects such as a device, lazy
+mappings that a caller passes in), with the messages of the errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def no_such_key(key: object) -> EvaluationError:
 
 
 def object_field(value: Any, name: str) -> Any:
-    """A field of an object (a class with `cel_fields`)."""
+    """A field of an object, which is an instance of a class with `cel_fields`."""
     fields = getattr(value, "cel_fields", None)
     if fields is None:
         return select(value, name)
@@ -46,7 +46,7 @@ def select(value: Any, name: str) -> Any:
 
 
 def _within(held: Optional, look: Callable[[Any, Any], Optional], key: Any) -> Optional:
-    """`.name` or `[key]` of an optional is optional itself; but what holds something without parts fails, unlike `.?name`."""
+    """`.name` or `[key]` of an optional, which is an optional. Unlike `.?name`, it fails on a content that has no parts."""
     content = held.content
     if held.present and not (isinstance(content, (Mapping, list, tuple)) or hasattr(content, "cel_fields")):
         raise no_such_key(key)
@@ -54,7 +54,7 @@ def _within(held: Optional, look: Callable[[Any, Any], Optional], key: Any) -> O
 
 
 def _find(value: Any, name: str) -> Any:
-    """The field, or _MISSING: a scalar has none, and to ask it is no error. Raises EvaluationError for a list."""
+    """The field, or _MISSING: for a scalar, too, that is no error. Raises EvaluationError for a list."""
     if isinstance(value, Mapping):
         try:
             return value[name]  # not .get: a device's domain map has a default
@@ -132,7 +132,7 @@ def optional_index(value: Any, key: Any) -> Optional:
 
 
 def traversal(*args: object) -> int:
-    """What reading these strings costs within a loop: a tenth of their length, each by each."""
+    """The charge for reading strings within a loop: the product of a tenth of each length."""
     cost = 1
     for arg in args:
         if isinstance(arg, (str, bytes)):

@@ -1,15 +1,16 @@
-"""The syntax tree of an expression, after macros.
+"""The syntax tree of an expression, after macros, and the visitor that every pass over it is.
 
-Exists so that parser, checker, cost and compiler speak of one thing. Nodes are immutable in use; `id` is unique within
-a tree and keys what the passes find out (types, overloads, sizes), `pos` is the offset that an error points at.
-A comprehension keeps both its fold (what the type checker and the cost estimate read) and the name of the macro that
-it came from (what the compiler turns into a plain loop).
+Nodes are immutable in use; `id` is unique within a tree and keys what the passes find out (types, overloads, sizes),
+`pos` is the offset that an error points at. A comprehension keeps both its fold, which the type checker and the cost
+estimate read, and the name of the macro that it came from, which the compiler turns into a plain loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
 
 
 @dataclass(slots=True, eq=False)
@@ -121,3 +122,62 @@ def walk(root: Node) -> Iterator[Node]:
         node = stack.pop()
         yield node
         stack.extend(reversed(list(node.children())))
+
+
+T = TypeVar("T")
+
+
+class Visitor(ABC, Generic[T]):
+    """A pass over a tree: one method per kind of node, called once per node.
+
+    `results` holds what the methods returned, by node id. A node that occurs twice in a tree (`x.optMap(v, e)` holds x
+    twice) is visited once. The dispatch adds one Python frame per level, for the depth of a tree is bounded by Python's stack.
+    """
+
+    _methods: ClassVar[dict[type[Node], Callable[[Any, Any], Any]]]
+
+    def __init_subclass__(cls) -> None:
+        cls._methods = {
+            Literal: cls.literal,
+            Ident: cls.ident,
+            Select: cls.select,
+            Call: cls.call,
+            ListNode: cls.list_literal,
+            MapNode: cls.map_literal,
+            Struct: cls.struct,
+            Comprehension: cls.comprehension,
+        }
+
+    def __init__(self) -> None:
+        self.results: dict[int, T] = {}
+
+    def visit(self, node: Node) -> T:
+        """The result for the node; computed when it is first asked for."""
+        result = self.results.get(node.id)
+        if result is None:
+            result = self.results[node.id] = self._methods[type(node)](self, node)
+        return result
+
+    @abstractmethod
+    def literal(self, node: Literal) -> T: ...
+
+    @abstractmethod
+    def ident(self, node: Ident) -> T: ...
+
+    @abstractmethod
+    def select(self, node: Select) -> T: ...
+
+    @abstractmethod
+    def call(self, node: Call) -> T: ...
+
+    @abstractmethod
+    def list_literal(self, node: ListNode) -> T: ...
+
+    @abstractmethod
+    def map_literal(self, node: MapNode) -> T: ...
+
+    @abstractmethod
+    def struct(self, node: Struct) -> T: ...
+
+    @abstractmethod
+    def comprehension(self, node: Comprehension) -> T: ...

@@ -1,7 +1,8 @@
 """Calling functions: how a call with steps for its arguments becomes one step.
 
-Exists because most of an evaluation is calls, and each kind deserves its own shortest way: types known beforehand (`direct`),
-one overload and a value of unknown type (`guarded`), several overloads (`dispatched`). All three pay for what may grow.
+Most of an evaluation is calls, so each case has its own shortest closure: the argument types are known (`direct`), one
+overload and a value of unknown type (`guarded`), several overloads (`dispatched`). Each takes from the budget, before the
+call, what the overload's `charge` says.
 """
 
 from __future__ import annotations
@@ -10,29 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fairlead.cel.declare import Overload, accepts_class
-from fairlead.cel.errors import BudgetError, EvaluationError
+from fairlead.cel.frame import Frame, Step, spend
 from fairlead.cel.types import Type
 from fairlead.cel.values import no_overload
 
-Frame = list[Any]
-Step = Callable[[Frame], Any]
 Charge = Callable[..., int]
-
-
-def spend(frame: Frame, amount: int) -> None:
-    """Takes from the budget. Raises BudgetError when it is used up."""
-    frame[0] -= amount
-    if frame[0] < 0:
-        raise BudgetError
-
-
-def failing(message: str) -> Step:
-    """Only unchecked programs have what does not exist."""
-
-    def fail(_: Frame) -> Any:
-        raise EvaluationError(message)
-
-    return fail
 
 
 def direct(function: Callable[..., object], steps: Sequence[Step], charge: Charge | None) -> Step:

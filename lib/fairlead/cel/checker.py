@@ -1,46 +1,24 @@
-"""The type checker: which overloads a call may mean, and whether the expression has a type at all.
+"""The type checker: a type for each node, the possible overloads for each call, the variable for each identifier.
 
-Exists because Kubernetes refuses ill-typed expressions when they are written. It goes on after a mistake, so that one
-compilation reports all of them, and says what would be right where that is near at hand.
-Each node gets a type, each call its possible overloads, each identifier what it names.
+Kubernetes refuses ill-typed expressions when they are written; this decides the same. The checker goes on after a mistake,
+so that one compilation reports all of them, each with a suggestion where there is a likely one (hints.py).
+Invariant: a mistake gives its node the type `error`, which fits everything, so no mistake is reported twice.
 
 Source: cel-go checker/checker.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Final
-
 from fairlead.cel import ast, hints
 from fairlead.cel import types as t
+from fairlead.cel.checked import Checked
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import Issue
+from fairlead.cel.inference import Inference
 from fairlead.cel.types import Type
-from fairlead.cel.unify import Mapping, TooComplexError, assignable, most_general, substitute
+from fairlead.cel.unify import TooComplexError, substitute
 from fairlead.cel.values import UInt
-
-
-@dataclass(slots=True)
-class Checked:
-    """A tree and what the checker found out, by node id."""
-
-    root: ast.Node
-    types: dict[int, Type] = field(default_factory=dict)
-    overloads: dict[int, tuple[Overload, ...]] = field(default_factory=dict)
-    # Variables of the environment, by the name they were found under; a Type for an identifier that names a type.
-    references: dict[int, str | Type] = field(default_factory=dict)
-    # Calls whose target is no value but the first part of a function's name, as in `lists.range(3)`.
-    namespaced: set[int] = field(default_factory=set)
-
-    def type_of(self, node: ast.Node) -> Type:
-        return self.types[node.id]
-
-
-# A map of maps doubles its type with each level.
-TYPE_WEIGHT_MAX: Final = 256
 
 _LITERALS: dict[type, Type] = {
     type(None): t.NULL,
@@ -59,90 +37,39 @@ def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Che
     checked = checker.checked
     try:
         checker.visit(root)
-        mapping = checker.mapping
-        checked.types = {node: substitute(mapping, type_, free_to_dyn=True) for node, type_ in checked.types.items()}
+        bindings = checker.bindings
+        checked.types = {node: substitute(bindings, type_, free_to_dyn=True) for node, type_ in checker.results.items()}
     except TooComplexError:
         checker.issues.append(Issue("types are too complex", root.pos, "nest fewer lists and maps in one another"))
     return checked, checker.issues
 
 
-class _Checker:
+class _Checker(Inference):
     def __init__(self, root: ast.Node, environment: Environment, nodes: int) -> None:
-        self.environment = environment
+        super().__init__(environment, nodes)
         self.checked = Checked(root)
-        self.issues: list[Issue] = []
-        self.mapping = Mapping(nodes=nodes)
-        self.free = 0
         self.scopes: list[dict[str, Type]] = []
-
-    # Helpers
-
-    def fresh(self) -> Type:
-        self.free += 1
-        return t.param(f"_var{self.free}")
-
-    def set(self, node: ast.Node, type_: Type) -> Type:
-        if type_.weight > TYPE_WEIGHT_MAX:
-            type_ = self.report(
-                node.pos, f"type is too complex: {type_.weight} parts, at most {TYPE_WEIGHT_MAX} are allowed"
-            )
-        self.checked.types[node.id] = type_
-        return type_
-
-    def report(self, pos: int, message: str, hint: str | None = None) -> Type:
-        if not self.environment.checked:
-            return t.DYN
-        self.issues.append(Issue(message, pos, hint))
-        return t.ERROR
-
-    def current(self, type_: Type) -> Type:
-        return substitute(self.mapping, type_, free_to_dyn=False)
-
-    def fits(self, left: Iterable[Type], right: Iterable[Type]) -> bool:
-        mapping = assignable(self.mapping, tuple(left), tuple(right))
-        if mapping is None:
-            return False
-        self.mapping = mapping
-        return True
-
-    def printed(self, type_: Type) -> str:
-        return str(substitute(self.mapping, type_, free_to_dyn=True))
 
     # Nodes
 
-    def visit(self, node: ast.Node) -> Type:
-        done = self.checked.types.get(node.id)
-        if done is not None:  # optMap puts its target in twice
-            return done
-        if isinstance(node, ast.Literal):
-            return self.set(node, _LITERALS[type(node.value)])
-        if isinstance(node, ast.Ident):
-            return self.identifier(node)
-        if isinstance(node, ast.Select):
-            return self.select(node)
-        if isinstance(node, ast.Call):
-            return self.call(node)
-        if isinstance(node, ast.ListNode):
-            return self.list_literal(node)
-        if isinstance(node, ast.MapNode):
-            return self.map_literal(node)
-        if isinstance(node, ast.Comprehension):
-            return self.comprehension(node)
-        assert isinstance(node, ast.Struct)
-        for _, value, _ in node.fields:
-            self.visit(value)
-        return self.set(node, self.unknown(node.pos, node.name))
+    def literal(self, node: ast.Literal) -> Type:
+        return _LITERALS[type(node.value)]
 
-    def identifier(self, node: ast.Ident) -> Type:
+    def ident(self, node: ast.Ident) -> Type:
         local = self.local(node.name)
         if local is not None:
-            return self.set(node, local)
+            return local
         found = self.global_(node.name)
         if found is None:
-            return self.set(node, self.unknown(node.pos, node.name))
+            return self.unknown(node.pos, node.name)
         reference, type_ = found
         self.checked.references[node.id] = reference
-        return self.set(node, type_)
+        return type_
+
+    def struct(self, node: ast.Struct) -> Type:
+        for _, value, _ in node.fields:
+            self.visit(value)
+        return self.unknown(node.pos, node.name)
 
     def local(self, name: str) -> Type | None:
         if not name.startswith("."):
@@ -187,10 +114,10 @@ class _Checker:
             if found is not None:
                 reference, type_ = found
                 self.checked.references[node.id] = reference
-                return self.set(node, type_)
+                return type_
         operand = self.current(self.visit(node.operand))
         type_ = self.field(node.pos, operand, node.field)
-        return self.set(node, t.BOOL if node.test_only else type_)
+        return t.BOOL if node.test_only else type_
 
     def field(self, pos: int, operand: Type, name: str) -> Type:
         """The type of a field of such an operand."""
@@ -229,7 +156,7 @@ class _Checker:
         if node.target is None:
             functions = self.functions(node.function)
             if not functions:
-                return self.set(node, self.unknown_function(node))
+                return self.unknown_function(node)
             return self.resolve(node, functions, args, member=False)
         name = self.qualified(node.target)
         if name is not None:
@@ -240,7 +167,7 @@ class _Checker:
         target = self.visit(node.target)
         functions = self.functions(node.function)
         if not functions:
-            return self.set(node, self.unknown_function(node))
+            return self.unknown_function(node)
         return self.resolve(node, functions, [target, *args], member=True)
 
     def functions(self, name: str) -> tuple[Overload, ...]:
@@ -279,21 +206,9 @@ class _Checker:
             ]
             result = t.DYN
         if result is None:
-            return self.set(node, self.no_match(node, functions, args, member=member))
+            return self.no_match(node, functions, args, member=member)
         self.checked.overloads[node.id] = tuple(chosen)
-        return self.set(node, result)
-
-    def instantiate(self, overload: Overload, chained: int | None) -> tuple[tuple[Type, ...], Type]:
-        if chained is not None:
-            return (t.BOOL,) * chained, t.BOOL
-        names = overload.type_params
-        if not names:
-            return overload.params, overload.result
-        fresh = Mapping(self.mapping)
-        fresh.clear()
-        fresh.update({name: self.fresh() for name in sorted(names)})
-        params = tuple(substitute(fresh, parameter, free_to_dyn=False) for parameter in overload.params)
-        return params, substitute(fresh, overload.result, free_to_dyn=False)
+        return result
 
     def no_match(self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool) -> Type:
         shown = [self.printed(arg) for arg in args]
@@ -309,7 +224,7 @@ class _Checker:
         assert isinstance(field, ast.Literal)
         self.checked.overloads[node.id] = self.functions("_?._")
         inner = operand.params[0] if operand.name == "optional_type" else operand
-        return self.set(node, t.optional_of(self.field(node.pos, inner, str(field.value))))
+        return t.optional_of(self.field(node.pos, inner, str(field.value)))
 
     # Literals
 
@@ -320,7 +235,7 @@ class _Checker:
             if index in node.optional:
                 type_ = self.unwrapped(child, type_)
             element = self.join(element, type_)
-        return self.set(node, t.list_of(element or self.fresh()))
+        return t.list_of(element or self.fresh())
 
     def map_literal(self, node: ast.MapNode) -> Type:
         key: Type | None = None
@@ -331,7 +246,7 @@ class _Checker:
             if entry.optional:
                 type_ = self.unwrapped(entry.value, type_)
             value = self.join(value, type_)
-        return self.set(node, t.map_of(key or self.fresh(), value or self.fresh()))
+        return t.map_of(key or self.fresh(), value or self.fresh())
 
     def unwrapped(self, node: ast.Node, type_: Type) -> Type:
         type_ = self.current(type_)
@@ -340,13 +255,6 @@ class _Checker:
         if type_.is_dyn or type_.kind == "error":
             return t.DYN
         return self.report(node.pos, f"expected type 'optional_type({type_})' but found '{self.printed(type_)}'")
-
-    def join(self, previous: Type | None, current: Type) -> Type:
-        if previous is None:
-            return current
-        if self.fits((previous,), (current,)):
-            return most_general(previous, current)
-        return t.DYN
 
     # Folds
 
@@ -364,7 +272,7 @@ class _Checker:
         self.scopes.pop()
         result = self.visit(node.result)
         self.scopes.pop()
-        return self.set(node, self.current(result))
+        return self.current(result)
 
     def range_types(self, node: ast.Comprehension, ranged: Type) -> tuple[Type, tuple[Type, Type]]:
         """The type of the only variable, and those of two."""

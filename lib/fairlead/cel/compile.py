@@ -1,12 +1,13 @@
-"""From a checked tree to closures: one Python function per node, made once, called per evaluation.
+"""From a checked tree to closures: one Python function per node, made once, called in every evaluation.
 
-Exists because walking a tree costs ten times what a selector may (5 µs). A closure takes the frame, a list whose slot 0
-is the budget that is left and whose other slots are variables, and returns a value or raises EvaluationError.
-Where the checker knows the types, an operator is called directly; where it met `dyn`, the overload is found by the
-values' classes and remembered. Budget is taken by loops, per step, and by functions whose result may outgrow their input,
-before they run; nothing else can take long. Calls are in calls.py, loops in loops.py, `&&` and its like in forms.py.
+A walk over the tree in every evaluation would cost ten times the bar for a selector (5 µs). A closure takes the frame
+(frame.py) and returns a value or raises EvaluationError. Where the checker knows the types, an operator is called directly;
+where the type is `dyn`, the overload is found by the values' classes and remembered. Budget is taken by each turn of a loop,
+and by functions whose result may be larger than their input, before they run; nothing else can take long.
+Calls are in calls.py, loops in loops.py, `&&` and other calls with an evaluation order of their own in forms.py.
+Example: `device.driver == "x"` is one closure that compares one attribute with a constant.
 
-Source of the order of evaluation and of what absorbs an error: cel-go interpreter/interpretable.go.
+Source of the order of evaluation and of which errors are absorbed: cel-go interpreter/interpretable.go.
 """
 
 from __future__ import annotations
@@ -17,39 +18,29 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from fairlead.cel import access, ast
-from fairlead.cel.calls import Frame, Step, direct, dispatched, failing, guarded
-from fairlead.cel.checker import Checked
+from fairlead.cel.calls import direct, dispatched, guarded
+from fairlead.cel.checked import Checked
 from fairlead.cel.declare import Overload
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.forms import SPECIAL
+from fairlead.cel.frame import Compilation, Frame, Step, failing
+from fairlead.cel.library.regex import compiled
+from fairlead.cel.loops import make_loop
 from fairlead.cel.types import Type
 from fairlead.cel.values import Optional, TypeValue, map_key, no_overload
 
-# Folded when their argument is a literal; a failure is then the author's, as in cel-go's OptOptimize.
+# Folded when their argument is a literal; a failure is then a CompileError, as with cel-go's OptOptimize.
 _CONVERSIONS: Final = frozenset(
     {"bool", "bytes", "double", "duration", "dyn", "int", "string", "timestamp", "type", "uint"}
 )
-# Folded as well, but a failure stays one of each evaluation.
+# Folded as well, but a failure is left to each evaluation.
 _FOLDED: Final = frozenset({"quantity", "semver", "ip", "cidr", "url", "-_"})
 _PATTERNS: Final = frozenset({"matches", "find", "findAll"})
-# A value of such a static type surely has the Python class that the overload expects.
-_SURE: Final = frozenset(
-    {
-        "bool",
-        "int",
-        "uint",
-        "double",
-        "string",
-        "bytes",
-        "list",
-        "map",
-        "timestamp",
-        "duration",
-        "opaque",
-        "type",
-    }
-)
+# A value of such a static type always has the Python class that the overload takes.
+_SURE: Final = frozenset([
+    "bool", "int", "uint", "double", "string", "bytes", "list", "map", "timestamp", "duration", "opaque", "type"
+])  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -66,80 +57,40 @@ def compile_tree(checked: Checked, environment: Environment, text: str) -> Compi
     return Compiled(step, compiler.slots, compiler.variables)
 
 
-class Compiler:
-    def __init__(self, checked: Checked, environment: Environment, text: str) -> None:
-        self.checked = checked
-        self.environment = environment
-        self.text = text
-        self.slots = 1
-        self.variables: dict[str, int] = {}
-        self.locals: list[tuple[str, int]] = []
-        self.lazy: dict[int, Step] = {}  # how to read the slot of a cel.bind
-        self.loops = 0
-        self.made: dict[int, Step] = {}
-        self.constants: dict[int, object] = {}
+class Compiler(Compilation):
+    """The step of every kind of node."""
 
-    # Slots
+    # Names and literals
 
-    def slot(self) -> int:
-        self.slots += 1
-        return self.slots - 1
+    def literal(self, node: ast.Literal) -> Step:
+        return self.constant(node, node.value)
 
-    def variable(self, name: str) -> int:
-        if name not in self.variables:
-            self.variables[name] = self.slot()
-        return self.variables[name]
-
-    # Nodes
-
-    def visit(self, node: ast.Node) -> Step:
-        done = self.made.get(node.id)
-        if done is None:
-            done = self.made[node.id] = self._make(node)
-        return done
-
-    def constant(self, node: ast.Node, value: object) -> Step:
-        self.constants[node.id] = value
-        return lambda _: value
-
-    def is_constant(self, node: ast.Node) -> bool:
-        return node.id in self.constants
-
-    def _make(self, node: ast.Node) -> Step:
-        if isinstance(node, ast.Literal):
-            return self.constant(node, node.value)
+    def reference(self, node: ast.Node) -> Step | None:
+        """The step of a node that the checker found to name a variable of the environment, or a type."""
         reference = self.checked.references.get(node.id)
         if isinstance(reference, Type):
             return self.constant(node, TypeValue(reference.name))
-        if reference is not None:
-            return operator.itemgetter(self.variable(reference))
-        if isinstance(node, ast.Ident):
-            slot = self.local(node.name)
-            if slot is None:
-                return failing(f"no such attribute(s): {node.name}")
-            return self.lazy.get(slot) or operator.itemgetter(slot)
-        if isinstance(node, ast.Select):
-            return self.select(node)
-        if isinstance(node, ast.Call):
-            return self.call(node)
-        if isinstance(node, ast.ListNode):
-            return self.list_literal(node)
-        if isinstance(node, ast.MapNode):
-            return self.map_literal(node)
-        from fairlead.cel.loops import make_loop
+        return None if reference is None else operator.itemgetter(self.variable(reference))
 
-        if isinstance(node, ast.Struct):
-            return failing(f"unknown message type: {node.name}")
-        assert isinstance(node, ast.Comprehension)
+    def ident(self, node: ast.Ident) -> Step:
+        reference = self.reference(node)
+        if reference is not None:
+            return reference
+        slot = self.local(node.name)
+        if slot is None:
+            return failing(f"no such attribute(s): {node.name}")
+        return self.lazy.get(slot) or operator.itemgetter(slot)
+
+    def struct(self, node: ast.Struct) -> Step:
+        return failing(f"unknown message type: {node.name}")
+
+    def comprehension(self, node: ast.Comprehension) -> Step:
         return make_loop(self, node)
 
-    def local(self, name: str) -> int | None:
-        for known, slot in reversed(self.locals):
-            if known == name:
-                return slot
-        return None
-
     def select(self, node: ast.Select) -> Step:
+        reference = self.reference(node)
+        if reference is not None:
+            return reference
         operand, name = self.visit(node.operand), node.field
         type_ = self.checked.type_of(node.operand)
         if node.test_only:
@@ -171,7 +122,7 @@ class Compiler:
         return lambda frame: get(operand(frame))
 
     def attribute_of_object(self, node: ast.Select) -> Step | None:
-        """`device.attributes["d"].name`, what selectors are made of, in one step instead of four."""
+        """`device.attributes["d"].name`, which selectors mostly consist of, in one step instead of four."""
         index = node.operand
         if not (isinstance(index, ast.Call) and index.function == "_[_]" and isinstance(index.args[1], ast.Literal)):
             return None
@@ -221,8 +172,6 @@ class Compiler:
         return dispatched(node.function, overloads, steps, charges)
 
     def check_pattern(self, node: ast.Literal) -> None:
-        from fairlead.cel.library.regex import compiled
-
         try:
             compiled(str(node.value))
         except EvaluationError as error:

@@ -1,8 +1,9 @@
-"""How functions are declared: overloads with types, grouped into libraries.
+"""Declarations of functions: overloads with types, grouped into libraries.
 
-Exists so that one table says what the checker accepts, what the evaluator calls and what the cost estimate charges.
-An implementation takes plain values and returns one, or raises EvaluationError. Where its result can be much larger than
-its input, `charge` says beforehand how large, and the evaluator takes that from the budget first.
+An overload is what the checker accepts, what the compiler calls, and what the cost estimate charges for. An implementation
+takes values and returns one, or raises EvaluationError. Where a result can be much larger than the input, `charge` computes
+its size from the arguments, and that is taken from the budget before the call.
+Example: `LIB.member("size", "list(T)", "int", "list_size", len)` declares `[1, 2].size()`.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ _CLASSES: Final[dict[str, tuple[type, ...]]] = {
 
 
 def accepts_class(parameter: Type, given: type) -> bool:
-    """Whether a value of that Python class is of the type, as far as its class tells."""
+    """Whether a value of that Python class may be of the type; type parameters and members are not looked at."""
     if parameter.kind in {"dyn", "any", "param"}:
         return True
     classes = _CLASSES.get(parameter.name if parameter.kind in {"opaque", "object"} else parameter.kind)
@@ -86,7 +87,7 @@ def accepts_class(parameter: Type, given: type) -> bool:
 
 @dataclass(slots=True)
 class Library:
-    """A named set of overloads; filled in at import, then only read."""
+    """A named set of overloads; filled at import, then only read."""
 
     name: str
     overloads: list[Overload] = field(default_factory=list)

@@ -1,10 +1,10 @@
-"""A device as selectors see it.
+"""A device as the value of the variable `device` in selectors.
 
-Exists so that an API Device is turned into CEL values once, not once per selector, and so that a million of them fit in
-memory: devices with the same names share a layout and hold only a tuple of keys; the maps that an expression walks are
-built when one device is first evaluated, which is once per kind of device (columns.py).
-A name without a domain belongs to the driver's own; an unknown *domain* reads as an empty map, though `in` does not find
-it, and an unknown name in one is an error. A value that cannot be read (a bad version) is the view's `fault`, which
+An API Device is converted once, not once per selector, and a million of them fit in memory: devices with the same names share
+a layout and hold only a tuple of keys. The maps that an expression reads are built when a device is first evaluated, which is
+once per kind of device (columns.py).
+A name without a domain belongs to the driver's own domain. An unknown *domain* reads as an empty map, though `in` does not
+find it; an unknown name in a domain is an error. A value that cannot be read (a bad version) is the view's `fault`, which
 every evaluation raises.
 
 Source: k8s.io/dynamic-resource-allocation/cel/compile.go.
@@ -36,7 +36,7 @@ _EMPTY: Final[dict[str, Any]] = {}
 
 
 class Domains(dict[str, dict[str, Any]]):
-    """Domain to names; an unknown domain reads as empty."""
+    """Values by domain and name; an unknown domain reads as empty."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Domains(dict[str, dict[str, Any]]):
 
 
 class Layout:
-    """What devices with the same names share: where each name's key stands. 0 is the driver, 1 whether it is shared."""
+    """The position of each name's key, shared by devices with the same names. 0: driver, 1: allowMultipleAllocations."""
 
     __slots__ = ("positions",)
 
@@ -80,10 +80,10 @@ class DeviceView:
 
     driver: str
     layout: Layout
-    keys: tuple[Key, ...]  # by the layout; the last is ABSENT
+    keys: tuple[Key, ...]  # at the layout's positions; the last is ABSENT
     allow_multiple_allocations: bool
     fault: str | None
-    attributes: Domains  # these two are made when first asked for
+    attributes: Domains  # these two are built on first access
     capacity: Domains
 
     @staticmethod
@@ -130,8 +130,8 @@ class DeviceView:
             raise EvaluationError(self.fault)
 
 
-# Keys: values as strings, ints and tuples of them. Equal keys mean that no expression can tell the values apart, which
-# `==` would not do: it holds 1 == True in Python, and 1.5Gi == 1536Mi in CEL, where only one of the two is an integer.
+# Keys: values as strings, ints and tuples of them. Equal keys mean that no expression can tell the values apart. `==` of the
+# values does not: 1 == True in Python, and 1.5Gi == 1536Mi in CEL, where only one of the two is an integer.
 
 Key = Hashable
 ABSENT: Final = "\0"
@@ -179,7 +179,7 @@ def _quantity_key(written: str | int) -> str:
 
 
 def _value(key: Key) -> Any:
-    """The CEL value that the key stands for."""
+    """The CEL value of a key."""
     if isinstance(key, tuple):
         return [_value(part) for part in key]
     if not isinstance(key, str) or not key.startswith("\0"):

@@ -1,7 +1,6 @@
 """What a program may mention: variables with their types, functions, macros, objects with fields.
 
-Exists so that one compiler serves device selectors, admission policies and CRD rules. Environments are immutable and
-shared; `extend` makes a new one. What Kubernetes 1.36 has is in kubernetes.py; this module knows only CEL.
+Immutable and shared; `extend` makes a new environment. Those of Kubernetes 1.36 are in kubernetes.py.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class Environment:
         attributes: Mapping[tuple[str, str], str] | None = None,
         types: Mapping[str, Type] | None = None,
     ) -> Environment:
-        """This environment and more."""
+        """A new environment: this one with additions."""
         functions = dict(self.functions)
         for library in libraries:
             for overload in library.overloads:

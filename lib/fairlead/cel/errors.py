@@ -1,7 +1,6 @@
-"""What can go wrong with a CEL expression: it does not compile, or it fails on this input.
+"""Errors of CEL expressions: a CompileError does not depend on input, an EvaluationError does.
 
-Exists so that callers tell the author's mistakes (CompileError, found without any input) from a device's
-(EvaluationError, one input at a time). Both say what, a CompileError also where and what to write instead.
+A CompileError has the place of each mistake and, where there is one, a suggestion of what to write instead.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 
 
 class CelError(Exception):
-    """Every error that this package raises on purpose."""
+    """The base of both errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class EvaluationError(CelError):
 
 
 class BudgetError(EvaluationError):
-    """The evaluation would cost more than it may."""
+    """The evaluation has used up its budget."""
 
     def __init__(self) -> None:
         super().__init__("operation cancelled: actual cost limit exceeded; loop over less, or simplify")

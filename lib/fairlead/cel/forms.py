@@ -1,22 +1,21 @@
-"""Calls that do not evaluate all they are given, and the operators that deserve code of their own.
+"""Calls with an evaluation order of their own, and operators with a faster closure than a function call.
 
-Exists beside compile.py because here lies CEL's logic: `&&` and `||` let a deciding side absorb the other's error, `?:`
-takes one branch, `orValue` an alternative only when it must. Each maker returns None to leave the call to the general way.
+`&&` and `||` absorb the error of one side when the other side decides, `?:` evaluates one branch, `orValue` its argument only
+for an empty optional. Each maker returns None where the call is compiled as any other (calls.py).
+Example: `1 / 0 > 1 || true` is true; `1 / 0 > 1 || false` is the error.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairlead.cel import access, ast
+from fairlead.cel.equality import equal
 from fairlead.cel.errors import BudgetError, EvaluationError
-from fairlead.cel.values import NONE, Optional, equal, no_overload, weight
-
-if TYPE_CHECKING:
-    from fairlead.cel.calls import Frame, Step
-    from fairlead.cel.compile import Compiler
+from fairlead.cel.frame import Compilation, Frame, Step, spend
+from fairlead.cel.values import NONE, Optional, no_overload, weight
 
 
 def _not_bool(value: object, name: str) -> EvaluationError:
@@ -26,10 +25,10 @@ def _not_bool(value: object, name: str) -> EvaluationError:
         return error
 
 
-def _logic(decisive: bool, name: str) -> Callable[[Compiler, ast.Call], Step]:
-    """`&&` (decided by false) and `||` (by true): an error counts only if nothing decides."""
+def _logic(decisive: bool, name: str) -> Callable[[Compilation, ast.Call], Step]:
+    """`&&` (decided by false) and `||` (by true): an error counts only if no argument decides."""
 
-    def make(compiler: Compiler, node: ast.Call) -> Step:
+    def make(compiler: Compilation, node: ast.Call) -> Step:
         steps = tuple(compiler.visit(arg) for arg in node.args)
 
         def evaluate(frame: Frame) -> bool:
@@ -55,7 +54,7 @@ def _logic(decisive: bool, name: str) -> Callable[[Compiler, ast.Call], Step]:
     return make
 
 
-def _conditional(compiler: Compiler, node: ast.Call) -> Step:
+def _conditional(compiler: Compilation, node: ast.Call) -> Step:
     shared = _optional_map(compiler, node)
     if shared is not None:
         return shared
@@ -72,8 +71,8 @@ def _conditional(compiler: Compiler, node: ast.Call) -> Step:
     return evaluate
 
 
-def _optional_map(compiler: Compiler, node: ast.Call) -> Step | None:
-    """`x.optMap(v, e)` holds x twice; chained, it would be evaluated 2**n times."""
+def _optional_map(compiler: Compilation, node: ast.Call) -> Step | None:
+    """`x.optMap(v, e)` holds x twice in its tree; n of them chained would evaluate the first 2**n times."""
     test, then, _ = node.args
     if not (isinstance(test, ast.Call) and test.function == "hasValue" and test.target is not None):
         return None
@@ -102,7 +101,7 @@ def _optional_map(compiler: Compiler, node: ast.Call) -> Step | None:
     return evaluate
 
 
-def _index(compiler: Compiler, node: ast.Call) -> Step:
+def _index(compiler: Compilation, node: ast.Call) -> Step:
     operand, key = (compiler.visit(arg) for arg in node.args)
     container = compiler.checked.type_of(node.args[0])
     if container.kind == "map" and isinstance(node.args[1], ast.Literal) and isinstance(node.args[1].value, str):
@@ -120,12 +119,12 @@ def _index(compiler: Compiler, node: ast.Call) -> Step:
     return lambda frame: access.index(operand(frame), key(frame))
 
 
-def _optional_index(compiler: Compiler, node: ast.Call) -> Step:
+def _optional_index(compiler: Compilation, node: ast.Call) -> Step:
     operand, key = (compiler.visit(arg) for arg in node.args)
     return lambda frame: access.optional_index(operand(frame), key(frame))
 
 
-def _optional_select(compiler: Compiler, node: ast.Call) -> Step:
+def _optional_select(compiler: Compilation, node: ast.Call) -> Step:
     operand = compiler.visit(node.args[0])
     field_node = node.args[1]
     assert isinstance(field_node, ast.Literal)
@@ -133,8 +132,8 @@ def _optional_select(compiler: Compiler, node: ast.Call) -> Step:
     return lambda frame: access.optional_select(operand(frame), name)
 
 
-def _or_value(function: str) -> Callable[[Compiler, ast.Call], Step | None]:
-    def make(compiler: Compiler, node: ast.Call) -> Step | None:
+def _or_value(function: str) -> Callable[[Compilation, ast.Call], Step | None]:
+    def make(compiler: Compilation, node: ast.Call) -> Step | None:
         if node.target is None or len(node.args) != 1:
             return None
         held, other = compiler.visit(node.target), compiler.visit(node.args[0])
@@ -152,8 +151,8 @@ def _or_value(function: str) -> Callable[[Compiler, ast.Call], Step | None]:
     return make
 
 
-def _equality(negated: bool) -> Callable[[Compiler, ast.Call], Step]:
-    def make(compiler: Compiler, node: ast.Call) -> Step:
+def _equality(negated: bool) -> Callable[[Compilation, ast.Call], Step]:
+    def make(compiler: Compilation, node: ast.Call) -> Step:
         left, right = (compiler.visit(arg) for arg in node.args)
         right_node = node.args[1]
         if isinstance(right_node, ast.Literal) and type(right_node.value) is str:
@@ -165,7 +164,7 @@ def _equality(negated: bool) -> Callable[[Compiler, ast.Call], Step]:
 
             return same_text
         if compiler.loops and any(compiler.checked.type_of(arg).kind in _LARGE for arg in node.args):
-            return _paid_equality(left, right, negated=negated)
+            return _charged_equality(left, right, negated=negated)
         if negated:
             return lambda frame: not equal(left(frame), right(frame))
         return lambda frame: equal(left(frame), right(frame))
@@ -176,24 +175,22 @@ def _equality(negated: bool) -> Callable[[Compiler, ast.Call], Step]:
 _LARGE: Final = frozenset({"list", "map", "dyn", "any"})
 
 
-def _paid_equality(left: Step, right: Step, *, negated: bool) -> Step:
-    """Within a loop, what may be large is paid for before it is compared."""
+def _charged_equality(left: Step, right: Step, *, negated: bool) -> Step:
+    """Within a loop, the size of lists and maps is taken from the budget before they are compared."""
 
     def evaluate(frame: Frame) -> bool:
         value, other = left(frame), right(frame)
         if isinstance(value, (list, tuple, dict)):
-            frame[0] -= weight(value, 10_000_000) // 10
-            if frame[0] < 0:
-                raise BudgetError
+            spend(frame, weight(value, 10_000_000) // 10)
         return equal(value, other) is not negated
 
     return evaluate
 
 
-def _order(test: Callable[[Any, Any], bool]) -> Callable[[Compiler, ast.Call], Step | None]:
+def _order(test: Callable[[Any, Any], bool]) -> Callable[[Compilation, ast.Call], Step | None]:
     """Two ints or two strings, by their static types: Python's own order is CEL's."""
 
-    def make(compiler: Compiler, node: ast.Call) -> Step | None:
+    def make(compiler: Compilation, node: ast.Call) -> Step | None:
         kinds = {compiler.checked.type_of(arg).kind for arg in node.args}
         if kinds not in ({"int"}, {"string"}):
             return None
@@ -206,7 +203,7 @@ def _order(test: Callable[[Any, Any], bool]) -> Callable[[Compiler, ast.Call], S
     return make
 
 
-SPECIAL: Final[dict[str, Callable[[Compiler, ast.Call], Step | None]]] = {
+SPECIAL: Final[dict[str, Callable[[Compilation, ast.Call], Step | None]]] = {
     "_&&_": _logic(False, "_&&_"),
     "_||_": _logic(True, "_||_"),
     "_?_:_": _conditional,

@@ -1,8 +1,4 @@
-"""What to write instead: the suggestions beside the type checker's complaints.
-
-Exists apart from the checker because nothing depends on it but readers. Each function returns one clause, or None when
-there is nothing better to say than the complaint itself.
-"""
+"""Suggestions beside the type checker's messages: what to write instead. Each function returns one clause, or None."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from fairlead.cel.declare import Overload
 
 
 def similar(name: str, names: Iterable[str], *, known: Iterable[str] = ()) -> str | None:
-    """The name that was probably meant, or all there are when they are few."""
+    """The name that was probably meant, or all known names when they are few."""
     options = [option for option in names if option.isidentifier() or "." in option]
     close = difflib.get_close_matches(name[:64], options, n=1, cutoff=0.7)
     if close:

@@ -1,8 +1,7 @@
-"""The environments of Kubernetes 1.36: device selectors, admission policies, CRD rules.
+"""The environments of Kubernetes 1.36 and the libraries of each: device selectors, admission policies, CRD rules.
 
-Exists as the one list of which libraries each has. Base: everything of apiserver's base environment up to 1.36;
-device selectors add `cel.bind`, `includes` and the device; the others differ only in their variables, all dyn here, for
-the objects are plain JSON.
+BASE has everything of the API server's base environment up to 1.36. Device selectors add `cel.bind`, `includes` and the
+device. The others add only variables, which are dyn here, for the objects are plain JSON.
 
 Source: k8s.io/apiserver/pkg/cel/environment/base.go, dynamic-resource-allocation/cel/compile.go.
 """
@@ -25,14 +24,14 @@ from fairlead.cel.library.net import NET
 from fairlead.cel.library.optionals import OPTIONALS
 from fairlead.cel.library.regex import REGEX
 from fairlead.cel.library.standard import STANDARD
-from fairlead.cel.library.strings import FORMAT_V1, STRINGS
+from fairlead.cel.library.strings import FORMAT, STRINGS
 from fairlead.cel.library.urls import URLS
 
 CEL: Final = Environment.of(
     (STANDARD, CONVERSIONS, CLOCK, OPTIONALS),
     (macros.STANDARD, macros.OPTIONAL),
 )
-# Everything but format(), of which there are two versions.
+# Everything but format(), whose clauses differ from the specification's.
 COMMON: Final = CEL.extend(
     libraries=(
         STRINGS,
@@ -51,8 +50,8 @@ COMMON: Final = CEL.extend(
     macros=(macros.TWO_VARIABLES, macros.SORT_BY),
     types={type_.name: type_ for type_ in (t.IP, t.CIDR)},  # the others' names cannot be written
 )
-BASE: Final = COMMON.extend(libraries=(FORMAT_V1,))
-# What may be written anew in 1.36, and what is understood where it is stored already: `includes` is behind a gate.
+BASE: Final = COMMON.extend(libraries=(FORMAT,))
+# What 1.36 admits in new selectors; DEVICE is what it evaluates in stored ones. `includes` is behind a feature gate.
 NEW_DEVICE: Final = BASE.extend(
     macros=(macros.BINDINGS,),
     variables={"device": DEVICE_TYPE},

@@ -1,7 +1,7 @@
 """Text to tokens: CEL's literals, operators and comments.
 
-Exists apart from the parser because CEL's strings have eight forms and their own escapes. One compiled pattern, linear
-in the input; the only errors are a character that starts no token and a bad escape.
+One compiled pattern, linear in the input. Strings have eight forms with escapes of their own. The only errors are a
+character that starts no token, a bad escape, and a number that does not fit its type.
 """
 
 from __future__ import annotations

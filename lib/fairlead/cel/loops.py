@@ -1,27 +1,25 @@
 """Comprehensions as plain loops, one maker per macro.
 
-Exists because the folds that macros stand for copy a list per element when taken literally. Each loop keeps the fold's
-meaning: `all` and `exists` hold an error until an element decides, the others fail at the first. Every step is paid for
-from the budget: at least what the fold's step would cost in cel-go.
+The fold that a macro expands to would copy a list for each element; the loop has the same result. `all` and `exists` hold an
+error back until an element decides, the others fail at the first error. Each turn takes from the budget at least what the
+fold's step costs in cel-go.
+Example: `[0, 2].exists(x, 1 / x > 0)` is the error of its first element, `[0, 1].exists(x, 1 / x > 0)` is true.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairlead.cel import ast
 from fairlead.cel.errors import BudgetError, EvaluationError
+from fairlead.cel.frame import Compilation, Frame, Step, spend
 from fairlead.cel.values import items_of, keys_of, map_key, no_overload, type_name
-
-if TYPE_CHECKING:
-    from fairlead.cel.calls import Frame, Step
-    from fairlead.cel.compile import Compiler
 
 _UNREAD: Final = object()
 
 
-def make_loop(compiler: Compiler, node: ast.Comprehension) -> Step:
+def make_loop(compiler: Compilation, node: ast.Comprehension) -> Step:
     if node.macro == "bind":
         return _bind(compiler, node)
     ranged = compiler.visit(node.iter_range)
@@ -62,8 +60,8 @@ def _least(root: ast.Node) -> int:
     return total
 
 
-def _bind(compiler: Compiler, node: ast.Comprehension) -> Step:
-    """`cel.bind(v, init, e)`: init is evaluated when v is first read, so the failure of an unread one is none."""
+def _bind(compiler: Compilation, node: ast.Comprehension) -> Step:
+    """`cel.bind(v, init, e)`: init is evaluated when v is first read; if it is never read, an error in it has no effect."""
     init = compiler.visit(node.accu_init)
     slot = compiler.slot()
 
@@ -86,12 +84,7 @@ def _bind(compiler: Compiler, node: ast.Comprehension) -> Step:
 
 
 def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callable[[Frame], Iterable[Any]]:
-    """A generator that puts each element in the frame, having paid for the turn."""
-
-    def pay(frame: Frame) -> None:
-        frame[0] -= cost
-        if frame[0] < 0:
-            raise BudgetError
+    """A generator over the elements: takes the cost of a turn from the budget, and puts the element into the frame."""
 
     def one(frame: Frame) -> Iterable[Any]:
         values = ranged(frame)
@@ -100,7 +93,7 @@ def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callabl
         elif not isinstance(values, (list, tuple)):
             raise _not_iterable(values)
         for value in values:
-            pay(frame)
+            spend(frame, cost)
             frame[first] = value
             yield value
 
@@ -114,7 +107,7 @@ def _iterate(ranged: Step, first: int, second: int | None, cost: int) -> Callabl
             raise _not_iterable(values)
         assert second is not None
         for key, value in pairs:
-            pay(frame)
+            spend(frame, cost)
             frame[first] = key
             frame[second] = value
             yield key
@@ -132,7 +125,7 @@ def _truth(value: object, name: str) -> bool:
     return bool(value)
 
 
-Turns = Callable[["Frame"], Iterable[Any]]
+Turns = Callable[[Frame], Iterable[Any]]
 
 
 def _quantifier(decisive: bool, name: str) -> Callable[[Turns, Any, Any], Step]:

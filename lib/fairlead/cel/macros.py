@@ -1,7 +1,8 @@
-"""Macros: calls that the parser replaces by folds, exactly the folds that cel-go makes.
+"""Macros: calls that the parser replaces by folds, node for node as cel-go does, for types and costs are defined on the folds.
 
-Exists because types and cost are defined on the folds, not on the macros. Each macro is a function from the call's parts
-to a tree, or None when the call is not its business (`cel.bind` on anything but `cel`). Errors point at the argument.
+A macro is a function from the parts of a call to a tree, or to None when the call is no use of the macro (`bind` on anything
+but `cel`). Errors point at the argument.
+Example: `xs.all(x, p)` is the fold with accumulator true, condition `@not_strictly_false(@result)`, step `@result && p`.
 
 Source: cel-go parser/macro.go, cel/library.go (optionals), ext/bindings.go, ext/comprehensions.go, ext/lists.go (sortBy).
 """

@@ -1,7 +1,8 @@
-"""Could a device of this driver pass these selectors, whatever its attributes?
+"""Whether selectors may match a device of a driver, whatever the device's attributes.
 
-Exists to decide which requests are ours: a request is managed when its class's and its own selectors may select a device
-of a managed driver. The answer is no only when some selector is definitely false for that driver; in doubt it is yes.
+A request is managed when its class's and its own selectors may match a device of a managed driver. The answer is no only when
+some selector is false for every device of the driver; in doubt it is yes.
+Example: `device.driver == "a" && x` is false for driver b whatever x is, and unknown for driver a.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fairlead.cel.selector import compile_selector
 
 
 def may_select(expressions: Iterable[str], driver: str) -> bool:
-    """False only if no device of the driver can pass all of them; text that does not compile passes nothing."""
+    """False only if no device of the driver can match all of them; text that does not compile matches nothing."""
     return all(_may_be_true(expression, driver) for expression in expressions)
 
 
@@ -33,12 +34,12 @@ def _may_be_true(expression: str, driver: str) -> bool:
 
 
 _UNKNOWN: Final = object()
-# Results larger than this are not computed: text of a claim must not cost more than it says.
+# Results larger than this are not computed: a short text in a claim must not cause long work.
 _RESULT_MAX: Final = 10_000
 
 
 def _known(node: ast.Node, driver: str) -> object:
-    """The value, where the driver's name alone decides it."""
+    """The node's value if the driver's name alone decides it, else _UNKNOWN."""
     if isinstance(node, ast.Literal):
         return node.value
     if isinstance(node, ast.Select):

@@ -1,11 +1,11 @@
 """Tokens to a tree: an operator-precedence (Pratt) parser written by hand.
 
-Exists instead of cel-python's lark grammar because that one cannot read `.?`, `[?]` or comments at the end, is slower
-(half a millisecond a selector), shares one parser per process, and reports errors in lark's words; CEL's grammar has
-eight precedence levels and fits one loop. Macros are expanded as the calls are read, as cel-go does.
-`&&` and `||` chains become one call with many arguments, so long ones nest nothing.
+CEL's grammar has eight precedence levels and fits one loop. Rejected: cel-python's lark grammar, which cannot read `.?`, `[?]`
+or comments at the end, is slower (half a millisecond a selector), shares one parser per process, and reports errors in lark's
+terms. Macros are expanded as the calls are read, as in cel-go. A chain of `&&` or `||` becomes one call with many arguments,
+so a long one does not nest.
 
-Keeps: at most NESTING_MAX levels deep (cel-go's own bound), at most EXPRESSION_MAX code points.
+Invariants: at most NESTING_MAX levels (cel-go's own bound), at most EXPRESSION_MAX code points.
 """
 
 from __future__ import annotations
@@ -31,30 +31,13 @@ _BINARY: Final[dict[str, tuple[int, str]]] = {
 }  # fmt: skip
 _TERNARY: Final = 1
 _UNARY: Final = {"!": "!_", "-": "-_"}
-_RESERVED: Final = frozenset(
-    [
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "for",
-        "function",
-        "if",
-        "import",
-        "let",
-        "loop",
-        "package",
-        "namespace",
-        "return",
-        "var",
-        "void",
-        "while",
-    ]
-)
+_RESERVED: Final = frozenset([
+    "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "package",
+    "namespace", "return", "var", "void", "while"
+])  # fmt: skip
 _WORDS: Final = frozenset({"in", "true", "false", "null"})
 KEYWORDS: Final = _RESERVED | _WORDS
-"""Every word that cannot be an identifier: the language's own, and those it keeps for later."""
+"""Every word that cannot be an identifier: the words of the grammar and the reserved ones."""
 
 
 def parse(
@@ -136,7 +119,7 @@ class _Parser:
         return node
 
     def expression(self, least: int) -> ast.Node:
-        """The longest expression whose operators bind at least as tightly as `least`."""
+        """The longest expression whose operators have at least the precedence `least`."""
         self.depth += 1
         if self.depth > NESTING_MAX:
             raise SyntaxIssue(_too_deep(self.peek().pos))
@@ -176,7 +159,7 @@ class _Parser:
         return self.make.call(token.pos, "_?_:_", condition, then, self.expression(_TERNARY))
 
     def prefix(self) -> ast.Node:
-        """Unary operators; an even number of them cancels out, as in cel-go."""
+        """Unary operators; an even number of equal ones cancels out, as in cel-go."""
         token = self.peek()
         if token.kind not in _UNARY:
             return self.postfix(self.primary())
@@ -241,7 +224,7 @@ class _Parser:
             raise SyntaxIssue(Issue("unsupported syntax '?'", token.pos))
 
     def call(self, bracket: Token, name: str, target: ast.Node | None) -> ast.Node:
-        """`bracket` is consumed. A macro of that name and arity takes the place of the function."""
+        """`bracket` is consumed. A macro of that name and arity replaces the call."""
         args = self.sequence(")")
         macro = self.macros.get((name, len(args), target is not None))
         if macro is not None:

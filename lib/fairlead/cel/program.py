@@ -1,7 +1,6 @@
-"""Compiling text and evaluating programs: the door to everything in this package.
+"""Compiling text and evaluating programs: `compile` raises CompileError, `Program.evaluate` raises EvaluationError.
 
-Exists so that callers see two steps and two errors: `compile` raises CompileError, `Program.evaluate` EvaluationError.
-A Program is immutable; many tasks and threads may evaluate it at once, for all its state is in the frame of one call.
+A Program is immutable; tasks and threads may evaluate it at the same time, for all state is in the frame of one call.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked, check
+from fairlead.cel.checked import Checked
+from fairlead.cel.checker import check
 from fairlead.cel.compile import Compiled, compile_tree
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
@@ -70,9 +70,9 @@ class Program:
 def compile(  # noqa: A001
     text: str, environment: Environment, *, result: Type | tuple[Type, ...] | None = None, exact: bool = False
 ) -> Program:
-    """The program that the text means. Raises CompileError.
+    """The program of the text. Raises CompileError.
 
-    `result`: what it must evaluate to; an expression whose type is unknown passes as well, unless `exact`, as in the API.
+    `result` is the type, or the types, that it must have; an expression of unknown type passes as well, unless `exact`.
     """
     tree, nodes = parse(
         text, environment.macros, optional_syntax=environment.optional_syntax, quoted_fields=environment.quoted_fields

@@ -1,7 +1,8 @@
-"""Which parts of a device an expression can depend on.
+"""The parts of a device that an expression can depend on.
 
-Exists so that a selector is evaluated once per *distinct* tuple of what it reads, not once per device. The answer may be
-too large, never too small: whatever is not recognised as a plain `device.attributes["d"].id` counts as reading more.
+With it a selector is evaluated once per *distinct* tuple of the values that it reads, not once per device. The answer may be
+too large, never too small: an access that is not a plain `device.attributes["d"].id` counts as a read of more.
+Example: `device.attributes[device.driver].id == 1` reads the driver and all attributes.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked
+from fairlead.cel.checked import Checked
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -72,7 +73,7 @@ class _Finder:
                 stack += [(child, scope) for child in node.children()]
 
     def scoped(self, node: ast.Comprehension, scope: Scope) -> list[tuple[ast.Node, Scope]]:
-        """The parts of a fold, each with the names it knows. What a bind stands for counts where it is used."""
+        """The parts of a fold, each with the names in its scope. A read through a bind counts where the name is used."""
         if node.macro == "bind":
             path = self.path(node.accu_init, scope)
             body = (node.result, {**scope, node.accu_var: path})

@@ -1,10 +1,10 @@
-"""Device selectors: compiled once per text, asked once per device.
+"""Device selectors: compiled once per text, evaluated once per device.
 
-Exists so that allocator, quota and webhook share one compiled form. A selector has three verdicts, for a device whose
-evaluation fails is neither taken nor passed over in silence. Compilation accepts what is already stored in the API;
-`admit` adds what the API server refuses when it is written: a worst-case cost above the limit.
+A selector has three verdicts, for a device on which the evaluation fails is neither a match nor silently none.
+`compile_selector` accepts what may be stored in the API; `admit_selector` refuses besides what the API server refuses in new
+objects: a worst-case cost above COST_MAX, and functions behind feature gates.
 
-Keeps: same text, same Selector (within the cache); a Selector never changes.
+Invariants: the same text gives the same Selector (within the cache); a Selector never changes.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from fairlead.cel import types as t
 from fairlead.cel.device import DeviceView
+from fairlead.cel.device_cost import estimate_selector
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
 from fairlead.cel.program import Program, compile  # noqa: A004
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
-
-if TYPE_CHECKING:
-    from fairlead.cel.columns import DeviceTable, Mask
 
 LENGTH_MAX: Final = 10 * 1024
 COST_MAX: Final = 1_000_000
@@ -46,12 +44,12 @@ class Verdict:
         return self.outcome is Outcome.MATCH
 
 
-MATCH: Final = Verdict(Outcome.MATCH)
-NO_MATCH: Final = Verdict(Outcome.NO_MATCH)
+_MATCHING: Final = Verdict(Outcome.MATCH)
+_NOT_MATCHING: Final = Verdict(Outcome.NO_MATCH)
 
 
 class Selector:
-    """Use `compile_selector`."""
+    """A compiled selector; made by `compile_selector`."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -70,7 +68,7 @@ class Selector:
         return self.evaluate(device)
 
     def evaluate(self, device: DeviceView) -> bool:
-        """As `matches`, but blind to the device's own fault. Raises EvaluationError."""
+        """As `matches`, without raising the device's own fault. Raises EvaluationError."""
         frame: list[Any] = [None] * self._slots
         frame[0] = COST_MAX
         if self._device is not None:
@@ -84,26 +82,20 @@ class Selector:
         raise EvaluationError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def verdict(self, device: DeviceView) -> Verdict:
-        """As `matches`, with the failure as a third verdict."""
+        """As `matches`, with an error as the third verdict."""
         try:
-            return MATCH if self.matches(device) else NO_MATCH
+            return _MATCHING if self.matches(device) else _NOT_MATCHING
         except EvaluationError as error:
             return Verdict(Outcome.ERROR, error.message)
 
-    def mask(self, table: DeviceTable) -> Mask:
-        """The verdict on every row of a table."""
-        return table.mask(self)
-
     @cached_property
     def reads(self) -> frozenset[Read]:
-        """What of a device the verdict can depend on."""
+        """The parts of a device that the verdict can depend on."""
         return device_reads(self.program.checked)
 
     @cached_property
     def estimated_cost(self) -> int:
         """The worst case, as the API server estimates it."""
-        from fairlead.cel.cost import estimate_selector
-
         return estimate_selector(self.program.checked)
 
     @property
@@ -121,9 +113,9 @@ def compile_selector(text: str) -> Selector:
 
 
 def admit_selector(text: str) -> Selector:
-    """As compile_selector, and refuses what the API does not let be written anew. Raises CompileError.
+    """As compile_selector, and refuses what the API refuses in new objects. Raises CompileError.
 
-    That is: what costs too much in the worst case, and functions behind feature gates that are off by default.
+    That is a worst-case cost above COST_MAX, and functions behind feature gates that are off by default.
     """
     selector = compile_selector(text)
     compile(text, NEW_DEVICE)

@@ -1,8 +1,7 @@
-"""Static types of expressions, and how they print.
+"""Static types of expressions, their text, and the types that Kubernetes adds.
 
-Exists because Kubernetes rejects ill-typed selectors when they are written, so we must as well. Types are values:
-equal when they mean the same. `any` behaves as `dyn` but prints as itself (a device attribute is one).
-Nothing here decides assignability; see unify.py.
+Types are values: equal when they mean the same. `any` behaves as `dyn` but prints as `any` (a device attribute has that type).
+Assignability is decided in unify.py.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """`kind` is what the checker looks at; `name` tells apart opaque, object and parameter types."""
+    """`kind` decides how the checker treats it; `name` distinguishes opaque, object and parameter types."""
 
     kind: str
     name: str
@@ -118,7 +117,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z_]+|[(),]")
 
 
 def read_type(text: str) -> Type:
-    """The type that `list(map(string, T))` or `optional(V)` spells; one capital letter is a parameter."""
+    """The type of a text such as `list(map(string, T))` or `optional(V)`; one capital letter is a type parameter."""
     tokens = _TOKEN.findall(text)
     result, rest = _read(tokens)
     if rest:

@@ -1,6 +1,7 @@
 """Checks of literals after the types are right: patterns, timestamps, durations, format strings, mixed lists.
 
-Exists because Kubernetes refuses what could only fail when it runs. Source: cel-go cel/validator.go, ext/formatting.go.
+Kubernetes refuses, when it is written, a literal that fails in every evaluation. Source: cel-go cel/validator.go,
+ext/formatting.go.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.cel import ast
-from fairlead.cel.checker import Checked
+from fairlead.cel.checked import Checked
 from fairlead.cel.environment import Environment
 from fairlead.cel.errors import EvaluationError, Issue
 from fairlead.cel.library.clock import parse_duration, parse_timestamp
-from fairlead.cel.library.formatting import clauses
-from fairlead.cel.library.formatting_v1 import format_v1
+from fairlead.cel.library.formatting import VERBS, clauses
 from fairlead.cel.library.regex import compiled
 from fairlead.cel.types import Type
 
@@ -23,56 +23,10 @@ _LITERAL_CHECKS: Final[dict[str, Callable[[str], object]]] = {
     "timestamp": parse_timestamp,
     "duration": parse_duration,
 }
-_NUMBERS: Final = frozenset({"int", "uint", "double", "dyn"})
-_DOUBLES: Final = frozenset({"double", "string", "dyn"})
-_CLAUSE_KINDS: Final[dict[str, tuple[frozenset[str], str]]] = {
-    "d": (_NUMBERS, "decimal clause can only be used on ints, uints, and doubles"),
-    "f": (_NUMBERS | {"string"}, "fixed-point clause can only be used on ints, uints, and doubles"),
-    "e": (_NUMBERS | {"string"}, "scientific clause can only be used on ints, uints, and doubles"),
-    "b": (frozenset({"int", "uint", "bool", "dyn"}), "only ints, uints, and bools can be formatted as binary"),
-    "o": (frozenset({"int", "uint", "dyn"}), "octal clause can only be used on ints and uints"),
-    "x": (
-        frozenset({"int", "uint", "string", "bytes", "dyn"}),
-        "only ints, uints, bytes, and strings can be formatted as hex",
-    ),
-    "X": (
-        frozenset({"int", "uint", "string", "bytes", "dyn"}),
-        "only ints, uints, bytes, and strings can be formatted as hex",
-    ),
-    "s": (
-        frozenset(
-            {
-                "string",
-                "bool",
-                "bytes",
-                "int",
-                "uint",
-                "double",
-                "map",
-                "list",
-                "type",
-                "duration",
-                "timestamp",
-                "null",
-                "dyn",
-            }
-        ),
-        "string clause can only be used on strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps",
-    ),
-}
-
-
-# Kubernetes' older version of format() takes less.
-_CLAUSE_KINDS_V1: Final[dict[str, tuple[frozenset[str], str]]] = {
-    **_CLAUSE_KINDS,
-    "d": (frozenset({"int", "uint", "dyn"}), "decimal clause can only be used on integers"),
-    "f": (_DOUBLES, "fixed-point clause can only be used on doubles"),
-    "e": (_DOUBLES, "scientific clause can only be used on doubles"),
-}
 
 
 def validate(checked: Checked, environment: Environment) -> list[Issue]:
-    """Every literal that cannot work."""
+    """One issue for each literal that always fails, and for each list or map literal of mixed types."""
     issues: list[Issue] = []
     exempt: set[int] = set()
     seen: set[int] = set()
@@ -116,35 +70,25 @@ def _check_call(node: ast.Call, checked: Checked) -> list[Issue]:
 
 def _check_format(node: ast.Call, target: ast.Literal, checked: Checked) -> list[Issue]:
     try:
-        verbs = [clause.verb for clause in clauses(str(target.value)) if clause.verb]
+        verbs = [VERBS[clause.verb] for clause in clauses(str(target.value)) if clause.verb]
     except EvaluationError as error:
         return [Issue(error.message, target.pos)]
     given = node.args[0]
     if not isinstance(given, ast.ListNode):
         return []
-    if len(given.elements) != len(verbs):
-        if len(given.elements) < len(verbs):
-            return [
-                Issue(
-                    f"index {len(given.elements)} out of range", given.pos, f"{len(verbs)} clauses need as many values"
-                )
-            ]
-        return [
-            Issue(
-                f"too many arguments supplied to string.format (expected {len(verbs)}, got {len(given.elements)})",
-                given.pos,
-            )
-        ]
-    old = checked.overloads[node.id][0].call is format_v1
+    count = len(given.elements)
+    if count < len(verbs):
+        return [Issue(f"index {count} out of range", given.pos, f"{len(verbs)} clauses need as many values")]
+    if count > len(verbs):
+        message = f"too many arguments supplied to string.format (expected {len(verbs)}, got {count})"
+        return [Issue(message, given.pos)]
     for verb, element in zip(verbs, given.elements, strict=True):
-        kinds, complaint = (_CLAUSE_KINDS_V1 if old else _CLAUSE_KINDS)[verb]
-        culprit = _misfit(element, kinds, checked)
-        if culprit is not None:
-            element, type_ = culprit, checked.type_of(culprit)  # noqa: PLW2901
+        misfit = _misfit(element, verb.kinds, checked)
+        if misfit is not None:
+            type_ = checked.type_of(misfit)
             name = type_.name if type_.kind == "any" else str(type_)
-            return [
-                Issue(f"error during formatting: {complaint}, was given {name}", element.pos, "wrap it in string(…)")
-            ]
+            message = f"error during formatting: {verb.complaint}, was given {name}"
+            return [Issue(message, misfit.pos, "wrap it in string(…)")]
     return []
 
 
@@ -154,9 +98,9 @@ def _misfit(node: ast.Node, kinds: frozenset[str], checked: Checked) -> ast.Node
         return node
     if isinstance(node, (ast.ListNode, ast.MapNode)):
         for child in node.children():
-            culprit = _misfit(child, kinds, checked)
-            if culprit is not None:
-                return culprit
+            misfit = _misfit(child, kinds, checked)
+            if misfit is not None:
+                return misfit
     return None
 
 

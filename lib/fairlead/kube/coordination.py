@@ -1,4 +1,4 @@
-"""coordination.k8s.io/v1 Lease. Data only; the election is in `lease`."""
+"""coordination.k8s.io/v1 Lease, as far as the election in `lease` reads it."""
 
 from fairlead.kube.objects import Object, Struct
 

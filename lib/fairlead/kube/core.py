@@ -1,14 +1,14 @@
-"""core/v1 kinds, as far as the programs read them: Pod, Node, Namespace, Event, PriorityClass.
+"""core/v1 and scheduling.k8s.io/v1 kinds, as far as the programs read them: Pod, Node, Namespace, PriorityClass.
 
-Exists for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims, pins).
-Holds data and the few questions that every reader asks of it. Unknown fields are dropped, see `objects`.
+These are the fields for placement (what a pod needs of a node besides devices) and for the gang protocol (gates, claims,
+node pins). Other fields are dropped on decoding, see `objects`.
 """
 
 # ruff: noqa: RUF012 - msgspec copies empty defaults itself; they are not shared
 
 import msgspec
 
-from fairlead.kube.objects import LabelSelector, Object, Struct
+from fairlead.kube.objects import Object, Struct
 
 ResourceList = dict[str, str | int]
 
@@ -42,33 +42,8 @@ class NodeAffinity(Struct, frozen=True, kw_only=True):
     )
 
 
-class PodAffinityTerm(Struct, frozen=True, kw_only=True):
-    label_selector: LabelSelector | None = None
-    namespace_selector: LabelSelector | None = None
-    namespaces: tuple[str, ...] = ()
-    topology_key: str = ""
-
-
-class WeightedPodAffinityTerm(Struct, frozen=True, kw_only=True):
-    weight: int = 1
-    pod_affinity_term: PodAffinityTerm = PodAffinityTerm()
-
-
-class PodAffinity(Struct, frozen=True, kw_only=True):
-    """Also the shape of podAntiAffinity."""
-
-    required: tuple[PodAffinityTerm, ...] = msgspec.field(
-        default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
-    )
-    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
-        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
-    )
-
-
 class Affinity(Struct, frozen=True, kw_only=True):
     node_affinity: NodeAffinity | None = None
-    pod_affinity: PodAffinity | None = None
-    pod_anti_affinity: PodAffinity | None = None
 
 
 class Toleration(Struct, frozen=True, kw_only=True):
@@ -106,17 +81,8 @@ class ContainerPort(Struct, frozen=True, kw_only=True):
     host_ip: str = msgspec.field(default="", name="hostIP")
 
 
-class EnvVar(Struct, frozen=True, kw_only=True):
-    name: str = ""
-    value: str = ""
-
-
 class Container(Struct, frozen=True, kw_only=True):
     name: str = ""
-    image: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str | None = None
@@ -127,7 +93,7 @@ class PodSchedulingGate(Struct, frozen=True, kw_only=True):
 
 
 class PodResourceClaim(Struct, frozen=True, kw_only=True):
-    """Exactly one of resource_claim_name (made by a user, may be shared) and resource_claim_template_name."""
+    """Exactly one of resource_claim_name (an existing claim, may be shared) and resource_claim_template_name."""
 
     name: str = ""
     resource_claim_name: str | None = None
@@ -138,17 +104,8 @@ class PodSchedulingGroup(Struct, frozen=True, kw_only=True):
     pod_group_name: str | None = None
 
 
-class TopologySpreadConstraint(Struct, frozen=True, kw_only=True):
-    max_skew: int = 1
-    topology_key: str = ""
-    when_unsatisfiable: str = "DoNotSchedule"
-    label_selector: LabelSelector | None = None
-    min_domains: int | None = None
-
-
 class PodSpec(Struct, frozen=True, kw_only=True):
     node_name: str = ""
-    scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[PodSchedulingGate, ...] = ()
     scheduling_group: PodSchedulingGroup | None = None
     resource_claims: tuple[PodResourceClaim, ...] = ()
@@ -159,14 +116,10 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     priority: int | None = None
-    priority_class_name: str = ""
     preemption_policy: str | None = None
     restart_policy: str = "Always"
-    service_account_name: str = ""
     host_network: bool = False
-    termination_grace_period_seconds: int | None = None
     active_deadline_seconds: int | None = None
 
 
@@ -179,42 +132,23 @@ class PodCondition(Struct, frozen=True, kw_only=True):
 
 
 class PodResourceClaimStatus(Struct, frozen=True, kw_only=True):
-    """Which claim stands behind an entry of spec.resourceClaims; no claim name means none was needed."""
+    """The claim of an entry of spec.resourceClaims; no claim name means that none was needed."""
 
     name: str = ""
     resource_claim_name: str | None = None
 
 
-class PodExtendedResourceClaimStatus(Struct, frozen=True, kw_only=True):
-    resource_claim_name: str = ""
-
-
 class ContainerStateTerminated(Struct, frozen=True, kw_only=True):
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
     finished_at: str | None = None
 
 
-class ContainerStateWaiting(Struct, frozen=True, kw_only=True):
-    reason: str = ""
-    message: str = ""
-
-
-class ContainerStateRunning(Struct, frozen=True, kw_only=True):
-    started_at: str | None = None
-
-
 class ContainerState(Struct, frozen=True, kw_only=True):
-    waiting: ContainerStateWaiting | None = None
-    running: ContainerStateRunning | None = None
     terminated: ContainerStateTerminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True, kw_only=True):
     name: str = ""
     ready: bool = False
-    restart_count: int = 0
     state: ContainerState = ContainerState()
 
 
@@ -224,9 +158,7 @@ class PodStatus(Struct, frozen=True, kw_only=True):
     message: str = ""
     conditions: tuple[PodCondition, ...] = ()
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
-    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     container_statuses: tuple[ContainerStatus, ...] = ()
-    nominated_node_name: str = ""
     start_time: str | None = None
 
 
@@ -236,7 +168,7 @@ class Pod(Object, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """True when no container of it will ever run again."""
+        """Whether all its containers have stopped for good."""
         return self.status.phase in {"Succeeded", "Failed"}
 
     def has_gate(self, name: str) -> bool:
@@ -249,20 +181,12 @@ class Pod(Object, frozen=True, kw_only=True):
 class NodeSpec(Struct, frozen=True, kw_only=True):
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
-    provider_id: str = msgspec.field(default="", name="providerID")
-
-
-class NodeSystemInfo(Struct, frozen=True, kw_only=True):
-    kubelet_version: str = ""
-    architecture: str = ""
-    operating_system: str = ""
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True):
     capacity: ResourceList = {}
     allocatable: ResourceList = {}
     conditions: tuple[PodCondition, ...] = ()
-    node_info: NodeSystemInfo = NodeSystemInfo()
 
 
 class Node(Object, frozen=True, kw_only=True):
@@ -284,37 +208,4 @@ class Namespace(Object, frozen=True, kw_only=True):
 
 class PriorityClass(Object, frozen=True, kw_only=True):
     value: int = 0
-    global_default: bool = False
     preemption_policy: str | None = None
-
-
-class ObjectReference(Struct, frozen=True, kw_only=True):
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
-
-
-class EventSource(Struct, frozen=True, kw_only=True):
-    component: str = ""
-    host: str = ""
-
-
-class Event(Object, frozen=True, kw_only=True):
-    """core/v1 Event; `kubectl describe` reads these."""
-
-    involved_object: ObjectReference = ObjectReference()
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    count: int = 0
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-    event_time: str | None = None
-    reporting_component: str = ""
-    reporting_instance: str = ""
-    action: str = ""
-    source: EventSource = EventSource()

@@ -1,9 +1,9 @@
-"""Where the apiserver is and who we are: kubeconfig or in-cluster, read by the official client's loaders.
+"""The apiserver's address and our identity: kubeconfig or in-cluster, read by the official client's loaders.
 
-Exists so that `kubernetes.aio` (contexts, exec plugins, OIDC, client certificates) stays behind one small type, and so
-that nothing else imports it: it costs half a second and 50 MiB, and its REST layer is not used.
-Keeps: a token file that rotates is read again (at most every `REREAD_S`, and after a 401); an exec plugin runs again
-when its credential expires or was refused. Does no HTTP.
+Only this module imports `kubernetes.aio` (contexts, exec plugins, OIDC, client certificates), and only when a kubeconfig is
+loaded: it costs half a second and 50 MiB, and its REST layer is not used.
+Invariants: a token file is read again at most every `REREAD_S` and after a 401; an exec plugin runs again when its
+credential has expired or was refused.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class CredentialsError(Exception):
-    """No usable way to reach an apiserver; the message says what was tried."""
+    """No usable credentials for an apiserver; the message lists what was tried."""
 
 
 async def _no_token(*, force: bool = False) -> str | None:
@@ -31,7 +31,7 @@ async def _no_token(*, force: bool = False) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """`authorization(force=…)` is the Authorization header's value, or None; force drops what is cached."""
+    """`authorization(force=…)` gives the Authorization header's value, or None; with force it does not use a cached one."""
 
     url: str
     tls: ssl.SSLContext | None = None
@@ -41,7 +41,7 @@ class Credentials:
 
 
 def fixed(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> Credentials:
-    """Credentials that never change: for tests and for programs that were handed a URL."""
+    """Credentials that never change: for tests, and for programs that are started with a URL."""
 
     async def authorization(*, force: bool = False) -> str | None:
         return f"Bearer {token}" if token else None
@@ -50,7 +50,7 @@ def fixed(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = No
 
 
 class TokenFile:
-    """A bearer token in a file that somebody else rotates (projected service account tokens)."""
+    """A bearer token in a file that kubelet rotates (projected service account tokens)."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._path = path
@@ -69,7 +69,7 @@ class TokenFile:
         except OSError as error:
             if not self._token:
                 raise CredentialsError(f"token file {self._path}: {error.strerror}; mount or create it") from error
-            token = self._token  # a rotation in progress: the old one is still the best we have
+            token = self._token  # a rotation in progress: the old token may still be valid
         if not token:
             raise CredentialsError(f"token file {self._path} is empty")
         self._token = token
@@ -79,9 +79,9 @@ class TokenFile:
 async def load(
     kubeconfig: Path | str | None = None, *, context: str | None = None, clock: Callable[[], float]
 ) -> Credentials:
-    """An explicit file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
+    """From an explicit file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
-    Raises CredentialsError when none of them is there or the chosen one cannot be read.
+    Raises CredentialsError when none of them exists or the first that exists cannot be read.
     """
     if kubeconfig is not None:
         return await _from_file(str(kubeconfig), context, clock)
@@ -144,7 +144,7 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
 
 
 def _environment_proxy(url: str) -> str | None:
-    """From HTTPS_PROXY and NO_PROXY, once: asking aiohttp to look costs a thread hop for every request."""
+    """From HTTPS_PROXY and NO_PROXY, read once: with aiohttp's `trust_env` every request would switch threads for it."""
     parts = urllib.parse.urlsplit(url)
     if parts.hostname is None or urllib.request.proxy_bypass(parts.hostname):
         return None
@@ -168,7 +168,7 @@ def _tls(configuration: Any) -> ssl.SSLContext | None:
 
 
 def _authorization(paths: str, loader: Any, clock: Callable[[], float]) -> Callable[..., Awaitable[str | None]]:
-    """What keeps the token of a kubeconfig's user fresh, by the kind of user it is."""
+    """The `authorization` of a kubeconfig's user: by token file, exec plugin, GCP provider or fixed token."""
     user = _user(loader)
     if user.get("tokenFile") and not user.get("token"):
         base = Path(paths.split(os.pathsep, maxsplit=1)[0]).expanduser().parent
@@ -179,7 +179,7 @@ def _authorization(paths: str, loader: Any, clock: Callable[[], float]) -> Calla
             if force and hasattr(loader, "exec_plugin_expiry"):
                 del loader.exec_plugin_expiry
             if force or hasattr(loader, "exec_plugin_expiry"):
-                await loader.load_from_exec_plugin()  # runs the plugin only when what it gave has expired
+                await loader.load_from_exec_plugin()  # runs the plugin only if its credential has expired
         elif force and loader.provider == "gcp":
             await loader.load_gcp_token()
         token = getattr(loader, "token", None)

@@ -1,7 +1,7 @@
-"""What can go wrong in talking to the apiserver, as one tree.
+"""Errors of requests to the apiserver, as one tree.
 
 ApiError
-├── BadRequest            400  malformed, or an expired continue token's cousin
+├── BadRequest            400  malformed
 ├── Unauthorized          401
 ├── Forbidden             403
 ├── NotFound              404
@@ -9,23 +9,23 @@ ApiError
 ├── Conflict              409  resourceVersion or uid did not match
 │   └── AlreadyExists     409, reason AlreadyExists
 ├── Gone                  410  the resourceVersion or continue token is too old: list again
-├── Invalid               422  validation refused the object; `.causes` name the fields
+├── Invalid               422  validation refused the object; `.details.causes` name the fields
 ├── TooManyRequests       429  `.retry_after_s`
 ├── ServerError           5xx
 └── Unreachable           no answer at all: refused, reset, timed out, TLS
 
-Exists so that callers catch what they mean. Holds no policy: the client decides what is retried.
+What is retried is decided in `transport`.
 """
 
 # ruff: noqa: N818 - named after what went wrong, in the API's own words
 
 import msgspec
 
-from fairlead.kube.objects import Status, StatusCause, StatusDetails
+from fairlead.kube.objects import Status, StatusDetails
 
 
 class ApiError(Exception):
-    """An answer that is not the one asked for. `status` is the HTTP status, 0 where there was none."""
+    """A request that did not succeed. `status` is the HTTP status, 0 where there was no answer."""
 
     def __init__(
         self,
@@ -44,12 +44,8 @@ class ApiError(Exception):
         self.retry_after_s = retry_after_s
 
     @property
-    def causes(self) -> tuple[StatusCause, ...]:
-        return self.details.causes if self.details else ()
-
-    @property
     def transient(self) -> bool:
-        """True when the same request may succeed later without anyone changing anything."""
+        """Whether the same request may succeed later without a change to it or to the cluster's objects."""
         return isinstance(self, TooManyRequests | ServerError | Unreachable)
 
 

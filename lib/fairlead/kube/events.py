@@ -1,8 +1,8 @@
-"""Events on objects, for `kubectl describe`: aggregated, limited, and never in the way.
+"""Events on objects (core/v1, what `kubectl describe` shows): aggregated, limited, and never blocking.
 
-Exists so that users read why their pod waits where they look first. Writes core/v1 Events (what kubectl describe shows).
-An event equal to a recent one raises its count; an object that talks too much is cut off; when the apiserver is slow,
-events are dropped, and counted, rather than holding up a decision. `record` only enqueues; `run` writes.
+`record` enqueues, `run` writes. An event equal to one of the last `AGGREGATE_S` seconds raises its count. Each object has a
+budget of `PER_OBJECT_BURST` events, refilled by one every `PER_OBJECT_EVERY_S` seconds. Events beyond the budget, and beyond
+`QUEUE_MAX` when the apiserver is slow, are dropped and counted in `dropped`: a decision never waits for an event.
 Source: client-go events_cache.go (10 minutes, bursts of 25).
 """
 
@@ -71,6 +71,8 @@ class _Allowance:
 
 
 class EventRecorder:
+    """Events of one component. `record` from anywhere; `run` as one task."""
+
     def __init__(
         self,
         client: Client,
@@ -92,7 +94,7 @@ class EventRecorder:
         self._sequence = 0
 
     def record(self, regarding: Regarding, reason: str, message: str, *, type: str = "Normal") -> None:  # noqa: A002
-        """Enqueues; `type` is Normal or Warning. Never blocks, never raises."""
+        """Enqueues an event; `type` is Normal or Warning. Never blocks, never raises."""
         text = message.encode()[:MESSAGE_MAX_BYTES].decode(errors="ignore")
         if not self._allowed(regarding):
             self.dropped += 1
@@ -103,7 +105,7 @@ class EventRecorder:
             self.dropped += 1
 
     async def run(self) -> None:
-        """Writes what was recorded, one after the other; never returns."""
+        """Writes the recorded events in order; never returns."""
         while True:
             key = await self._queue.get()
             try:
@@ -119,7 +121,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def drain(self) -> None:
-        """Waits until all that was recorded is written."""
+        """Waits until every recorded event is written or dropped."""
         await self._queue.join()
 
     def _allowed(self, regarding: Regarding) -> bool:

@@ -1,10 +1,12 @@
-"""One leader at a time, by a coordination.k8s.io Lease.
+"""Leader election by a coordination.k8s.io Lease: at most one leader, and a standby that takes over within seconds.
 
-Exists so that a standby takes over within seconds and never beside the old leader. Differs from the official client's
-election: another's lease is judged by how long *we* saw it unchanged on our monotonic clock (wall clocks of two machines
-are never compared), every write carries a resourceVersion, and the lease is released on exit.
-Does no work itself: hold it, and stop when `lost` is set. `held` is for a last look before each write.
-Keeps: renew deadline < duration, so a leader that cannot renew stops before another may begin.
+Invariants:
+- retry < renew deadline < duration: a leader that cannot renew stops (at the deadline) before another may start (after the
+  duration). With 2, 10 and 15 s there are 5 s between the two.
+- A lease of another holder expires when it was seen unchanged for its duration on our monotonic clock; the wall clocks of two
+  machines are never compared.
+- Every write carries a resourceVersion, so two candidates cannot both acquire.
+The caller does its work while it holds the lease, stops when `lost` is set, and tests `held` before each write.
 Source: client-go leaderelection.go.
 """
 
@@ -25,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaderLease:
-    """`async with lease:` waits until we lead; on the way out the lease is given back."""
+    """`async with lease:` waits until the lease is acquired, renews it inside, and releases it at the end."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class LeaderLease:
             )
         self.lost = asyncio.Event()
         self.identity = identity
-        self.holder = ""  # whom we last saw holding it
+        self.holder = ""  # as last seen
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -68,7 +70,7 @@ class LeaderLease:
 
     @property
     def held(self) -> bool:
-        """True while a renewal is recent enough that no other can have begun."""
+        """Whether the last renewal is recent enough that no other candidate can have acquired the lease."""
         return self._leading and self._clock() - self._renewed_at < self._renew_deadline_s
 
     async def __aenter__(self) -> Self:
@@ -79,20 +81,20 @@ class LeaderLease:
         await self.release()
 
     async def acquire(self) -> None:
-        """Waits until we lead, for however long that takes; then keeps renewing in the background."""
-        waiting_for = None
+        """Waits until the lease is acquired, without a limit; then renews it in the background."""
+        holder = None
         while not await self._attempt():
-            if self.holder != waiting_for:
-                waiting_for = self.holder
-                log.info("lease %s/%s is held by %s; standing by", self._namespace, self._name, waiting_for)
+            if self.holder != holder:
+                holder = self.holder
+                log.info("lease %s/%s is held by %s; waiting for it", self._namespace, self._name, holder)
             await self._sleep(self._retry_s * (1 + 0.2 * self._random.random()))
         self._leading = True
         self.lost.clear()
         self._renewal = asyncio.create_task(self._renew(), name=f"renew {self._name}")
-        log.info("lease %s/%s: %s leads", self._namespace, self._name, self.identity)
+        log.info("lease %s/%s: acquired by %s", self._namespace, self._name, self.identity)
 
     async def release(self) -> None:
-        """Stops renewing and gives the lease back, so that a standby need not wait for it to expire."""
+        """Stops renewing and clears the holder, so that a standby need not wait for the lease to expire."""
         if self._renewal is not None:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -110,7 +112,7 @@ class LeaderLease:
             self.lost.set()
 
     def abandon(self) -> None:
-        """Leads no more, but does not give the lease back: a write of ours may still arrive, so it must expire."""
+        """Stops leading without releasing the lease: a write of ours may still arrive, so the lease has to expire."""
         self._leading = False
         self.lost.set()
 
@@ -126,21 +128,23 @@ class LeaderLease:
             except errors.Conflict:
                 if await self._still_ours():
                     continue
-                log.error("lease %s/%s: %s has taken it", self._namespace, self._name, self.holder)
+                log.error("lease %s/%s: lost to %s", self._namespace, self._name, self.holder)
                 break
             except errors.NotFound:
-                log.error("lease %s/%s was deleted", self._namespace, self._name)
+                log.error("lease %s/%s: lost: it was deleted", self._namespace, self._name)
                 break
             except (errors.ApiError, TimeoutError) as error:
                 log.warning("lease %s/%s: not renewed: %s", self._namespace, self._name, error)
             if self._clock() - self._renewed_at >= self._renew_deadline_s:
-                log.error("lease %s/%s: not renewed for %.0f s", self._namespace, self._name, self._renew_deadline_s)
+                log.error(
+                    "lease %s/%s: lost: not renewed for %.0f s", self._namespace, self._name, self._renew_deadline_s
+                )
                 break
         self._leading = False
         self.lost.set()
 
     async def _still_ours(self) -> bool:
-        """After a conflict: a write of ours whose answer was lost, or another holder?"""
+        """Whether a conflict came from a write of ours whose answer was lost, and not from another holder."""
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
         except errors.ApiError:
@@ -170,7 +174,7 @@ class LeaderLease:
         try:
             await self._write(spec)
         except errors.ApiError as error:
-            log.debug("lease %s/%s: not taken: %s", self._namespace, self._name, error)
+            log.debug("lease %s/%s: not acquired: %s", self._namespace, self._name, error)
             return False
         self._renewed_at = began
         self.holder = self.identity

@@ -1,6 +1,6 @@
-"""Two limits on how hard we press the apiserver: a token bucket, and jittered exponential back-off.
+"""Limits on the rate of requests: a token bucket, and jittered exponential backoff.
 
-Exists so that client, informer and work queue share one arithmetic. Clock, sleep and randomness are arguments.
+Clock, sleep and randomness are arguments.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class TokenBucket:
-    """At most `burst` at once and `qps` a second in the long run; waiters are served in order of arrival."""
+    """At most `burst` at once and `qps` a second in the long run; callers wait in order of arrival."""
 
     def __init__(self, *, qps: float, burst: int, clock: Clock, sleep: Sleep) -> None:
         if qps <= 0 or burst < 1:
@@ -25,16 +25,20 @@ class TokenBucket:
         self._at = clock()
 
     async def take(self) -> None:
+        """Takes one token; waits until there is one."""
         now = self._clock()
         self._tokens = min(float(self._burst), self._tokens + (now - self._at) * self._qps) - 1
         self._at = now
-        if self._tokens < 0:  # reserved ahead; sleep until it is ours
+        if self._tokens < 0:  # the token is reserved; sleep until it exists
             await self._sleep(-self._tokens / self._qps)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Backoff:
-    """`delay(n)` for the n-th failure in a row (from 0): base * factor^n up to max, plus up to `jitter` of it."""
+    """The delay after n failures in a row (from 0): base * factor^n, at most max, plus a random part of it up to `jitter`.
+
+    With the defaults: 0.2 to 0.3 s, 0.4 to 0.6 s, ... 30 to 45 s.
+    """
 
     base_s: float = 0.2
     factor: float = 2.0

@@ -1,7 +1,4 @@
-"""Decoding of objects and of pages of them, one decoder per type, made once.
-
-Exists so that client and tests decode alike. No I/O.
-"""
+"""Decoding of objects and of pages of lists, with one decoder per type. No I/O."""
 
 import dataclasses
 import functools
@@ -16,14 +13,14 @@ T = TypeVar("T")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Listing(Generic[T]):
-    """All objects of a resource as of `resource_version`, from where a watch goes on."""
+    """All objects of a resource as of `resource_version`, from which a watch continues."""
 
     items: list[T]
     resource_version: str
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A list's answer; an empty list may come as null."""
+    """One page of a list; Go encodes an empty list as null."""
 
     metadata: ListMeta = ListMeta()
     items: list[T] | None = None

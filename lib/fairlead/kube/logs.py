@@ -1,8 +1,8 @@
-"""Log lines, as text or JSON, each with the id of the operation it belongs to.
+"""Log lines as text or JSON, each with the id of its operation (one kubelet call, review or scheduling cycle).
 
-Exists so that all lines of one kubelet call, review or cycle are found by one 8-hex `op`. `operation` writes begin and
-end with the duration; everything logged inside, in any module, carries the same id.
-Levels: ERROR someone must act; WARNING degraded, going on; INFO decisions and lifecycle; DEBUG why inside a decision.
+`operation` logs begin and end with the duration; every line logged inside it, in any module, has the same 8-hex `op`.
+Levels: ERROR an operation failed and needs an operator; WARNING degraded but continuing; INFO decisions and lifecycle; DEBUG
+the reasons inside a decision.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ def configure(
     *,
     stream: TextIO | None = None,
 ) -> None:
-    """Sends all logging of the process to one stream (stderr) in one form. Call once, from main."""
+    """Sends all log lines of the process to one stream (stderr) in one format. Call it once, from main."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     handler.addFilter(_stamp)
@@ -53,10 +53,10 @@ def operation(
     new_id: Callable[[], str] = _new_id,
     **fields: object,
 ) -> Iterator[str]:
-    """Gives everything logged inside one `op`; logs `name` at begin and end with `duration_ms`, and what it raised."""
+    """Gives every line logged inside one `op`; logs `name` at begin, and at end with `duration_ms` and a raised error."""
     op = new_id()
     token = current_op.set(op)
-    if not logger.isEnabledFor(level):  # a review may not take longer for lines that nobody reads
+    if not logger.isEnabledFor(level):  # lines that are not written must not cost a review time
         try:
             yield op
         finally:
@@ -92,7 +92,7 @@ def _time(record: logging.LogRecord) -> str:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, message, op, then the fields given as `extra`."""
+    """One object per line: time, level, logger, message, op, then the fields passed as `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
@@ -110,7 +110,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people."""
+    """One line of text with the same content."""
 
     def format(self, record: logging.LogRecord) -> str:
         op = getattr(record, "op", "")

@@ -1,16 +1,14 @@
-"""What every Kubernetes object shares: metadata, owners, selectors, the apiserver's Status.
+"""What every Kubernetes object shares: metadata, owners, selectors, and the apiserver's Status.
 
-Exists so that lists of ten thousand slices decode in a second: msgspec structs, only the fields our programs read.
-Holds data only. Unknown fields are dropped on decoding, so an object read through these types is never sent back
-whole (patch it, or work on the raw dict); only objects that we create ourselves are encoded from them.
-Keeps: frozen; lists are tuples; timestamps and quantities stay the strings they were.
+msgspec structs with only the fields that our programs read: a list of ten thousand slices decodes in a second. Unknown
+fields are dropped on decoding, so an object read through these types is never written whole: patch it, or work on the raw
+dict. Only objects that we create are encoded from structs.
+Invariants: frozen; lists are tuples; timestamps and quantities stay the strings that they were.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-
-T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
@@ -27,7 +25,6 @@ class OwnerReference(Struct, frozen=True, kw_only=True):
     name: str = ""
     uid: str = ""
     controller: bool | None = None
-    block_owner_deletion: bool | None = None
 
 
 class ObjectMeta(Struct, frozen=True, kw_only=True):
@@ -39,7 +36,6 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
     generation: int = 0
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     owner_references: tuple[OwnerReference, ...] = ()
@@ -52,7 +48,7 @@ class ObjectMeta(Struct, frozen=True, kw_only=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages this object, if any."""
+        """The owner that is this object's controller, if any."""
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
@@ -100,7 +96,7 @@ class StatusDetails(Struct, frozen=True, kw_only=True):
 
 
 class Status(Struct, frozen=True, kw_only=True):
-    """The apiserver's answer when it has no object to give: an error, or the outcome of a deletion."""
+    """The apiserver's answer where there is no object to return: an error, or the outcome of a deletion."""
 
     status: str = ""
     message: str = ""
@@ -112,15 +108,9 @@ class Status(Struct, frozen=True, kw_only=True):
 class ListMeta(Struct, frozen=True, kw_only=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 def to_dict(value: msgspec.Struct) -> dict[str, Any]:
-    """The JSON form of a struct as plain dicts and lists, defaults left out."""
+    """A struct's JSON as dicts and lists, without fields that have their default."""
     plain: dict[str, Any] = msgspec.to_builtins(value)
     return plain
-
-
-def from_dict(kind: type[T], raw: Any) -> T:
-    """A struct from plain dicts and lists."""
-    return msgspec.convert(raw, kind)

@@ -1,7 +1,6 @@
-"""/healthz, /readyz and /metrics over plain HTTP, the same for every program.
+"""/healthz, /livez, /readyz and /metrics over plain HTTP, the same for every program.
 
-Exists so that kubelet, Prometheus and people find them alike. A check returns None when all is well, else why not;
-the answer is 200 or 503 with that reason as text. Serves nothing else.
+A check returns None when it passes, else the reason why not; the answer is 200, or 503 with the reason as text.
 """
 
 import contextlib
@@ -15,7 +14,7 @@ Check = Callable[[], str | None]
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _well() -> str | None:
+def _passing() -> str | None:
     return None
 
 
@@ -31,9 +30,9 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serve(
-    bind: str | None, *, health: Check = _well, ready: Check = _well, registry: CollectorRegistry | None = None
+    bind: str | None, *, health: Check = _passing, ready: Check = _passing, registry: CollectorRegistry | None = None
 ) -> AsyncIterator[Served | None]:
-    """While the context lasts. `bind` is "host:port" or ":port"; port 0 takes a free one; None serves nothing."""
+    """Serves inside the context. `bind` is "host:port" or ":port"; port 0 means any free one; None serves nothing."""
     if bind is None:
         yield None
         return
@@ -53,7 +52,7 @@ async def serve(
 
 
 def parse_bind(bind: str) -> tuple[str, int]:
-    """("0.0.0.0", 8080) from ":8080". Raises ValueError with what would be right."""
+    """("0.0.0.0", 8080) from ":8080". Raises ValueError with an example of a valid address."""
     host, colon, port = bind.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"bind address {bind!r}: use host:port, such as 0.0.0.0:8080 or 127.0.0.1:0")

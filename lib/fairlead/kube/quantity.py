@@ -1,9 +1,8 @@
-"""Kubernetes quantities (`80Gi`, `500m`, `1e3`), exact, with the apiserver's own canonical text.
+"""Kubernetes quantities (`80Gi`, `500m`, `1e3`): exact values, with the apiserver's canonical text.
 
-Exists because capacities, counters and limits are compared, added and written back, and a selector may ask whether
-one "is an integer": an answer that in Go depends on how the number was *written* (`1.5Gi` is not one, `1536Mi` is).
-So a quantity remembers, besides its value, the format of its suffix and whether Go would keep it as an int64.
-It holds no unit and knows no resource. Immutable; equal and hashed by value.
+Whether a quantity "is an integer" depends in Go on how it was *written*: `1536Mi` is one, the equal `1.5Gi` is not. So a
+quantity has, besides its value, the format of its suffix and whether Go keeps it as an int64. Immutable; equality and hash are
+those of the value.
 
 Source: k8s.io/apimachinery/pkg/api/resource (quantity.go, suffix.go, amount.go).
 """
@@ -28,12 +27,12 @@ _INT64_MAX: Final = 2**63 - 1
 _INT64_MIN: Final = -(2**63)
 _NANO: Final = -9
 _DIGITS_OF_INT64: Final = 18
-# Aligning two scales writes their difference out in digits; a parsed exponent sets it, so it is bounded.
+# Aligning two scales writes their difference out in digits; a parsed exponent can set it, so it is bounded.
 _SCALE_SPAN_MAX: Final = 10_000
 
 
 class QuantityError(ValueError):
-    """The text is no quantity, or an operation on it would need an absurd number of digits."""
+    """The text is no quantity, or an operation would need more digits than _SCALE_SPAN_MAX."""
 
 
 def _fits_int64(value: int) -> bool:
@@ -72,7 +71,7 @@ class Quantity:
 
     @classmethod
     def of(cls, value: Quantity | str | int) -> Quantity:
-        """What an API field may hold: a quantity, its text (spaces around it are nothing), or a bare integer."""
+        """From what an API field may hold: a quantity, its text (spaces around it are ignored), or an integer."""
         if isinstance(value, Quantity):
             return value
         if isinstance(value, int):
@@ -117,7 +116,7 @@ class Quantity:
         left_sign, right_sign = self.sign, other.sign
         if left_sign != right_sign or left_sign == 0:
             return (left_sign > right_sign) - (left_sign < right_sign)
-        # Magnitudes settle most cases before any digits are written out.
+        # Magnitudes decide most cases before any digits are written out.
         left_low, left_high = _exponent_bounds(self)
         right_low, right_high = _exponent_bounds(other)
         if left_low > right_high:
@@ -126,11 +125,6 @@ class Quantity:
             return -left_sign
         left, right, _ = _aligned(self, other)
         return (left > right) - (left < right)
-
-    @property
-    def identity(self) -> str:
-        """Equal only for quantities that no operation can tell apart, unlike `==`, which compares values."""
-        return f"{self.digits}e{self.scale}{self.format}{self._small}"
 
     @property
     def sign(self) -> int:
@@ -201,13 +195,6 @@ class Quantity:
         left, right, scale = _aligned(self, Quantity(other_digits, other.scale, small=False))
         fits = _fits_int64(left) and _fits_int64(right) and _fits_int64(left + right)
         return Quantity(left + right, scale, format_, small=small and fits)
-
-    def __neg__(self) -> Quantity:
-        return Quantity(-self.digits, self.scale, self.format, small=self._small)
-
-    def __mul__(self, factor: int) -> Quantity:
-        product = self.digits * factor
-        return Quantity(product, self.scale, self.format, small=self._small and _fits_int64(product))
 
     # Text
 
@@ -300,7 +287,7 @@ def parse(text: str) -> Quantity:
 
 
 def _looks_canonical(digits: str, scale: int, exponent: int, *, binary: bool) -> bool:
-    """Where Go takes the text for canonical and keeps it: also `1E3`, `1.500` and `+5`, which are not."""
+    """Whether Go keeps the text as canonical; it also keeps `1E3`, `1.500` and `+5`, which are not."""
     if binary:
         return exponent % 10 == 0 and int(digits) & 7 != 0
     return scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
@@ -309,7 +296,7 @@ def _looks_canonical(digits: str, scale: int, exponent: int, *, binary: bool) ->
 def _parse_big(
     text: str, digits: int, fraction: int, exponent: int, *, negative: bool, binary: bool, format_: str
 ) -> Quantity:
-    """The arbitrary-precision way: rounded up to nano, binary ones capped at the largest int64."""
+    """The quantity in Go's arbitrary-precision form: rounded up to nano, binary ones capped at the largest int64."""
     if not any(character.isdigit() for character in text.split("e", maxsplit=1)[0].split("E", maxsplit=1)[0]):
         raise QuantityError(f"quantity {text!r}: has no digits")
     if binary:

@@ -1,7 +1,7 @@
-"""resource.k8s.io/v1 complete: ResourceSlice, ResourceClaim, ResourceClaimTemplate, DeviceClass and all in them.
+"""resource.k8s.io/v1, complete: ResourceSlice, ResourceClaim, ResourceClaimTemplate, DeviceClass, DeviceTaintRule.
 
-Exists so that driver, controller and CEL read the same structs. Holds data, no rules: validation is the apiserver's,
-selection is the allocator's. Fields that only 1.37 serves are read where they are (an older apiserver omits them).
+Data only: validation is the apiserver's, selection is the allocator's. Fields that only 1.37 serves are included (an older
+apiserver omits them).
 Source: k8s.io/api/resource/v1 types.go, 1.36, and kubernetes client 37.
 """
 
@@ -34,7 +34,7 @@ class DeviceAttribute(Struct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> int | bool | str | tuple[int, ...] | tuple[bool, ...] | tuple[str, ...] | None:
-        """The one field that is set. A version is the same Python string as a string: ask `.version` to tell."""
+        """The one field that is set. A version is a Python str as a string is: test `.version` to tell them apart."""
         for value in (
             self.string,
             self.int_,
@@ -127,7 +127,7 @@ class ResourceSlice(Object, frozen=True, kw_only=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
 
 
-# -- ResourceClaim: what is asked ----------------------------------------------------------------------------------
+# -- ResourceClaim: requests ---------------------------------------------------------------------------------------
 
 
 class CELDeviceSelector(Struct, frozen=True, kw_only=True):
@@ -179,7 +179,7 @@ class DeviceRequest(Struct, frozen=True, kw_only=True):
 
 
 class DeviceConstraint(Struct, frozen=True, kw_only=True):
-    """Over the requests named ("req" or "req/sub"), or over all of them when none is."""
+    """Applies to the named requests ("req" or "req/sub"), or to all when none is named."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -206,7 +206,7 @@ class ResourceClaimSpec(Struct, frozen=True, kw_only=True):
     devices: DeviceClaim = DeviceClaim()
 
 
-# -- ResourceClaim: what was given ---------------------------------------------------------------------------------
+# -- ResourceClaim: allocation -------------------------------------------------------------------------------------
 
 
 class DeviceRequestAllocationResult(Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""The resources that Fairlead touches, each with its place in the URL space and the type it decodes to.
+"""The resources that Fairlead reads and writes, each with its URL paths and the type that it is decoded to.
 
-Exists so that no group, version or plural is spelled twice. Holds constants; the client does the talking.
-`raw(resource)` gives the same resource typed as dict, for objects that go back whole.
+Each group, version and plural is spelled here and nowhere else. `raw(resource)` is the same resource decoded to dicts with
+every field, for objects that are written whole.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ class Resource(Generic[T]):
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The URL path of the collection, the object, or a subresource of it.
 
-        A namespaced resource without namespace is the collection of all namespaces. Raises ValueError when the
-        arguments name nothing: a namespace on a cluster-scoped resource, a name without its namespace.
+        A namespaced resource without a namespace is the collection of all namespaces. Raises ValueError for a namespace on
+        a cluster-scoped resource, an empty name, and a name without its namespace.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} is cluster-scoped; namespace {namespace!r} has no place in its path")
@@ -77,15 +77,17 @@ def _typed(group: str, version: str, plural: str, kind: type[T], *, namespaced: 
 PODS = _typed("", "v1", "pods", core.Pod, namespaced=True)
 NODES = _typed("", "v1", "nodes", core.Node, namespaced=False)
 NAMESPACES = _typed("", "v1", "namespaces", core.Namespace, namespaced=False)
-EVENTS = _typed("", "v1", "events", core.Event, namespaced=True)
+EVENTS = _raw("", "v1", "events", "Event", namespaced=True)
 CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
-JOBS = _typed("batch", "v1", "jobs", batch.Job, namespaced=True)
-JOB_DEADLINES = _typed("batch", "v1", "jobs", batch.JobDeadline, namespaced=True)
+JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)
+JOB_DEADLINES = Resource(
+    group="batch", version="v1", plural="jobs", kind="Job", namespaced=True, type=batch.JobDeadline
+)
 DEPLOYMENTS = _raw("apps", "v1", "deployments", "Deployment", namespaced=True)
 DAEMON_SETS = _raw("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 POD_DISRUPTION_BUDGETS = _raw("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)
@@ -116,15 +118,11 @@ MUTATING_WEBHOOKS = _raw(
 VALIDATING_WEBHOOKS = _raw(
     _ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
 )
-VALIDATING_POLICIES = _raw(
-    _ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False
-)
 VALIDATING_POLICY_BINDINGS = _raw(
     _ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", namespaced=False
 )
 CRDS = _raw("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 _RBAC = "rbac.authorization.k8s.io"
 CLUSTER_ROLES = _raw(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False)
-CLUSTER_ROLE_BINDINGS = _raw(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 ROLES = _raw(_RBAC, "v1", "roles", "Role", namespaced=True)
 ROLE_BINDINGS = _raw(_RBAC, "v1", "rolebindings", "RoleBinding", namespaced=True)

@@ -1,8 +1,8 @@
 """Semantic versions as Kubernetes' CEL and DeviceAttribute know them.
 
-Exists because `version` attributes are compared by precedence (pre-releases first, build metadata ignored), and because
-selectors may normalise sloppy ones (`v1.0`). Two readings: `Version.parse` is strict as blang/semver v4 is,
-`Version.normalize` is Kubernetes' tolerant form. Immutable; `==` is precedence, so build metadata does not tell two apart.
+Versions are ordered by precedence: a pre-release comes before its release, and build metadata does not count, in `==`
+either (`1.0.0+a == 1.0.0+b`). Two readings: `parse` is strict as blang/semver v4 is, `normalize` takes what Kubernetes'
+tolerant form takes (`v1.0` is 1.0.0). Immutable.
 
 Source: github.com/blang/semver/v4, k8s.io/apiserver/pkg/cel/library/semverlib.go.
 """
@@ -34,13 +34,8 @@ class Version:
 
     @staticmethod
     def parse(text: str) -> Version:
-        """Strict: exactly major.minor.patch without leading zeros. Raises VersionError."""
+        """As the function `parse`. Raises VersionError."""
         return parse(text)
-
-    @staticmethod
-    def normalize(text: str) -> Version:
-        """Tolerant: drops a `v`, fills in missing parts, strips leading zeros. Raises VersionError."""
-        return normalize(text)
 
     def compare(self, other: Version) -> int:
         """-1, 0 or 1, by precedence."""
@@ -82,7 +77,7 @@ def _number(name: str, text: str, whole: str) -> int:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Version:
-    """See Version.parse."""
+    """The version, read strictly: exactly major.minor.patch without leading zeros. Raises VersionError."""
     parts = text.split(".", 2)
     if len(parts) != 3:
         raise VersionError(f"version {text!r}: must be major.minor.patch")
@@ -108,7 +103,7 @@ def parse(text: str) -> Version:
 
 @lru_cache(maxsize=4096)
 def normalize(text: str) -> Version:
-    """See Version.normalize."""
+    """The version, read tolerantly: drops a `v`, fills in missing parts, strips leading zeros. Raises VersionError."""
     parts = text.removeprefix("v").split(".", 2)
     for index, part in enumerate(parts):
         if len(part) > 1:

@@ -1,7 +1,4 @@
-"""Kubernetes' two forms of time: Time (seconds) and MicroTime.
-
-Exists so that every writer prints them alike. Reads no clock: callers pass in epoch seconds.
-"""
+"""Kubernetes' two forms of time, Time (seconds) and MicroTime, to and from epoch seconds. Reads no clock."""
 
 from datetime import UTC, datetime
 

@@ -1,8 +1,7 @@
-"""A watch's byte stream as events: newline-delimited JSON, cut at any place.
+"""A watch's bytes as events: newline-delimited JSON in chunks of any size. No I/O.
 
-Exists apart from the client so that half-sent lines, errors in the stream and huge objects are tested as pure bytes.
-aiohttp's own line reader gives up above a limit that a full ResourceSlice can exceed, so lines are cut here.
-Does not resume: that is the informer's business.
+Lines are split here because aiohttp's line reader has a limit that a full ResourceSlice can exceed. The informer resumes a
+watch that ended.
 """
 
 import dataclasses
@@ -43,7 +42,7 @@ _statuses = msgspec.json.Decoder(Status)
 
 
 async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[WatchEvent[T]]:
-    """The events in the stream. An ERROR event is raised as what it means (410: Gone); a torn last line is dropped."""
+    """The events in the stream. An ERROR event is raised as its ApiError (410: Gone); an incomplete last line is dropped."""
     objects = decoder(kind)
     async for line in _split(chunks):
         try:

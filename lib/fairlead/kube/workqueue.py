@@ -1,8 +1,9 @@
-"""Keys waiting to be worked on: each at most once, one worker per key at a time, failures delayed.
+"""Keys to reconcile: each queued at most once, reconciled by one worker at a time, delayed after failures.
 
-Exists so that a burst of changes to one object costs one pass, and a failing object cannot starve the others.
-Holds keys, not objects: the worker reads the newest state. No I/O; clock, sleep and randomness are arguments.
-Keeps: a key added while it is being worked on is worked on again afterwards; never two workers on one key.
+A burst of changes to one object costs one pass, and a failing object does not hold up the others. The queue holds keys, not
+objects: the worker reads the current state. No I/O; clock, sleep and randomness are arguments.
+Invariants: a key added while a worker has it is queued again when the worker is done; no two workers have the same key.
+Source: client-go util/workqueue.
 """
 
 import asyncio
@@ -31,9 +32,8 @@ class WorkQueue(Generic[K]):
         self._clock = clock
         self._sleep = sleep
         self._random = random or Random()  # noqa: S311 - jitter
-        self._ready: OrderedDict[K, None] = (
-            OrderedDict()
-        )  # by arrival; a dict's first key costs all that were before it
+        # By arrival. In a plain dict, finding the first key costs one step for each key deleted before it.
+        self._ready: OrderedDict[K, None] = OrderedDict()
         self._working: set[K] = set()
         self._again: set[K] = set()
         self._later: list[tuple[float, int, K]] = []
@@ -43,11 +43,11 @@ class WorkQueue(Generic[K]):
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        """Keys that wait, delayed ones included."""
+        """Queued keys, delayed ones included."""
         return len(self._ready) + len(self._due)
 
     def add(self, key: K) -> None:
-        """Now, or right after the pass that is under way."""
+        """Queues the key: now, or when the worker that has it is done."""
         self._due.pop(key, None)
         if key in self._working:
             self._again.add(key)
@@ -56,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._changed.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """After a delay; an earlier date that is already set stands."""
+        """Queues the key after a delay, unless it is queued already or due earlier."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -68,7 +68,7 @@ class WorkQueue(Generic[K]):
         self._changed.set()
 
     def retry(self, key: K) -> float:
-        """After a failure: later each time. Returns the delay in seconds."""
+        """Queues the key after a failure, with a longer delay each time. Returns the delay in seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         delay = self._backoff.delay(failures, self._random)
@@ -76,14 +76,11 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """After a success: the next failure is a first one."""
+        """Resets the key's failures, after a success."""
         self._failures.pop(key, None)
 
-    def failures(self, key: K) -> int:
-        return self._failures.get(key, 0)
-
     async def get(self) -> K:
-        """The next key, once there is one. Call `done` with it afterwards."""
+        """Waits for the next key. Call `done` with it afterwards."""
         while True:
             wait_s = self._promote()
             if self._ready:
@@ -100,11 +97,11 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def _promote(self) -> float | None:
-        """Moves what is due to the ready ones; seconds until the next is due, None if nothing is."""
+        """Queues the delayed keys that are due. Returns the seconds until the next one is, None if there is none."""
         now = self._clock()
         while self._later:
             due, _, key = self._later[0]
-            if self._due.get(key) != due:  # added meanwhile, or dated earlier
+            if self._due.get(key) != due:  # queued meanwhile, or due at another time
                 heapq.heappop(self._later)
                 continue
             if due > now:

@@ -14,7 +14,7 @@ from fairlead.cli.simulate import command
 from fairlead.cli.simulate.cluster import Cluster
 from fairlead.cli.simulate.policies import BestFit, Fgd, Machine, RandomPolicy, ScoringPolicy, target_workload
 from fairlead.cli.simulate.replay import POLICIES, replay
-from fairlead.cli.simulate.trace import Node, Shape, read_arrivals, read_trace
+from fairlead.cli.simulate.trace import Node, PodRequest, read_arrivals, read_trace
 
 TRACES = Path(__file__).resolve().parents[4] / "shared" / "data" / "traces"
 NODE_LIST, POD_LIST, ARRIVALS = "openb_node_list_gpu_node.csv", "openb_pod_list_default.csv", "arrivals_default.csv"
@@ -33,25 +33,25 @@ def options(paths) -> list[object]:
 
 def test_shares_of_one_gpu_go_together_and_never_beyond_it():
     cluster = Cluster((Node("n", 64000, 65536, 1, "T4"),))
-    share = Shape(1000, 1024, 1, 400)
+    share = PodRequest(1000, 1024, 1, 400)
     assert [cluster.place(share) for _ in range(3)] == [True, True, False]
-    assert cluster.place(Shape(1000, 1024, 1, 200))
-    assert not cluster.place(Shape(1000, 1024, 1, 1))
+    assert cluster.place(PodRequest(1000, 1024, 1, 200))
+    assert not cluster.place(PodRequest(1000, 1024, 1, 1))
 
 
 def test_a_pod_needs_cpu_memory_and_a_model_that_it_allows():
     cluster = Cluster((Node("a", 4000, 4096, 2, "T4"), Node("b", 64000, 65536, 1, "G2")))
-    assert not cluster.place(Shape(1000, 1024, 1, 500, ("P100",)))
-    assert cluster.place(Shape(60000, 1024, 1, 100, ("G2", "P100")))
-    assert not cluster.place(Shape(5000, 1024, 1, 100))
-    assert not cluster.place(Shape(1000, 6000, 1, 100, ("T4",)))
-    assert cluster.place(Shape(1000, 1024, 2, 1000, ("T4",)))
+    assert not cluster.place(PodRequest(1000, 1024, 1, 500, ("P100",)))
+    assert cluster.place(PodRequest(60000, 1024, 1, 100, ("G2", "P100")))
+    assert not cluster.place(PodRequest(5000, 1024, 1, 100))
+    assert not cluster.place(PodRequest(1000, 6000, 1, 100, ("T4",)))
+    assert cluster.place(PodRequest(1000, 1024, 2, 1000, ("T4",)))
 
 
 def test_pods_without_a_gpu_take_cpu_away():
     cluster = Cluster((Node("n", 4000, 65536, 1, "T4"),))
-    assert cluster.place(Shape(3000, 1, 0, 0))
-    assert not cluster.place(Shape(2000, 1, 1, 1000))
+    assert cluster.place(PodRequest(3000, 1, 0, 0))
+    assert not cluster.place(PodRequest(2000, 1, 1, 1000))
 
 
 # ---------------------------------------------------------------------------------------------------------- policies
@@ -65,8 +65,8 @@ def test_best_fit_takes_the_tighter_node_and_the_tighter_gpu():
     small, large = Node("s", 32000, 65536, 2, "T4"), Node("l", 96000, 65536, 8, "G2")
     ours = machines(large, small)
     policy = ScoringPolicy(ours, BestFit())
-    assert policy.place(Shape(1000, 1, 1, 700))
-    assert policy.place(Shape(1000, 1, 1, 300))
+    assert policy.place(PodRequest(1000, 1, 1, 700))
+    assert policy.place(PodRequest(1000, 1, 1, 300))
     assert ours[1].free == [0, 1000]
 
 
@@ -74,14 +74,14 @@ def test_fgd_leaves_the_cluster_less_fragmented_than_random(files):
     trace = read_trace(*files()[:2])
     assert sum(target.frequency for target in target_workload(trace)) == pytest.approx(1)
     ours = machines(*trace.nodes)
-    assert ScoringPolicy(ours, Fgd(trace)).place(trace.pods[1].shape)
+    assert ScoringPolicy(ours, Fgd(trace)).place(trace.pods[1].request)
     assert [machine.model for machine in ours if sum(machine.free) % 1000] == ["T4"]
 
 
 def test_random_places_wherever_there_is_room():
     policy = RandomPolicy(machines(Node("n", 4000, 4096, 1, "T4")), seed=1)
-    assert policy.place(Shape(1000, 1, 1, 600))
-    assert not policy.place(Shape(1000, 1, 1, 600))
+    assert policy.place(PodRequest(1000, 1, 1, 600))
+    assert not policy.place(PodRequest(1000, 1, 1, 600))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

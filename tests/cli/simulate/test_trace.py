@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairlead.cli.simulate.protocol import Counter, drawn_arrivals, mean_and_sd, node_order, parse_seeds
-from fairlead.cli.simulate.trace import Pod, Shape, TraceError, read_arrivals, read_trace
+from fairlead.cli.simulate.trace import Pod, PodRequest, TraceError, read_arrivals, read_trace
 
 HEAD = "sn,cpu_milli,memory_mib,gpu,model\n"
 PODS_HEAD = "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
@@ -15,7 +15,7 @@ def test_a_good_trace_is_read_as_written(files):
     nodes, pods, arrivals = files()
     trace = read_trace(nodes, pods)
     assert trace.capacity == 12_000
-    assert trace.pods[2].shape == Shape(32000, 16384, 4, 1000, ("G2", "T4"))
+    assert trace.pods[2].request == PodRequest(32000, 16384, 4, 1000, ("G2", "T4"))
     assert read_arrivals(arrivals, [42, 43], 5) == {42: (0, 1, 2, 3, 4, 2, 2), 43: (4, 3, 2, 1, 0)}
 
 
@@ -91,7 +91,7 @@ def test_drawn_arrivals_hold_the_list_once_and_stop_at_130_percent(files):
     assert sorted(order[:5]) == [0, 1, 2, 3, 4]
     assert order == drawn_arrivals(trace, 42)
     assert order != drawn_arrivals(trace, 43)
-    total = sum(trace.pods[row].shape.demand for row in order)
+    total = sum(trace.pods[row].request.demand for row in order)
     assert 1.3 * trace.capacity - 1000 <= total <= 1.3 * trace.capacity + 3000  # the stop test counts one GPU of a pod
 
 
@@ -110,7 +110,7 @@ def test_nodes_have_one_random_order_per_seed(files):
 def test_a_load_point_is_the_mean_of_the_arrivals_that_round_to_it():
     counter = Counter(100_000)
     for placed in (True, True, False, True):
-        counter.note(Pod("p", Shape(1, 1, 1, 250)), placed=placed)
+        counter.note(Pod("p", PodRequest(1, 1, 1, 250)), placed=placed)
     assert counter.curve() == {0: 0.25, 1: pytest.approx((0.5 + 0.5 + 0.75) / 3)}
     assert counter.failed == 1
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 from fairlead.sandbox.kubelet import checkpoint
 from fairlead.sandbox.kubelet.dra import CHECKPOINT, DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError, PluginManager

@@ -1,7 +1,4 @@
-"""An apiserver with one Node, and directories for a driver on it, for the driver's own tests.
-
-Exists here and not in the driver's room because the driver does not know the sandbox. Not imported by the programs.
-"""
+"""An apiserver with one Node, and directories for a driver on it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
-from tests.support.driver.node import claim
+from tests.support.driver.claims import claim
 
 CLAIMS = raw(RESOURCE_CLAIMS)
 SLICES = raw(RESOURCE_SLICES)
@@ -52,7 +49,7 @@ class DriverCluster:
             plugins_dir=self.path / "plugins",
             registry_dir=self.path / "registry",
             cdi_dir=self.path / "cdi",
-            settle_s=0.01,
+            sync_delay_s=0.01,
         )
 
     @property

@@ -1,88 +1,33 @@
-"""Helpers for tests of the driver, and of what talks to it: claims, a node without kubelet, kubelet without a node.
-
-Exists so that a crash can be written as `node.crash_at("CDI written")`. Not imported by the programs.
-"""
+"""A node's disk and hardware, on which drivers start, are killed at a chosen step, and start again."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
-
-import grpc.aio
 
 from fairlead.api import names
-from fairlead.driver import cdi, protocol
-from fairlead.driver.backend import Backend
-from fairlead.driver.checkpoint import Checkpoint
-from fairlead.driver.metadata import Metadata
-from fairlead.driver.mps import Daemons
-from fairlead.driver.prepare import Preparer
-from fairlead.kube import objects
-from fairlead.kube.resource import Device, ResourceClaim
+from fairlead.driver.backend.interface import Backend
+from fairlead.driver.prepare.cdi_files import CdiFiles
+from fairlead.driver.prepare.checkpoint import Checkpoint
+from fairlead.driver.prepare.metadata import Metadata
+from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.preparer import Preparer
+from fairlead.driver.prepare.record_cache import RecordCache
+from fairlead.kube.resource import Device
 
 
 class Killed(BaseException):
     """The process died here: nothing after it runs, no handler sees it."""
 
 
-def claim(
-    uid: str,
-    *devices: str | dict[str, Any],
-    pool: str = "n1",
-    config: Sequence[dict[str, Any]] = (),
-    name: str | None = None,
-    namespace: str = "ml",
-    driver: str = names.DRIVER,
-) -> ResourceClaim:
-    """A claim allocated these devices: a device's name (request "gpu"), or a whole result."""
-    results = [
-        {"request": "gpu", "driver": driver, "pool": pool}
-        | (device if isinstance(device, dict) else {"device": device})
-        for device in devices
-    ]
-    return objects.from_dict(ResourceClaim, raw_claim(uid, results, config=config, name=name, namespace=namespace))
-
-
-def raw_claim(
-    uid: str,
-    results: Sequence[dict[str, Any]],
-    *,
-    config: Sequence[dict[str, Any]] = (),
-    name: str | None = None,
-    namespace: str = "ml",
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": name or f"claim-{uid}", "namespace": namespace, "uid": uid},
-        "spec": {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": names.GPU_CLASS}}]}},
-        "status": {"allocation": {"devices": {"results": list(results), "config": list(config)}}},
-    }
-
-
-def gpu_config(kind: str = "GpuConfig", **fields: object) -> dict[str, Any]:
-    """An allocation's config for our driver, from the claim, for all requests."""
-    parameters = {"apiVersion": names.CONFIG_API_VERSION, "kind": kind, **fields}
-    return {"source": "FromClaim", "opaque": {"driver": names.DRIVER, "parameters": parameters}}
-
-
-def time_slicing(interval: str) -> dict[str, Any]:
-    return gpu_config(sharing={"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}})
-
-
-def mps(kind: str = "GpuConfig", **limits: object) -> dict[str, Any]:
-    return gpu_config(kind, sharing={"strategy": "MPS", **({"mpsConfig": limits} if limits else {})})
-
-
 @dataclasses.dataclass
 class Node:
     """Directories and hardware that outlive a driver process; `start` is a new process on them.
 
-    `passed` is told each step of prepare and unprepare; `published` are the devices in the node's slices; `own_daemons`
-    take the place of MPS daemons that are processes.
+    `passed` is called with each step of prepare and unprepare; `published` are the devices in the node's slices;
+    `own_daemons` take the place of MPS daemons that are processes.
     """
 
     path: Path
@@ -110,12 +55,13 @@ class Node:
             pool="n1",
             backend=self.backend,
             checkpoint=Checkpoint(self.path / "claims", boot_id=self.boot_id),
-            store=self.store,
+            cdi_files=self.cdi_files,
+            cache=RecordCache(),
             inventory=self.backend.inventory,
             partitionable=lambda: cuttable,
             metadata=Metadata(self.path / "metadata", enabled=self.device_metadata, published=lambda: self.published),
             daemons=self.daemons,
-            at=self._passed,
+            on_step=self._passed,
         )
 
     @property
@@ -123,8 +69,8 @@ class Node:
         return self.own_daemons or Daemons(self.path / "mps", self.backend.mps_program)
 
     @property
-    def store(self) -> cdi.Store:
-        return cdi.Store(self.path / "cdi")
+    def cdi_files(self) -> CdiFiles:
+        return CdiFiles(self.path / "cdi")
 
     def _passed(self, step: str) -> None:
         self.steps.append(step)
@@ -147,8 +93,8 @@ class Node:
 
     def leftovers(self) -> dict[str, list[str]]:
         """Everything that a claim can leave: records, CDI files, temporaries, MIG devices made on demand, daemons."""
-        slices = getattr(self.backend, "time_slices", {})
-        modes = getattr(self.backend, "compute_modes", {})
+        state = getattr(self.backend, "state", None)  # simulated hardware has one
+        slices, modes = (state.time_slices, state.compute_modes) if state is not None else ({}, {})
         found = {
             "claims": sorted(path.name for path in (self.path / "claims").glob("*")),
             "cdi": sorted(path.name for path in (self.path / "cdi").glob("*")),
@@ -166,39 +112,3 @@ class Node:
             if there := sorted(path.name for path in (self.path / what).glob("*")):
                 found[what] = there
         return found
-
-
-class Kubelet:
-    """The two sockets as kubelet uses them: generated stubs over unix channels."""
-
-    def __init__(self, dra: grpc.aio.Channel, registration: grpc.aio.Channel) -> None:
-        # The stubs' types are those of synchronous channels; over an aio channel calls are awaitable.
-        self.v1: Any = protocol.dra_v1_pb2_grpc.DRAPluginStub(dra)
-        self.v1beta1: Any = protocol.dra_v1beta1_pb2_grpc.DRAPluginStub(dra)
-        self.health: Any = protocol.dra_health_v1alpha1_pb2_grpc.DRAResourceHealthStub(dra)
-        self.registration: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(registration)
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def connect(cls, registration_socket: Path) -> AsyncIterator[Kubelet]:
-        """As kubelet finds a plugin: ask the registration socket who it is, dial the endpoint that it names."""
-        async with grpc.aio.insecure_channel(f"unix:{registration_socket}") as registration:
-            stub: Any = protocol.pluginregistration_v1_pb2_grpc.RegistrationStub(registration)
-            info = await stub.GetInfo(protocol.pluginregistration_v1_pb2.InfoRequest())
-            async with grpc.aio.insecure_channel(f"unix:{info.endpoint}") as dra:
-                yield cls(dra, registration)
-
-    async def prepare(self, *claims: ResourceClaim, version: str = "v1") -> dict[str, Any]:
-        """The answers by UID."""
-        pb2: Any = protocol.dra_v1_pb2 if version == "v1" else protocol.dra_v1beta1_pb2
-        request = pb2.NodePrepareResourcesRequest(claims=[_wire(pb2, one) for one in claims])
-        return dict((await getattr(self, version).NodePrepareResources(request)).claims)
-
-    async def unprepare(self, *claims: ResourceClaim, version: str = "v1") -> dict[str, Any]:
-        pb2: Any = protocol.dra_v1_pb2 if version == "v1" else protocol.dra_v1beta1_pb2
-        request = pb2.NodeUnprepareResourcesRequest(claims=[_wire(pb2, one) for one in claims])
-        return dict((await getattr(self, version).NodeUnprepareResources(request)).claims)
-
-
-def _wire(pb2: Any, one: ResourceClaim) -> Any:
-    return pb2.Claim(namespace=one.metadata.namespace, name=one.metadata.name, uid=one.metadata.uid)

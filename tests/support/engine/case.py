@@ -12,9 +12,10 @@ import msgspec
 
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 
 
@@ -37,7 +38,7 @@ def snapshot_of(case: dict[str, Any]) -> Snapshot:
         )
         for claim in case["claims"]
     )
-    member = Member(
+    member = PendingMember(
         pod=PodRef("default", "pod", "pod"),
         needs=PodNeeds.of(core.Pod()),
         claims=tuple(claim.key for claim in claims),

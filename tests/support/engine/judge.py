@@ -1,8 +1,7 @@
-"""Is an allocation valid? A second opinion that shares no code with the allocator.
+"""Is an allocation valid? A check that shares no code with the allocator.
 
-Exists so that the allocator is not its own judge: conformance and property tests hand it the raw JSON of a case and of an
-answer, and get back what is wrong with it, in words. It works from the API's documentation, slowly and plainly; it does
-not search, so it cannot say whether an answer exists. Only CEL and quantities are shared (they have judges of their own).
+Conformance and property tests pass it the raw JSON of a case and of an allocation; it returns what is wrong, as sentences. It
+works from the API's documentation, slowly and plainly; it does not search, so it cannot say whether an answer exists. Only CEL and quantities are shared (they have judges of their own).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GPUs, slices, claims and gangs as raw JSON or as the core's requests, for tests, benchmarks and docs.
 
-Exists so that a test says what matters to it and nothing else. Devices have the attributes that our driver publishes, as far as
+A test states what matters to it and nothing else. Devices have the attributes that our driver publishes, as far as
 decisions read them.
 """
 
@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from fairlead.api import names
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 
 Json = dict[str, Any]
@@ -98,7 +99,7 @@ def slice_of(
     ]
 
 
-def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
+def device_request(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (), **more: Any) -> Json:
     """One ExactDeviceRequest (or, with `name`, a sub-request)."""
     texts = [text for text in ([cel] if isinstance(cel, str) else cel) if text]
     return {
@@ -109,13 +110,13 @@ def ask(count: int = 1, *, device_class: str = GPU, cel: str | Sequence[str] = (
     }
 
 
-def claim_spec(*asks: Json, constraints: Sequence[Json] = (), config: Sequence[Json] = ()) -> Json:
-    """A claim's spec with requests r0, r1, …; an ask with `firstAvailable` is a request of its own."""
-    requests = [
+def claim_spec(*requests: Json, constraints: Sequence[Json] = (), config: Sequence[Json] = ()) -> Json:
+    """A claim's spec with requests r0, r1, …; one with `firstAvailable` is a request of its own."""
+    named = [
         {"name": f"r{number}", **(entry if "firstAvailable" in entry else {"exactly": entry})}
-        for number, entry in enumerate(asks)
+        for number, entry in enumerate(requests)
     ]
-    return {"devices": {"requests": requests, "constraints": list(constraints), "config": list(config)}}
+    return {"devices": {"requests": named, "constraints": list(constraints), "config": list(config)}}
 
 
 def gang(
@@ -140,7 +141,7 @@ def gang(
         uid=f"uid-{name}",
         size=size,
         members=tuple(
-            Member(
+            PendingMember(
                 pod=PodRef(namespace, f"{name}-{number}", f"uid-{name}-{number}"),
                 needs=needs,
                 claims=() if not keys else (keys[0],) if shared else (keys[number],),

@@ -27,8 +27,10 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api import names
-from fairlead.engine.types.model import DisruptionBudget, FlavorQuota, FlavorSpec, GangRequest, Plan, QueueSpec
-from tests.support.engine.objects import GPU, MIG, ask, claim_spec, gang, gpu, mig_gpu, slice_of
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.settings import DisruptionBudget, FlavorQuota, FlavorSpec, QueueSpec
+from tests.support.engine.objects import GPU, MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
 Json = Mapping[str, Any]
@@ -319,9 +321,9 @@ def _one(body: Json) -> dict[str, Any]:
         more["adminAccess"] = True
     if "mig" in body:
         cel = f'device.attributes["{names.DRIVER}"].profile == "{body["mig"]}"'
-        return ask(body.get("gpus", 1), device_class=MIG, cel=cel, **more)
+        return device_request(body.get("gpus", 1), device_class=MIG, cel=cel, **more)
     cel = f'{_MODEL} == "{PRODUCTS[body["product"]]}"' if "product" in body else ""
-    return ask(body.get("gpus", 1), device_class=GPU, cel=cel, **more)
+    return device_request(body.get("gpus", 1), device_class=GPU, cel=cel, **more)
 
 
 def _gang(name: str, body: Json, *, created: float) -> GangRequest:

@@ -1,8 +1,8 @@
 """Does an allocation exist, and which alternatives would Kubernetes choose? By trying everything, from the raw JSON of a case.
 
-Exists so that the allocator's search has a judge: `testing` says whether an answer is valid, this says whether there should
-have been one. It shares no code with the allocator: candidates are sifted one by one, every partial answer is checked anew from
-scratch, nothing is pruned but what is already broken. For clusters of a handful of devices only.
+Checks the allocator's completeness: `judge` decides whether an allocation is valid, this whether there is one.
+It shares no code with the allocator: candidates are filtered one by one, every partial answer is checked from scratch, and only
+what is already invalid is pruned. For clusters of a handful of devices only.
 Order is upstream's: claims, requests, alternatives as written; pools by (binding conditions last, driver, name), slices by name.
 Source: resource/v1 types.go; k/k structured allocator; shared devices serve several requests of a claim, one request once.
 """

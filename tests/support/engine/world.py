@@ -1,6 +1,6 @@
-"""A cluster as raw JSON, for tests, benchmarks and docs: put nodes in, ask for a decision, carry it out, have it judged.
+"""A cluster as raw JSON, for tests, benchmarks and docs: add nodes, decide, carry the plan out, check it with the judge.
 
-Exists so that a scenario is ten lines. It plays the rim's part (tables fed, plans written back) without any I/O.
+It does the controller's part (tables updated, plans written back) without any I/O, so that a scenario is ten lines.
 """
 
 from __future__ import annotations
@@ -14,20 +14,14 @@ import msgspec
 from fairlead.api import names
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.placement.workload import Workload
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import (
-    DisruptionBudget,
-    FlavorSpec,
-    GangRequest,
-    Plan,
-    PodRef,
-    QueueSpec,
-    RunningGang,
-    RunningMember,
-)
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
+from fairlead.engine.types.workload import Workload
 from fairlead.kube import core, resource
 from tests.support.engine.judge import faults
 from tests.support.engine.objects import GPU, MIG, Json, gpu, slice_of

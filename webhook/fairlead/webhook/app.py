@@ -1,7 +1,7 @@
-"""The webhook as a program: certificates, facts, server and registration, started in the order that is safe.
+"""The webhook as a program: certificate, informer cache, server and registration, started in a safe order.
 
-Exists so that the command line only parses flags. Serves before it registers, so that the apiserver never asks a
-webhook that does not know the cluster yet. Stopping removes nothing.
+It serves before it registers, so that the apiserver never calls a webhook that has not listed the cluster yet. Stopping removes
+nothing: a restart must not leave objects unreviewed.
 """
 
 from __future__ import annotations
@@ -21,23 +21,26 @@ from prometheus_client import CollectorRegistry
 from fairlead.api import names
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
-from fairlead.webhook import certificates, keeping, registration
-from fairlead.webhook.certificates import CertificateError, Material
-from fairlead.webhook.keeping import Keeper, Mounted
-from fairlead.webhook.knowing import Knowledge
-from fairlead.webhook.metrics import Metrics
-from fairlead.webhook.registration import Bypass, Target
-from fairlead.webhook.server import Server, load, tls_context
+from fairlead.webhook.cache.informer_cache import InformerCache
+from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates.authority import CertificateError, Material
+from fairlead.webhook.certificates.mounted import MountedCertificate
+from fairlead.webhook.certificates.secret import CertificateSecret
+from fairlead.webhook.certificates.tls import load, tls_context
+from fairlead.webhook.registration import registrar
+from fairlead.webhook.registration.configurations import Target
+from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.server import Server
 
 log = logging.getLogger(__name__)
 
-LOOK_AFTER_S = 30.0
-"""How often certificate and registration are looked at; SETTLE is far longer."""
+RECONCILE_S = 30.0
+"""How often certificate and registration are reconciled; `authority.PROPAGATION` is far longer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WebhookOptions:
-    """What the command line may say. `url` registers by URL; without it the apiserver is told the Service."""
+    """The options of the command line. `url` registers by URL; without it the webhook is registered by its Service."""
 
     kubeconfig: Path | None = None
     bind: str = "0.0.0.0:9443"
@@ -46,17 +49,17 @@ class WebhookOptions:
     metrics_bind: str | None = None
     managed_drivers: tuple[str, ...] = (names.DRIVER,)
     controllers: tuple[str, ...] = (names.CONTROLLER_USER,)
-    """Users that may remove the gate, besides those whom RBAC lets write allocations."""
+    """Users that may remove the gate, besides those that RBAC lets write allocations."""
     certificate_from: Path | None = None
-    """A directory with tls.crt, tls.key and perhaps ca.crt that somebody else renews, such as a mounted Secret of cert-manager."""
+    """A directory with tls.crt, tls.key and perhaps ca.crt that another program renews, such as a mounted Secret of cert-manager."""
     own_process: bool = False
-    """Nothing else runs in this process, so garbage collection may be set to suit the webhook."""
+    """Nothing else runs in this process, so garbage collection may be tuned for the webhook."""
 
 
-def hosts(options: WebhookOptions) -> tuple[str, ...]:
-    """The names that the certificate must cover. Raises ValueError on a URL or Service that means nothing."""
+def covered_hosts(options: WebhookOptions) -> tuple[str, ...]:
+    """The names that the certificate must cover. Raises ValueError on an invalid URL or Service."""
     if options.url is None:
-        return certificates.service_hosts(options.service)
+        return authority.service_hosts(options.service)
     parts = urlsplit(options.url)
     if parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError(f"url {options.url!r}: write https://host:port, without user, query or fragment")
@@ -64,111 +67,113 @@ def hosts(options: WebhookOptions) -> tuple[str, ...]:
 
 
 async def run(options: WebhookOptions, *, ready: asyncio.Event | None = None) -> None:
-    """Serve reviews until cancelled. `ready` is set when the apiserver was told where we are.
+    """Serve reviews until cancelled. `ready` is set once the webhook is registered.
 
-    Raises ValueError on options that mean nothing, ApiError when the cluster cannot be reached at the start.
+    Raises ValueError on invalid options, ApiError when the cluster cannot be reached at the start.
     """
-    covered = hosts(options)
-    host, port = probes.parse_bind(options.bind)
+    hosts = covered_hosts(options)
+    bind = probes.parse_bind(options.bind)
     async with Client.connect(options.kubeconfig, user_agent="fairlead-webhook") as client:
         try:
-            await _serve(options, client, covered, (host, port), ready or asyncio.Event())
+            program = _Program(options, client, hosts, ready or asyncio.Event())
+            await program.run(*bind)
         except* errors.ApiError as group:
-            raise _first(group) from None
+            raise _first_error(group) from None
 
 
-async def _serve(
-    options: WebhookOptions, client: Client, covered: tuple[str, ...], bind: tuple[str, int], ready: asyncio.Event
-) -> None:
-    metrics = Metrics(CollectorRegistry())
-    knowledge = Knowledge(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
-    keeper = _keeper(options, client, covered)
-    material = await keeper.material()
-    context = tls_context(material)
-    metrics.certificate(material.server.ends.timestamp())
-    server = Server(knowledge.facts, metrics, at_once=knowledge.at_once)
+class _Program:
+    """One running webhook."""
 
-    def unready() -> str | None:
-        if knowledge.unsynced:
-            return f"waiting for {', '.join(knowledge.unsynced)}"
-        return None if ready.is_set() else "not registered yet"
+    def __init__(self, options: WebhookOptions, client: Client, hosts: tuple[str, ...], ready: asyncio.Event) -> None:
+        self._options, self._client, self._ready = options, client, ready
+        self._metrics = Metrics(CollectorRegistry())
+        self._cache = InformerCache(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
+        self._certificate: CertificateSecret | MountedCertificate
+        if options.certificate_from is not None:
+            self._certificate = MountedCertificate(directory=options.certificate_from)
+        else:
+            self._certificate = CertificateSecret(client=client, hosts=hosts, now=_now)
 
-    def health() -> str | None:
-        return "the certificate has expired" if keeper.now() > material.server.ends else None
+    async def run(self, host: str, port: int) -> None:
+        material = await self._certificate.material()
+        self._context = tls_context(material)
+        self._serving(material)
+        server = Server(self._cache.facts, self._metrics, cached_facts=self._cache.cached_facts)
+        async with (
+            probes.serve(
+                self._options.metrics_bind, health=self._health, ready=self._unready, registry=self._metrics.registry
+            ),
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(self._cache.run())
+            await self._cache.synced()
+            if self._options.own_process:
+                tune_garbage_collection()
+            async with server.serve(host, port, self._context) as bound_port:
+                target = self._target(bound_port)
+                await registrar.ensure(self._client, target)
+                log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
+                self._ready.set()
+                await self._reconcile(target)
 
-    def use(renewed: Material) -> None:
-        nonlocal material
-        if renewed.server != material.server:
-            load(context, renewed)
-            metrics.certificate(renewed.server.ends.timestamp())
-            log.info("serving a new certificate, valid until %s", renewed.server.ends.isoformat())
-        material = renewed
+    def _unready(self) -> str | None:
+        if self._cache.unsynced:
+            return f"waiting for {', '.join(self._cache.unsynced)}"
+        return None if self._ready.is_set() else "not registered yet"
 
-    async with (
-        probes.serve(options.metrics_bind, health=health, ready=unready, registry=metrics.registry),
-        asyncio.TaskGroup() as tasks,
-    ):
-        tasks.create_task(knowledge.run())
-        await knowledge.synced()
-        if options.own_process:
-            settle_heap()
-        async with server.serve(*bind, context) as port:
-            url = None if options.url is None else _with_port(options.url, port)
-            target = Target(
-                bundle=material.bundle,
-                url=url,
-                service=options.service,
-                drivers=options.managed_drivers,
-                bypasses=Bypass.of(knowledge.policies),
-            )
-            await registration.ensure(client, target)
-            log.info("serving on port %d, registered as %s", port, url or options.service)
-            ready.set()
-            await _look_after(client, keeper, knowledge, target, use)
+    def _health(self) -> str | None:
+        return "the certificate has expired" if _now() > self._material.server.ends else None
 
+    def _serving(self, material: Material) -> None:
+        self._material = material
+        self._metrics.certificate(material.server.ends.timestamp())
 
-def _keeper(options: WebhookOptions, client: Client, covered: tuple[str, ...]) -> Keeper | Mounted:
-    if options.certificate_from is not None:
-        return Mounted(directory=options.certificate_from, now=lambda: dt.datetime.now(dt.UTC))
-    return Keeper(client=client, hosts=covered, now=lambda: dt.datetime.now(dt.UTC))
+    def _target(self, port: int) -> Target:
+        return Target(
+            bundle=self._material.bundle,
+            url=None if self._options.url is None else _with_port(self._options.url, port),
+            service=self._options.service,
+            drivers=self._options.managed_drivers,
+            policies=self._cache.policies,
+        )
 
-
-async def _look_after(
-    client: Client, keeper: Keeper | Mounted, knowledge: Knowledge, target: Target, use: keeping.Use
-) -> None:
-    """For ever: renew the certificate in time, and repair the registration. Errors are logged and tried again."""
-    while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_AFTER_S):
-                await knowledge.changed.wait()
-        knowledge.changed.clear()
-        try:
-            material = await keeper.material()
-            target = replace(target.trusting(material.bundle), bypasses=Bypass.of(knowledge.policies))
-            await registration.ensure(client, target)
-        except (errors.ApiError, CertificateError) as error:
-            log.warning("certificate or registration: %s; trying again in %.0f s", error, LOOK_AFTER_S)
-            continue
-        use(material)
+    async def _reconcile(self, target: Target) -> None:
+        """Runs forever: renews the certificate in time and repairs the registration. Errors are logged and tried again."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RECONCILE_S):
+                    await self._cache.policies_changed.wait()
+            self._cache.policies_changed.clear()
+            try:
+                material = await self._certificate.material()
+                target = replace(target, bundle=material.bundle, policies=self._cache.policies)
+                await registrar.ensure(self._client, target)
+            except (errors.ApiError, CertificateError) as error:
+                log.warning("certificate or registration: %s; trying again in %.0f s", error, RECONCILE_S)
+                continue
+            if material.server != self._material.server:
+                load(self._context, material)
+                log.info("serving a new certificate, valid until %s", material.server.ends.isoformat())
+            self._serving(material)
 
 
-def settle_heap() -> None:
-    """Leave what is known by now out of garbage collection: looking at all of it takes longer than an answer may.
+def tune_garbage_collection() -> None:
+    """Leave the objects that exist by now out of garbage collection: scanning all of them takes longer than an answer may.
 
-    Reviews make thousands of small objects and no cycles; collecting after every 700 of them is in their way.
+    Reviews create thousands of small objects and no cycles, so a collection after every 700 of them only costs time.
     """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
 
 
-def _first(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
+def _first_error(group: BaseExceptionGroup[errors.ApiError]) -> errors.ApiError:
     found = group.exceptions[0]
-    return _first(found) if isinstance(found, BaseExceptionGroup) else found
+    return _first_error(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 def _with_port(url: str, port: int) -> str:
-    """The URL with the port that was really bound, where it says port 0 (tests)."""
+    """The URL with the port that was bound, where it says port 0 (tests)."""
     parts = urlsplit(url)
     if parts.port != 0:
         return url
@@ -178,3 +183,7 @@ def _with_port(url: str, port: int) -> str:
     except ValueError:
         pass
     return f"https://{host}:{port}{parts.path}"
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -1,13 +1,13 @@
-"""The webhook's verdicts without a cluster: a pile of manifests in, one result per object out.
+"""Verdicts without a cluster: manifests in, one result per object out.
 
-Exists so that CI, the documentation and the tests hear exactly what `kubectl apply` would: the same handlers, in the
-apiserver's order (mutate, patch, validate). The manifests are both the world and what is judged; pods that a job would
-make are judged, too. What only a running cluster knows (members of a gang, RBAC, other webhooks) is not known here.
+CI, the documentation and the tests get exactly the verdicts of `kubectl apply`: the same handlers, in the apiserver's order
+(mutate, patch, validate). The manifests are both the cluster and what is judged; the pods that a workload would create are judged,
+too. What only a running cluster has (members of a gang, RBAC, other webhooks) is not considered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,15 +19,17 @@ from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
-from fairlead.webhook import devices, handlers
-from fairlead.webhook.claims import claim_spec
-from fairlead.webhook.draft import applied
-from fairlead.webhook.facts import Facts, Key
-from fairlead.webhook.fields import Json, MalformedError, map_at
-from fairlead.webhook.policy import governing, selector_of
-from fairlead.webhook.review import Review
-from fairlead.webhook.templates import SHAPES, descend, parts_of
-from fairlead.webhook.verdict import Finding, Verdict
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.claim_specs import claim_spec
+from fairlead.webhook.objects.device_models import DeviceModel, device_models
+from fairlead.webhook.objects.fields import Json, MalformedError, map_at, object_at
+from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
+from fairlead.webhook.policy import policies
+from fairlead.webhook.policy.policies import SelectingPolicy
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.patch import apply_patch
+from fairlead.webhook.review.verdict import Finding, Verdict
 
 RESOURCES: dict[str, tuple[str, str]] = {
     "Pod": ("", "pods"),
@@ -48,8 +50,8 @@ RESOURCES: dict[str, tuple[str, str]] = {
     "TenancyPolicy": (names.API_GROUP, "tenancypolicies"),
     "Namespace": ("", "namespaces"),
 }
-"""Kinds that are judged, with group and resource. Others have kinds of the same names: Volcano a Job and a Queue."""
-CLUSTERED = frozenset({"DeviceClass", "Queue", "Flavor", "TenancyPolicy", "Namespace", "ResourceSlice"})
+"""Kinds that are judged, with group and resource. Other groups have kinds of the same names, as Volcano's Job and Queue."""
+CLUSTER_SCOPED = frozenset({"DeviceClass", "Queue", "Flavor", "TenancyPolicy", "Namespace", "ResourceSlice"})
 USER = "fairlead-check"
 GROUPS = frozenset({"system:authenticated"})
 
@@ -66,7 +68,7 @@ SHIPPED = {names.GPU_CLASS: _shipped(names.GPU_CLASS, "gpu"), names.MIG_CLASS: _
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What became of one object. `source` says which object makes it, for a job's pods."""
+    """The verdicts on one object. `source` is the workload that would create it; "" for a manifest."""
 
     review: Review
     mutated: Verdict
@@ -95,12 +97,12 @@ class Result:
 
     @property
     def audit(self) -> tuple[str, ...]:
-        """What only the audit log hears."""
+        """The findings that only the audit log shows."""
         return tuple(found.message for found in self.findings if found.mode == "Audit")
 
     @property
     def outcome(self) -> str:
-        """refused, patched, allowed, or untouched: not ours."""
+        """refused, patched, allowed, or untouched: not managed."""
         if not self.allowed:
             return "refused"
         if self.mutated.patch:
@@ -110,7 +112,7 @@ class Result:
 
 @dataclass(kw_only=True)
 class World:
-    """What the manifests say there is. `faults` are manifests that cannot be read."""
+    """The cluster that the manifests describe. `faults` are manifests that cannot be read."""
 
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
@@ -119,14 +121,14 @@ class World:
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     flavors: dict[str, Flavor] = field(default_factory=dict)
-    policies: dict[str, TenancyPolicy] = field(default_factory=dict)
-    devices: dict[devices.Model, None] = field(default_factory=dict)
-    serves: frozenset[str] = frozenset()
-    """API groups of other systems that the cluster serves, where there is one to ask."""
+    policies: dict[str, SelectingPolicy] = field(default_factory=dict)
+    device_models: dict[DeviceModel, None] = field(default_factory=dict)
+    served_apis: frozenset[str] = frozenset()
+    """API groups of other systems that the cluster serves, where a cluster was read."""
     faults: list[str] = field(default_factory=list)
 
     def add(self, document: Json) -> None:
-        """Take in one manifest, as the cluster would hold it."""
+        """Add one manifest, as the cluster would store it."""
         if not _ours(document):
             return
         metadata = document.get("metadata") or {}
@@ -146,23 +148,18 @@ class World:
                 case "Flavor":
                     self.flavors[name] = Flavor.stored(document)
                 case "TenancyPolicy":
-                    self.policies[name] = TenancyPolicy.stored(document)
+                    self.policies[name] = SelectingPolicy.of(TenancyPolicy.stored(document))
                 case "ResourceSlice":
                     found = msgspec.convert(document, ResourceSlice).spec
-                    where = found.node_name or found.pool.name
-                    self.devices |= dict.fromkeys(devices.models(found.driver, where, found.devices))
+                    pool = found.node_name or found.pool.name
+                    self.device_models |= dict.fromkeys(device_models(found.driver, pool, found.devices))
         except (ManifestError, MalformedError, msgspec.ValidationError, TypeError, ValueError) as error:
             self.faults.append(f"{document.get('kind')} {name}: cannot be read: {error}")
 
     def facts(self, review: Review) -> Facts:
-        """What the webhook would know for this review."""
-        own = {"kubernetes.io/metadata.name": review.namespace, **self.namespaces.get(review.namespace, {})}
-        selected = [
-            policy
-            for _, policy in sorted(self.policies.items())
-            if selector_of(policy).matches(own) and review.namespace not in policy.spec.exemptions.namespaces
-        ]
-        policies = governing(tuple(selected), review.username, review.groups) if review.namespace else ()
+        """The facts that the webhook would have for this review."""
+        labels = {"kubernetes.io/metadata.name": review.namespace, **self.namespaces.get(review.namespace, {})}
+        selected = policies.of_namespace(self.policies, review.namespace, labels) if review.namespace else ()
         return Facts(
             drivers=self.drivers,
             classes=self.classes,
@@ -170,15 +167,15 @@ class World:
             claims=self.claims,
             queues=self.queues,
             flavors=self.flavors,
-            policies=policies,
-            namespace_labels=own,
-            devices=tuple(self.devices),
-            serves=self.serves,
+            policies=policies.of_user(selected, review.username, review.groups),
+            namespace_labels=labels,
+            device_models=tuple(self.device_models),
+            served_apis=self.served_apis,
         )
 
 
-def world_of(documents: Iterable[Json], *, serves: frozenset[str] = frozenset()) -> World:
-    world = World(serves=serves)
+def world_of(documents: Iterable[Json], *, served_apis: frozenset[str] = frozenset()) -> World:
+    world = World(served_apis=served_apis)
     for document in documents:
         world.add(document)
     return world
@@ -187,19 +184,19 @@ def world_of(documents: Iterable[Json], *, serves: frozenset[str] = frozenset())
 def judge(
     document: Json, world: World, *, username: str = USER, groups: frozenset[str] = GROUPS, source: str = ""
 ) -> Iterator[Result]:
-    """The result for one object, and for what it would make; none for kinds that are not judged."""
+    """The result for one object, and for the objects that it would create; none for kinds that are not judged."""
     if document.get("kind") not in RESOURCES or document.get("kind") == "Namespace" or not _ours(document):
         return
     result = _judge(document, world, username, groups, source)
     yield result
-    if not result.allowed or result.review.of not in SHAPES:
+    if not result.allowed or result.review.group_resource not in WORKLOADS:
         return
-    for made in _made(result):
-        yield from judge(made, world, username=username, groups=groups, source=result.review.subject)
+    for created in _created(result):
+        yield from judge(created, world, username=username, groups=groups, source=result.review.subject)
 
 
 def review_of(document: Json, username: str, groups: frozenset[str]) -> Review:
-    """The review of an object that is made."""
+    """The review of an object that is created."""
     group, resource = RESOURCES[document["kind"]]
     metadata = document.get("metadata") or {}
     return Review(
@@ -220,14 +217,14 @@ def review_of(document: Json, username: str, groups: frozenset[str]) -> Review:
 
 
 def _ours(document: Json) -> bool:
-    """Whether the kind is the one that we know by this name. What was listed has no apiVersion: that was asked for by group."""
+    """Whether the kind is of the group that RESOURCES says. An object from a list has no apiVersion: it was listed by group."""
     group, _ = RESOURCES.get(str(document.get("kind")), ("resource.k8s.io", ""))
     version = document.get("apiVersion")
     return not isinstance(version, str) or version.rpartition("/")[0] == group
 
 
 def namespace_of(document: Json) -> str:
-    if document.get("kind") in CLUSTERED:
+    if document.get("kind") in CLUSTER_SCOPED:
         return ""
     metadata: Any = document.get("metadata")
     return str((metadata or {}).get("namespace") or "default")
@@ -236,41 +233,38 @@ def namespace_of(document: Json) -> str:
 def _judge(document: Json, world: World, username: str, groups: frozenset[str], source: str) -> Result:
     review = review_of(document, username, groups)
     facts = world.facts(review)
-    mutated = handlers.mutate(review, facts)
+    mutated = dispatch.mutate(review, facts)
     if not mutated.allowed:
         return Result(review=review, mutated=mutated, validated=None, object=document, source=source)
-    stored = applied(document, mutated.patch)
-    validated = handlers.validate(review_of(stored, username, groups), facts)
+    stored = apply_patch(document, mutated.patch)
+    validated = dispatch.validate(review_of(stored, username, groups), facts)
     return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source)
 
 
-def _made(result: Result) -> Iterator[Json]:
-    """What its controller would make: a CronJob's Job, a RayJob's cluster, one pod of each template."""
+def _created(result: Result) -> Iterator[Json]:
+    """What its controller would create: a CronJob's Job, a RayJob's cluster, one pod of each template."""
     review, object_ = result.review, result.object
     owner = {"apiVersion": "v1", "kind": review.kind, "name": review.name, "controller": True}
-    around = {"namespace": review.namespace, "ownerReferences": [owner]}
+    added = {"namespace": review.namespace, "ownerReferences": [owner]}
     spec = map_at(object_, "spec")
     if review.kind == "CronJob":
-        run = map_at(spec, "jobTemplate", "spec")
-        metadata = {**map_at(run, "metadata"), **around, "name": f"{review.name}-run"}
-        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": run.get("spec")}
+        job = map_at(spec, "jobTemplate", "spec")
+        metadata = {**map_at(job, "metadata"), **added, "name": f"{review.name}-run"}
+        yield {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": job.get("spec")}
     elif review.kind == "RayJob":
-        metadata = {**around, "name": f"{review.name}-run"}
-        yield {
-            "apiVersion": "ray.io/v1",
-            "kind": "RayCluster",
-            "metadata": metadata,
-            "spec": spec.get("rayClusterSpec"),
-        }
+        metadata = {**added, "name": f"{review.name}-run"}
+        cluster = spec.get("rayClusterSpec")
+        yield {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": cluster}
     else:
-        for index, part in enumerate(_sound(review.of, object_)):
-            template = descend(object_, part.path)
-            metadata = {**map_at(template, "metadata"), **around, "generateName": f"{review.name or 'made'}-{index}-"}
+        for index, found in enumerate(_readable_templates(review.group_resource, object_)):
+            template = object_at(object_, found.path)
+            name = f"{review.name or 'made'}-{index}-"
+            metadata = {**map_at(template, "metadata"), **added, "generateName": name}
             yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template.get("spec")}
 
 
-def _sound(of: str, object_: Json) -> Sequence[Any]:
+def _readable_templates(group_resource: str, object_: Json) -> list[PodTemplate]:
     try:
-        return parts_of(of, object_)
+        return pod_templates(group_resource, object_)
     except MalformedError:
-        return ()
+        return []

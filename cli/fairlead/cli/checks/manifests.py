@@ -66,7 +66,7 @@ def check(
     except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
         print(error, file=sys.stderr)
         return 2
-    world = world_of([*context, *documents], serves=serves)
+    world = world_of([*context, *documents], served_apis=serves)
     every_group = GROUPS | set(groups)
     results = [each for document in documents for each in judge(document, world, username=user, groups=every_group)]
     if output == "json":

@@ -17,10 +17,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fairlead.api import names
-from fairlead.driver import backends, faultfile, recording, slices, xids
-from fairlead.driver.backend import Backend, BackendError, Inventory
-from fairlead.driver.profile import ProfileError
-from fairlead.driver.slices import Built
+from fairlead.driver.backend import factory, xids
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.profiles import recording
+from fairlead.driver.backend.profiles.loading import ProfileError
+from fairlead.driver.backend.simulated import fault_file
+from fairlead.driver.backend.types import Inventory
+from fairlead.driver.publish import slices
+from fairlead.driver.publish.slices import PoolSlices
 from fairlead.kube.resource import Device
 
 
@@ -71,13 +75,13 @@ def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool 
     if not data.is_dir():
         print(f"{data}: not there; --plugins-dir is not that of a driver on simulated hardware", file=sys.stderr)
         return 1
-    path = data / faultfile.NAME
+    path = data / fault_file.NAME
     minor = int(match[1]) if match else None
     if mend:
-        faultfile.mend(path, minor)
+        fault_file.clear(path, minor)
         print(f"{device} is well again")
     elif minor is not None:
-        faultfile.inject(path, minor, xid=xid, lost=lost)
+        fault_file.inject(path, minor, xid=xid, lost=lost)
         what = f"reports {xids.describe(xid)}: {xids.classify(xid)}" if xid is not None else "has fallen off the bus"
         print(f"{device} {what}")
     return 0
@@ -86,9 +90,9 @@ def fault(device: str, *, plugins_dir: Path, xid: int | None = None, lost: bool 
 def _inventory(backend: str, node_name: str | None) -> Inventory | None:
     made: Backend | None = None
     try:
-        made = backends.open_backend(backend, node=node_name or socket.gethostname(), data=None)
+        made = factory.open_backend(backend, node=node_name or socket.gethostname(), data=None)
         return made.inventory()
-    except (BackendError, ProfileError, backends.BackendSpecError) as error:
+    except (BackendError, ProfileError, factory.BackendSpecError) as error:
         print(error, file=sys.stderr)
         return None
     finally:
@@ -96,7 +100,7 @@ def _inventory(backend: str, node_name: str | None) -> Inventory | None:
             made.close()
 
 
-def _table(built: Built) -> None:
+def _table(built: PoolSlices) -> None:
     table = Table("DEVICE", "PRODUCT", "PROFILE", "MEMORY", "NUMA", "PCIE ROOT", "PCI", "NVLINK", "UUID", box=None)
     for device in built.devices:
         table.add_row(

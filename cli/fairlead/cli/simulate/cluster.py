@@ -1,8 +1,8 @@
-"""The trace's cluster as the controller sees one, and its pods as gangs of one, decided in order of arrival.
+"""The trace's cluster as the controller's tables, and its pods as gangs of one, decided in order of arrival.
 
-What is measured is the product: inventory, `decide` and placement are the engine's own; only the writes are left out.
-A GPU is a device that several claims may share (`allowMultipleAllocations`) with 1000 parts of capacity.
-A pod like one that did not fit before is refused at once: nothing is ever released here.
+Measures the product: tables, `decide` and placement are the controller's own; only the writes are left out. A GPU is a device
+that several claims may hold (`allowMultipleAllocations`), with 1000 parts to consume.
+A pod is refused at once if an equal one failed before: pods only arrive here, so nothing comes free.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import msgspec
 
 from fairlead.api import names
-from fairlead.cli.simulate.trace import WHOLE, Node, Shape
+from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
-from fairlead.engine.placement.workload import Learner
+from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.plan.decide import decide
-from fairlead.engine.queues.snapshot import Snapshot
-from fairlead.engine.types.model import ClaimRequest, GangRequest, Member, PodRef
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, resource
 from fairlead.kube.objects import ObjectMeta
 
@@ -34,36 +35,36 @@ class Cluster:
         self._inventory = Inventory()
         self._nodes = NodeTable()
         self._class = resource.DeviceClass(metadata=ObjectMeta(name=names.GPU_CLASS))
-        self._learner = Learner()
-        self._specs: dict[Shape, tuple[resource.ResourceClaimSpec | None, core.PodSpec]] = {}
-        self._failed: set[Shape] = set()
+        self._workload = WorkloadCounter()
+        self._specs: dict[PodRequest, tuple[resource.ResourceClaimSpec | None, core.PodSpec]] = {}
+        self._failed: set[PodRequest] = set()
         self._count = 0
         self._inventory.set_slices([_slice(f"node-{place:06d}", node) for place, node in enumerate(order)])
         for place, node in enumerate(order):
             self._nodes.set_node(_node(f"node-{place:06d}", node))
 
-    def place(self, shape: Shape) -> bool:
-        gang, pod = self._gang(shape)
-        self._learner.note(gang)
-        if shape in self._failed:
+    def place(self, request: PodRequest) -> bool:
+        gang, pod = self._gang(request)
+        self._workload.note(gang)
+        if request in self._failed:
             return False
         snapshot = Snapshot(
             inventory=self._inventory,
             nodes=self._nodes,
             classes={names.GPU_CLASS: self._class},
             gangs=(gang,),
-            workload=self._learner.workload(),
+            workload=self._workload.workload(),
         )
         plan = decide(snapshot, 0.0, share_ids=lambda claim, request, _device: f"{claim}/{request}")
         if not plan.admissions:
-            self._failed.add(shape)
+            self._failed.add(request)
             return False
         admission = plan.admissions[0]
-        for planned in admission.claims:
-            allocation = msgspec.convert(planned.allocation.to_json(), resource.AllocationResult)
+        for claim in admission.claims:
+            allocation = msgspec.convert(claim.allocation.to_json(), resource.AllocationResult)
             self._inventory.set_claim(
                 resource.ResourceClaim(
-                    metadata=ObjectMeta(name=planned.name, namespace=NAMESPACE, uid=planned.key),
+                    metadata=ObjectMeta(name=claim.name, namespace=NAMESPACE, uid=claim.key),
                     spec=gang.claims[0].spec,
                     status=resource.ResourceClaimStatus(allocation=allocation),
                 )
@@ -71,10 +72,10 @@ class Cluster:
         self._nodes.set_pod(pod, admission.assignments[0].node)
         return True
 
-    def _gang(self, shape: Shape) -> tuple[GangRequest, core.Pod]:
-        known = self._specs.get(shape)
+    def _gang(self, request: PodRequest) -> tuple[GangRequest, core.Pod]:
+        known = self._specs.get(request)
         if known is None:
-            known = self._specs[shape] = (_claim_spec(shape), _pod_spec(shape))
+            known = self._specs[request] = (_claim_spec(request), _pod_spec(request))
         spec, pod_spec = known
         self._count += 1
         name = f"pod-{self._count:06d}"
@@ -86,7 +87,7 @@ class Cluster:
             uid=name,
             size=1,
             members=(
-                Member(
+                PendingMember(
                     pod=PodRef(NAMESPACE, name, name), needs=PodNeeds.of(pod), claims=() if spec is None else (key,)
                 ),
             ),
@@ -117,16 +118,16 @@ def _node(name: str, node: Node) -> core.Node:
     return msgspec.convert({"metadata": {"name": name}, "status": {"allocatable": allocatable}}, core.Node)
 
 
-def _claim_spec(shape: Shape) -> resource.ResourceClaimSpec | None:
-    if not shape.gpus:
+def _claim_spec(request: PodRequest) -> resource.ResourceClaimSpec | None:
+    if not request.gpus:
         return None
     exactly: dict[str, object] = {
         "deviceClassName": names.GPU_CLASS,
-        "count": shape.gpus,
-        "capacity": {"requests": {PARTS: str(shape.gpu_milli)}},
+        "count": request.gpus,
+        "capacity": {"requests": {PARTS: str(request.gpu_milli)}},
     }
-    if shape.models:
-        expression = " || ".join(f"{_MODEL} == {_quoted(model)}" for model in shape.models)
+    if request.models:
+        expression = " || ".join(f"{_MODEL} == {_quoted(model)}" for model in request.models)
         exactly["selectors"] = [{"cel": {"expression": expression}}]
     devices = {"requests": [{"name": "gpu", "exactly": exactly}]}
     return msgspec.convert({"devices": devices}, resource.ResourceClaimSpec)
@@ -136,6 +137,6 @@ def _quoted(text: str) -> str:
     return msgspec.json.encode(text).decode()
 
 
-def _pod_spec(shape: Shape) -> core.PodSpec:
-    requests = {"cpu": f"{shape.cpu_milli}m", "memory": f"{shape.memory_mib}Mi"}
+def _pod_spec(request: PodRequest) -> core.PodSpec:
+    requests = {"cpu": f"{request.cpu_milli}m", "memory": f"{request.memory_mib}Mi"}
     return msgspec.convert({"containers": [{"name": "main", "resources": {"requests": requests}}]}, core.PodSpec)

@@ -1,8 +1,8 @@
 """Published policies to compare with, as their authors' simulator has them: random, best fit, and FGD.
 
-To compare the engine's placement with, on the same arrivals and nodes. Written from the paper and the simulator's rules, on
-plain lists; shares no code with the engine. Each policy scores feasible nodes in whole numbers from 0 to 100; the highest
-wins; ties go to the first node in the run's order.
+For comparison with the controller's placement on the same arrivals and nodes. Written from the paper and the
+simulator's rules, on plain lists; shares nothing with the controller. Each policy scores feasible nodes in whole numbers from 0
+to 100; the highest wins; ties go to the first node in the run's order.
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, and its simulator.
 """
 
@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from fairlead.cli.simulate.trace import WHOLE, Node, Shape, Trace
+from fairlead.cli.simulate.trace import WHOLE, Node, PodRequest, Trace
 
 COVERED = 0.95  # of the pods, by FGD's target workload
 
 
 class Placing(Protocol):
-    def place(self, shape: Shape) -> bool: ...
+    def place(self, request: PodRequest) -> bool: ...
 
 
 class Machine:
-    """A node and what is left of it."""
+    """A node as it fills."""
 
     __slots__ = ("changes", "cpu", "free", "memory", "model")
 
@@ -35,33 +35,33 @@ class Machine:
         self.model = node.model
         self.changes = 0
 
-    def fits(self, shape: Shape) -> bool:
-        if self.cpu < shape.cpu_milli or self.memory < shape.memory_mib:
+    def fits(self, request: PodRequest) -> bool:
+        if self.cpu < request.cpu_milli or self.memory < request.memory_mib:
             return False
-        if not shape.gpus:
+        if not request.gpus:
             return True
-        if shape.models and self.model not in shape.models:
+        if request.models and self.model not in request.models:
             return False
-        return sum([free >= shape.gpu_milli for free in self.free]) >= shape.gpus
+        return sum([free >= request.gpu_milli for free in self.free]) >= request.gpus
 
-    def take(self, shape: Shape, gpu: int) -> None:
-        """Use a share of this GPU, or the first whole GPUs that are free."""
+    def take(self, request: PodRequest, gpu: int) -> None:
+        """A share from this GPU; whole GPUs as they come."""
         self.changes += 1
-        self.cpu -= shape.cpu_milli
-        self.memory -= shape.memory_mib
-        if shape.gpus == 1:
-            self.free[gpu] -= shape.gpu_milli
+        self.cpu -= request.cpu_milli
+        self.memory -= request.memory_mib
+        if request.gpus == 1:
+            self.free[gpu] -= request.gpu_milli
             return
-        wanted = shape.gpus
+        wanted = request.gpus
         for place, free in enumerate(self.free):
             if wanted and free == WHOLE:
                 self.free[place] = 0
                 wanted -= 1
 
-    def tightest(self, shape: Shape) -> int:
-        """The GPU with the least room that fits the share."""
-        fitting = [(free, place) for place, free in enumerate(self.free) if free >= shape.gpu_milli]
-        return min(fitting)[1] if shape.gpus and fitting else 0
+    def tightest(self, request: PodRequest) -> int:
+        """The GPU with least room that holds the share."""
+        fitting = [(free, place) for place, free in enumerate(self.free) if free >= request.gpu_milli]
+        return min(fitting)[1] if request.gpus and fitting else 0
 
 
 class RandomPolicy:
@@ -71,55 +71,55 @@ class RandomPolicy:
         self._machines = machines
         self._random = Random(f"policy {seed}")  # noqa: S311  # a simulation
 
-    def place(self, shape: Shape) -> bool:
-        feasible = [machine for machine in self._machines if machine.fits(shape)]
+    def place(self, request: PodRequest) -> bool:
+        feasible = [machine for machine in self._machines if machine.fits(request)]
         if not feasible:
             return False
         machine = self._random.choice(feasible)
-        gpus = [place for place, free in enumerate(machine.free) if free >= shape.gpu_milli]
-        machine.take(shape, self._random.choice(gpus) if shape.gpus else 0)
+        gpus = [place for place, free in enumerate(machine.free) if free >= request.gpu_milli]
+        machine.take(request, self._random.choice(gpus) if request.gpus else 0)
         return True
 
 
 class ScoringPolicy:
-    """The best score wins. Scores are cached until their node changes."""
+    """The best score wins. Scores are remembered until their node changes."""
 
     def __init__(self, machines: Sequence[Machine], scoring: Scoring) -> None:
         self._machines = machines
         self._scoring = scoring
-        self._known: dict[Shape, list[tuple[int, int, int]]] = {}  # per machine: its changes then, score, GPU
+        self._known: dict[PodRequest, list[tuple[int, int, int]]] = {}  # per machine: its changes then, score, GPU
 
-    def place(self, shape: Shape) -> bool:
-        known = self._known.get(shape)
+    def place(self, request: PodRequest) -> bool:
+        known = self._known.get(request)
         if known is None:
-            known = self._known[shape] = [(-1, -1, 0)] * len(self._machines)
+            known = self._known[request] = [(-1, -1, 0)] * len(self._machines)
         best, chosen, gpu = -1, -1, 0
         for place, machine in enumerate(self._machines):
             seen, score, on = known[place]
             if seen != machine.changes:
-                score, on = self._scoring.score(machine, shape) if machine.fits(shape) else (-1, 0)
+                score, on = self._scoring.score(machine, request) if machine.fits(request) else (-1, 0)
                 known[place] = (machine.changes, score, on)
             if score > best:
                 best, chosen, gpu = score, place, on
         if chosen < 0:
             return False
-        self._machines[chosen].take(shape, gpu)
+        self._machines[chosen].take(request, gpu)
         return True
 
 
 class Scoring(Protocol):
-    def score(self, machine: Machine, shape: Shape) -> tuple[int, int]:
-        """0 to 100, and the GPU for a share. The shape fits."""
+    def score(self, machine: Machine, request: PodRequest) -> tuple[int, int]:
+        """0 to 100, and the GPU for a share. The request fits."""
         ...
 
 
 class BestFit:
     """Least CPU and GPU left, on the scale of the largest node."""
 
-    def score(self, machine: Machine, shape: Shape) -> tuple[int, int]:
-        cpu_left = (machine.cpu - shape.cpu_milli) / 128_000
-        gpu_left = (sum(machine.free) - shape.demand) / 8_000
-        return int(100 * (1 - (0.5 * cpu_left + 0.5 * gpu_left))), machine.tightest(shape)
+    def score(self, machine: Machine, request: PodRequest) -> tuple[int, int]:
+        cpu_left = (machine.cpu - request.cpu_milli) / 128_000
+        gpu_left = (sum(machine.free) - request.demand) / 8_000
+        return int(100 * (1 - (0.5 * cpu_left + 0.5 * gpu_left))), machine.tightest(request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +132,27 @@ class Target:
 
 
 class Fgd:
-    """Fragmentation gradient descent: the least growth of the GPU room that the target workload cannot use."""
+    """Fragmentation gradient descent: the least growth of the room that the target workload can't use."""
 
     def __init__(self, trace: Trace) -> None:
         self._targets = target_workload(trace)
         self._known: dict[tuple[str, int, tuple[int, ...]], float] = {}
 
-    def score(self, machine: Machine, shape: Shape) -> tuple[int, int]:
+    def score(self, machine: Machine, request: PodRequest) -> tuple[int, int]:
         before = self._fragments(machine.model, machine.cpu, machine.free)
-        left = machine.cpu - shape.cpu_milli
-        if shape.gpus == 1 and shape.gpu_milli < WHOLE:
+        left = machine.cpu - request.cpu_milli
+        if request.gpus == 1 and request.gpu_milli < WHOLE:
             best, chosen = -1, 0
             tried: set[int] = set()
             for place, free in enumerate(machine.free):
-                if free >= shape.gpu_milli and free not in tried:
+                if free >= request.gpu_milli and free not in tried:
                     tried.add(free)
-                    after = [*machine.free[:place], free - shape.gpu_milli, *machine.free[place + 1 :]]
+                    after = [*machine.free[:place], free - request.gpu_milli, *machine.free[place + 1 :]]
                     score = _sigmoid(before - self._fragments(machine.model, left, after))
                     if score > best:
                         best, chosen = score, place
             return best, chosen
-        wanted, after, chosen = shape.gpus, list(machine.free), 0
+        wanted, after, chosen = request.gpus, list(machine.free), 0
         for place, free in enumerate(after):
             if wanted and free == WHOLE:
                 after[place] = 0
@@ -186,8 +186,8 @@ def target_workload(trace: Trace) -> tuple[Target, ...]:
     """The list's most frequent kinds of pod, memory aside, until they are 95 % of it."""
     counts: dict[tuple[int, int, int, tuple[str, ...]], int] = {}
     for pod in trace.pods:
-        shape = pod.shape
-        key = (shape.cpu_milli, shape.gpu_milli, shape.gpus, shape.models)
+        request = pod.request
+        key = (request.cpu_milli, request.gpu_milli, request.gpus, request.models)
         counts[key] = counts.get(key, 0) + 1
     ranked = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
     chosen: list[tuple[tuple[int, int, int, tuple[str, ...]], int]] = []

@@ -1,8 +1,9 @@
-"""The published experiment's rules: which pods arrive in which order, and what is counted. The same for every policy.
+"""The published experiment's rules: which pods arrive when, and what is counted. The same for all policies.
 
-Pods only arrive; one that fits on no node fails at once. Arrivals are the recorded ones of a seed, or drawn here by the same
-protocol: the list sorted by name and shuffled, then pods drawn with replacement until demand would exceed 130 % of the
-cluster's GPUs. The published runs used another generator, so drawn arrivals of a seed are not the recorded ones.
+Pods only arrive; one that fits nowhere fails at once. Arrivals are the
+recorded ones of a seed, or drawn here by the same protocol: the list sorted by name and shuffled, then pods drawn with
+replacement until demand would pass 130 % of the cluster's GPUs. The published runs used another generator, so drawn arrivals
+of a seed are not the recorded ones.
 Source: Weng et al., USENIX ATC 2023, and its simulator: the stop test adds a pod's demand per GPU, not of all its GPUs.
 """
 
@@ -14,7 +15,7 @@ from random import Random
 from fairlead.cli.simulate.trace import Node, Pod, Trace
 
 INFLATED_TO = 1.3
-POINTS = (80, 90, 100, 110, 120, 130)  # percent of the cluster's GPUs that have been asked for
+POINTS = (80, 90, 100, 110, 120, 130)  # percent of the cluster's GPUs that have been requested
 
 
 def drawn_arrivals(trace: Trace, seed: int) -> tuple[int, ...]:
@@ -24,17 +25,17 @@ def drawn_arrivals(trace: Trace, seed: int) -> tuple[int, ...]:
     order = list(by_name)
     random.shuffle(order)
     target = INFLATED_TO * trace.capacity
-    total = float(sum(trace.pods[row].shape.demand for row in order))
+    total = float(sum(trace.pods[row].request.demand for row in order))
     while total > target:
-        total -= trace.pods[order.pop(random.randrange(len(order)))].shape.demand
-    if not any(pod.shape.demand for pod in trace.pods):
+        total -= trace.pods[order.pop(random.randrange(len(order)))].request.demand
+    if not any(pod.request.demand for pod in trace.pods):
         return tuple(order)
     while True:
         row = random.choice(by_name)
-        shape = trace.pods[row].shape
-        if total + shape.gpu_milli > target:
+        request = trace.pods[row].request
+        if total + request.gpu_milli > target:
             return tuple(order)
-        total += shape.demand
+        total += request.demand
         order.append(row)
 
 
@@ -59,9 +60,9 @@ class Counter:
 
     def note(self, pod: Pod, *, placed: bool) -> None:
         self.pods += 1
-        self.arrived += pod.shape.demand
+        self.arrived += pod.request.demand
         if placed:
-            self.allocated += pod.shape.demand
+            self.allocated += pod.request.demand
         else:
             self.failed += 1
         point = int(100 * self.arrived / self._capacity + 0.5)
@@ -69,7 +70,7 @@ class Counter:
         self._numbers[point] = self._numbers.get(point, 0) + 1
 
     def curve(self) -> dict[int, float]:
-        """Percent of the cluster's GPUs in use, by percent asked for."""
+        """Percent of the cluster's GPUs in use, by percent requested."""
         return {point: total / self._numbers[point] for point, total in sorted(self._sums.items())}
 
 

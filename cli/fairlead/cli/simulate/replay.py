@@ -25,13 +25,13 @@ class Run:
 
 
 def replay(trace: Trace, arrivals: Sequence[int], policy: str, seed: int, progress: Callable[[int], None]) -> Run:
-    """`progress(n)` is called when n more arrivals were replayed."""
+    """`progress` is called with the number of further arrivals that were decided."""
     began = process_time()
     placing = _policy(policy, trace, seed)
     counter = Counter(trace.capacity)
     for number, row in enumerate(arrivals, 1):
         pod = trace.pods[row]
-        counter.note(pod, placed=placing.place(pod.shape))
+        counter.note(pod, placed=placing.place(pod.request))
         if number % STEP == 0:
             progress(STEP)
     progress(len(arrivals) % STEP)

@@ -1,7 +1,7 @@
 """The trace's three CSV files, read strictly: what is wrong is named by file, row, column and value.
 
-Columns are those of Alibaba's cluster-trace-gpu-v2023 (openb); columns that a replay does not use may be missing. Rows are
-counted from 1, the header not counted.
+A replay never runs on numbers that were misread. Columns are those of Alibaba's cluster-trace-gpu-v2023 (openb);
+columns that a replay does not use may be missing. Rows are counted from 1, the header not counted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What a pod requests. `models` empty: any."""
+class PodRequest:
+    """What a pod requests; equal for equal pods. `models` empty: any."""
 
     cpu_milli: int
     memory_mib: int
@@ -47,7 +47,7 @@ class Shape:
 @dataclass(frozen=True, slots=True)
 class Pod:
     name: str
-    shape: Shape
+    request: PodRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +94,21 @@ def read_trace(nodes: Path, pods: Path) -> Trace:
     """Raises TraceError."""
     trace = Trace(tuple(_nodes(nodes)), tuple(_pods(pods)))
     known = {node.model for node in trace.nodes}
-    fitting: set[Shape] = set()
+    fitting: set[PodRequest] = set()
     for number, pod in enumerate(trace.pods, 1):
-        for model in pod.shape.models:
+        for model in pod.request.models:
             if model not in known:
                 raise TraceError(
                     f"{pods}: row {number}: gpu_spec: no node has a {model!r}; {nodes} has {', '.join(sorted(known))}"
                 )
-        if pod.shape in fitting:
+        if pod.request in fitting:
             continue
-        if not any(_could_hold(node, pod.shape) for node in trace.nodes):
+        if not any(_could_hold(node, pod.request) for node in trace.nodes):
             raise TraceError(
-                f"{pods}: row {number}: pod {pod.name} fits on no node even when all are empty ({_shown(pod.shape)}); "
+                f"{pods}: row {number}: pod {pod.name} fits on no node even when all are empty ({_shown(pod.request)}); "
                 "take it out of the list"
             )
-        fitting.add(pod.shape)
+        fitting.add(pod.request)
     return trace
 
 
@@ -163,8 +163,8 @@ def _pods(path: Path) -> Iterator[Pod]:
         if gpus > 1 and milli != WHOLE:
             raise row.wrong("gpu_milli", f"{milli} with num_gpu {gpus}: several GPUs are asked whole, write {WHOLE}")
         models = tuple(sorted({model.strip() for model in row.optional("gpu_spec").split("|")} - {""})) if gpus else ()
-        shape = Shape(row.number("cpu_milli"), row.number("memory_mib"), gpus, milli, models)
-        yield Pod(row.text("name"), shape)
+        request = PodRequest(row.number("cpu_milli"), row.number("memory_mib"), gpus, milli, models)
+        yield Pod(row.text("name"), request)
 
 
 def _rows(path: Path, wanted: Sequence[str]) -> tuple[Sequence[str], list[_Row]]:
@@ -185,17 +185,15 @@ def _rows(path: Path, wanted: Sequence[str]) -> tuple[Sequence[str], list[_Row]]
     return header, rows
 
 
-def _could_hold(node: Node, shape: Shape) -> bool:
+def _could_hold(node: Node, request: PodRequest) -> bool:
     return (
-        node.cpu_milli >= shape.cpu_milli
-        and node.memory_mib >= shape.memory_mib
-        and node.gpus >= shape.gpus
-        and (not shape.models or node.model in shape.models)
+        node.cpu_milli >= request.cpu_milli
+        and node.memory_mib >= request.memory_mib
+        and node.gpus >= request.gpus
+        and (not request.models or node.model in request.models)
     )
 
 
-def _shown(shape: Shape) -> str:
-    models = f" of {' or '.join(shape.models)}" if shape.models else ""
-    return (
-        f"{shape.cpu_milli}m CPU, {shape.memory_mib} MiB, {shape.gpus} x {shape.gpu_milli} thousandths of a GPU{models}"
-    )
+def _shown(request: PodRequest) -> str:
+    models = f" of {' or '.join(request.models)}" if request.models else ""
+    return f"{request.cpu_milli}m CPU, {request.memory_mib} MiB, {request.gpus} x {request.gpu_milli} thousandths of a GPU{models}"

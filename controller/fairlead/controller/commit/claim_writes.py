@@ -1,7 +1,8 @@
-"""Writes to claims: making them, allocating them, taking back.
+"""Writes to claims: creating, allocating, deallocating.
 
-Exists to keep two orders: the finalizer is in before the allocation (else a named claim's allocation would leak), and
-taking back ends with dropping it, which changes the resourceVersion, so a late write of ours can no longer succeed.
+Two orders hold. The finalizer is written before the allocation: without it, the allocation of a deleted named claim would
+leak. Deallocation ends with removing the finalizer: that changes the resourceVersion, so a late
+write of this protocol can no longer succeed.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
-from fairlead.controller.commit.steps import CONFLICTS_MAX, GivenUpError, Steps
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
 from fairlead.controller.gangs import claims
-from fairlead.engine.types.model import PodRef
+from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, errors, resource, resources
 
 log = logging.getLogger(__name__)
@@ -21,15 +22,15 @@ log = logging.getLogger(__name__)
 RAW_TEMPLATES_MAX = 4096
 
 
-class ClaimWrites(Steps):
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
+class ClaimWrites(Writes):
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
         self._raw_templates: dict[tuple[str, str], Mapping[str, Any]] = {}
 
-    async def make_claim(
+    async def create_claim(
         self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate
     ) -> resource.ResourceClaim:
-        """A claim of ours for one template entry of one pod."""
+        """The claim of one pod for one template entry. An existing one of that name is used if it is this pod's."""
         spec = await self._raw_spec(template)
         name = claims.claim_name(pod.metadata.name, entry, self._random.choice)
         body = claims.manifest(pod, entry, template, name=name, raw_spec=spec)
@@ -37,21 +38,21 @@ class ClaimWrites(Steps):
         async def attempt() -> resource.ResourceClaim:
             try:
                 return await self._client.create(resources.RESOURCE_CLAIMS, body)
-            except errors.AlreadyExists:  # an answer that was lost, or somebody else's by chance
+            except errors.AlreadyExists:  # an answer was lost, or another has the name by chance
                 found = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
                 if claims.owned_by(found, pod, entry):
                     return found
                 raise GivenUpError(f"ResourceClaim {found.metadata.key} exists and is not ours") from None
 
-        made = await self._persist(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
-        self._state.claims.note(made)
-        return made
+        created = await self._retry(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
+        self._caches.claims.note(created)
+        return created
 
     async def _raw_spec(self, template: resource.ResourceClaimTemplate) -> Mapping[str, Any]:
-        """The template's spec with every field, also those our structs do not know. Specs are immutable."""
+        """The template's spec with every field, also those that our structs do not have. Specs are immutable."""
         key = (template.metadata.uid, template.metadata.name)
         if key not in self._raw_templates:
-            raw = await self._persist(
+            raw = await self._retry(
                 lambda: self._client.get(
                     resources.raw(resources.RESOURCE_CLAIM_TEMPLATES),
                     template.metadata.name,
@@ -64,8 +65,8 @@ class ClaimWrites(Steps):
             self._raw_templates[key] = raw["spec"]["spec"]
         return self._raw_templates[key]
 
-    async def drop_stray(self, claim: resource.ResourceClaim) -> None:
-        """Deletes a claim that was made twice, if it is still as it was seen."""
+    async def delete_duplicate(self, claim: resource.ResourceClaim) -> None:
+        """Deletes a claim that is not in use, if it is still as it was seen."""
         meta = claim.metadata
         try:
             async with self._slots:
@@ -78,15 +79,15 @@ class ClaimWrites(Steps):
                     uid=meta.uid,
                     resource_version=claim.metadata.resource_version,
                 )
-        except errors.ApiError as error:  # seen again when it changes
-            log.info("stray ResourceClaim %s not deleted: %s", meta.key, error)
+        except errors.ApiError as error:  # tried again when it changes
+            log.info("duplicate ResourceClaim %s not deleted: %s", meta.key, error)
 
     async def allocate(
         self, claim: resource.ResourceClaim, allocation: Mapping[str, Any] | None, pods: Sequence[PodRef]
     ) -> resource.ResourceClaim:
-        """Writes finalizer, then allocation and reservations in one. `allocation` None keeps the one there is.
+        """Writes the finalizer, then allocation and reservations in one patch. `allocation` None keeps the present one.
 
-        Raises GivenUpError when the claim is gone, is being deleted, or was allocated by somebody else.
+        Raises GivenUpError when the claim is gone, is being deleted, or was allocated by another.
         """
         expected = claim
 
@@ -104,11 +105,11 @@ class ClaimWrites(Steps):
             if problem:
                 raise GivenUpError(problem)
             try:
-                written = await self._persist(attempt, f"status of ResourceClaim {claim.metadata.key}")
+                written = await self._retry(attempt, f"status of ResourceClaim {claim.metadata.key}")
             except errors.Conflict:
                 seen = await self._read_claim(claim)
                 if seen is not None and allocation is not None and _has(seen, allocation, pods):
-                    written = seen  # our own write, whose answer was lost
+                    written = seen  # an earlier attempt, whose answer was lost
                 elif seen is None:
                     raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
                 else:
@@ -116,22 +117,22 @@ class ClaimWrites(Steps):
                     continue
             except errors.NotFound:
                 raise GivenUpError(f"ResourceClaim {claim.metadata.key} is gone") from None
-            self._state.claims.note(written)
+            self._caches.claims.note(written)
             return written
         raise GivenUpError(f"ResourceClaim {claim.metadata.key} changed {CONFLICTS_MAX} times while it was written")
 
-    async def take_back(self, claim: resource.ResourceClaim, pods: Sequence[str], *, keep_allocation: bool) -> None:
-        """Removes the reservations of these pods (UIDs), and the allocation unless it is to stay or others hold it.
+    async def deallocate(self, claim: resource.ResourceClaim, pods: Sequence[str], *, keep_allocation: bool) -> None:
+        """Removes the reservations of these pods (UIDs), and the allocation unless it is to stay or is reserved for others.
 
-        Returns only when that is certain. Tries without end while we lead.
+        Returns only when that is certain; retries for as long as this replica leads.
         """
-        held = frozenset(pods)
-        await self._insist(
-            lambda: self._take_back_once(claim, held, keep_allocation=keep_allocation),
+        uids = frozenset(pods)
+        await self._retry_until_certain(
+            lambda: self._deallocate_once(claim, uids, keep_allocation=keep_allocation),
             f"ResourceClaim {claim.metadata.key}",
         )
 
-    async def _take_back_once(
+    async def _deallocate_once(
         self, claim: resource.ResourceClaim, pods: frozenset[str], *, keep_allocation: bool
     ) -> bool:
         seen = await self._read_claim(claim)
@@ -139,12 +140,12 @@ class ClaimWrites(Steps):
             return True
         try:
             others = [r for r in seen.status.reserved_for if r.uid not in pods]
-            mine = len(others) != len(seen.status.reserved_for)
+            reserved = len(others) != len(seen.status.reserved_for)
             clear = seen.status.allocation is not None and not others and not keep_allocation
             if clear:
                 status: dict[str, Any] = {"allocation": None, "reservedFor": None, "devices": None}
                 seen = await self._patch_claim(seen, {"status": status}, subresource="status")
-            elif mine:
+            elif reserved:
                 status = {"reservedFor": [_consumer(r) for r in others] or None}
                 seen = await self._patch_claim(seen, {"status": status}, subresource="status")
             if seen.status.allocation is None and names.CLAIM_FINALIZER in seen.metadata.finalizers:
@@ -154,7 +155,7 @@ class ClaimWrites(Steps):
         except errors.NotFound:
             return True
         if not seen.metadata.deletion_timestamp:
-            self._state.claims.note(seen)
+            self._caches.claims.note(seen)
         return True
 
     async def _read_claim(self, claim: resource.ResourceClaim) -> resource.ResourceClaim | None:
@@ -173,11 +174,11 @@ class ClaimWrites(Steps):
         self, claim: resource.ResourceClaim, body: Mapping[str, Any], *, subresource: str | None = None
     ) -> resource.ResourceClaim:
         meta = claim.metadata
-        guarded = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        version = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         return await self._client.patch(
             resources.RESOURCE_CLAIMS,
             meta.name,
-            {**body, "metadata": {**body.get("metadata", {}), **guarded}},
+            {**body, "metadata": {**body.get("metadata", {}), **version}},
             namespace=meta.namespace,
             subresource=subresource,
             field_manager=names.FIELD_MANAGER,
@@ -185,10 +186,10 @@ class ClaimWrites(Steps):
 
 
 def _reservations(claim: resource.ResourceClaim, pods: Sequence[PodRef]) -> list[dict[str, str]]:
-    """Who holds the claim already, and these pods."""
-    held = [_consumer(reference) for reference in claim.status.reserved_for]
-    known = {reference["uid"] for reference in held}
-    return held + [
+    """The present reservations, and these pods."""
+    present = [_consumer(reference) for reference in claim.status.reserved_for]
+    known = {reference["uid"] for reference in present}
+    return present + [
         {"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in sorted(pods) if pod.uid not in known
     ]
 
@@ -198,24 +199,24 @@ def _consumer(reference: resource.ResourceClaimConsumerReference) -> dict[str, s
     return {"apiGroup": reference.api_group, **plain} if reference.api_group else plain
 
 
-def _unfit(claim: resource.ResourceClaim, planned: resource.ResourceClaim, *, fresh: bool) -> str:
-    """Why the claim can no longer take the allocation that was planned for it."""
+def _unfit(claim: resource.ResourceClaim, decided_on: resource.ResourceClaim, *, fresh: bool) -> str:
+    """Why the claim can no longer take its allocation; "" when it can. `decided_on` is the claim as the decision saw it."""
     key = claim.metadata.key
     if claim.metadata.deletion_timestamp:
         return f"ResourceClaim {key} is being deleted"
     if fresh and claim.status.allocation is not None:
         return f"ResourceClaim {key} was allocated meanwhile"
-    if not fresh and claim.status.allocation != planned.status.allocation:
+    if not fresh and claim.status.allocation != decided_on.status.allocation:
         return f"ResourceClaim {key} lost or changed its allocation meanwhile"
     return ""
 
 
 def _has(claim: resource.ResourceClaim, allocation: Mapping[str, Any], pods: Sequence[PodRef]) -> bool:
-    """Whether the claim has just this allocation and these reservations."""
+    """Whether the claim has exactly this allocation, and these reservations."""
     if claim.status.allocation is None:
         return False
-    given = {(r.request, r.driver, r.pool, r.device, r.share_id) for r in claim.status.allocation.devices.results}
+    present = {(r.request, r.driver, r.pool, r.device, r.share_id) for r in claim.status.allocation.devices.results}
     results = allocation["devices"]["results"]
-    asked = {(r["request"], r["driver"], r["pool"], r["device"], r.get("shareID")) for r in results}
+    planned = {(r["request"], r["driver"], r["pool"], r["device"], r.get("shareID")) for r in results}
     reserved = {reference.uid for reference in claim.status.reserved_for}
-    return given == asked and {pod.uid for pod in pods} <= reserved
+    return present == planned and {pod.uid for pod in pods} <= reserved

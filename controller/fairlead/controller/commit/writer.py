@@ -1,4 +1,4 @@
-"""All writes of the protocol behind one name: what committing, evicting and tidying are given."""
+"""All writes of the protocol in one object: one client guarded by the lease, one limit on writes under way."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from fairlead.controller.commit.eviction_writes import EvictionWrites
 
 
 class Writer(ClaimWrites, EvictionWrites):
-    """One client guarded by the lease, one bound on how much is under way at once."""
+    pass

@@ -1,8 +1,9 @@
-"""A pod's claims: which of them are ours, which one counts where two were made, and how a new one looks.
+"""The ResourceClaims of a pod: which are managed here, which one is in use where two exist, and what a new one contains.
 
-Exists because both the claim controller and we make template claims. The rule: the claim that the pod's status names
-counts; where it names none, one that exists already (theirs before ours, so that both sides name the same); the others
-are strays and are deleted. Pure.
+Both the claim controller and Fairlead create claims from templates, so two may exist for one entry of
+spec.resourceClaims. In use is the claim that the pod's status names; where it names none, an existing one, the claim
+controller's before Fairlead's, so that both sides name the same. An allocated claim is always in use. The others are
+duplicates and are deleted. Pure.
 Source: kube-controller-manager resourceclaim controller, `handleClaim`.
 """
 
@@ -13,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.asks import asks, may_serve
+from fairlead.cel.requests import device_requests, may_serve
 from fairlead.kube import core, resource
-from fairlead.kube.objects import to_dict
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 BASE_MAX = 57  # a claim's name is at most 63 here: base, hyphen, five random characters
@@ -23,7 +23,7 @@ BASE_MAX = 57  # a claim's name is at most 63 here: base, hyphen, five random ch
 
 @dataclass(frozen=True, slots=True)
 class Managed:
-    """Whether a claim is ours to allocate. `problem` names what does not exist, where that leaves it open."""
+    """Whether a claim is to be allocated here. `problem` names a missing DeviceClass that leaves this open."""
 
     ours: bool
     problem: str = ""
@@ -32,9 +32,9 @@ class Managed:
 def managed(
     spec: resource.ResourceClaimSpec, classes: Mapping[str, resource.DeviceClass], drivers: tuple[str, ...]
 ) -> Managed:
-    """Ours when one of its requests may be served by a managed driver, as class and request select."""
+    """Managed when a managed driver may serve one of the requests, by the selectors of class and request."""
     missing = ""
-    for _, ask in asks(spec):
+    for _, ask in device_requests(spec):
         device_class = classes.get(ask.device_class_name)
         if not may_serve(ask, device_class, drivers):
             continue
@@ -49,7 +49,7 @@ def is_legacy_template(name: str) -> bool:
 
 
 def names_used(pod: core.Pod) -> dict[str, str]:
-    """Entry of spec.resourceClaims → claim name, as far as it is settled."""
+    """Claim name by entry of spec.resourceClaims, for the entries whose claim spec or status names."""
     made = {s.name: s.resource_claim_name for s in pod.status.resource_claim_statuses if s.resource_claim_name}
     used: dict[str, str] = {}
     for use in pod.spec.resource_claims:
@@ -60,6 +60,7 @@ def names_used(pod: core.Pod) -> dict[str, str]:
 
 
 def owned_by(claim: resource.ResourceClaim, pod: core.Pod, entry: str) -> bool:
+    """Whether the claim was created for this entry of this pod."""
     controller = claim.metadata.controller
     return (
         controller is not None
@@ -68,48 +69,51 @@ def owned_by(claim: resource.ResourceClaim, pod: core.Pod, entry: str) -> bool:
     )
 
 
-def settled(
+def claim_in_use(
     pod: core.Pod, entry: str, named: str | None, owned: Iterable[resource.ResourceClaim]
 ) -> resource.ResourceClaim | None:
-    """The claim that counts for one template entry, or None when one has to be made. See the head note."""
+    """Of the pod's `owned` claims the one in use for a template entry; None when one has to be created.
+
+    `named` is what the pod's status names. Order: allocated, named, the claim controller's, then by name.
+    """
     candidates = sorted(
         (claim for claim in owned if owned_by(claim, pod, entry) and not claim.metadata.deletion_timestamp),
         key=lambda claim: (
             claim.status.allocation is None,
             claim.metadata.name != named,
-            is_ours(claim),
+            created_here(claim),
             claim.metadata.name,
         ),
     )
     if not candidates:
         return None
     best = candidates[0]
-    theirs = next((claim for claim in candidates if not is_ours(claim)), None)
-    if best.metadata.name == named and is_ours(best) and best.status.allocation is None and theirs is not None:
-        return theirs  # the claim controller is about to name its own; agree before anything is written
+    other = next((claim for claim in candidates if not created_here(claim)), None)
+    if best.metadata.name == named and created_here(best) and best.status.allocation is None and other is not None:
+        return other  # the claim controller is about to name its own; agree before anything is written
     return best
 
 
-def strays(
+def duplicates(
     pod: core.Pod, entry: str, named: str | None, owned: Iterable[resource.ResourceClaim]
 ) -> list[resource.ResourceClaim]:
-    """Claims made for this entry that do not count, once the pod's status names the one that does."""
+    """Unallocated claims of this entry that are not in use, once the pod's status names the one that is."""
     owned = list(owned)
-    counting = settled(pod, entry, named, owned)
-    if counting is None or counting.metadata.name != named:
+    used = claim_in_use(pod, entry, named, owned)
+    if used is None or used.metadata.name != named:
         return []
     return [
         claim
         for claim in owned
         if owned_by(claim, pod, entry)
-        and claim.metadata.uid != counting.metadata.uid
+        and claim.metadata.uid != used.metadata.uid
         and claim.status.allocation is None
         and not claim.metadata.deletion_timestamp
     ]
 
 
-def is_ours(claim: resource.ResourceClaim) -> bool:
-    """Whether we made it."""
+def created_here(claim: resource.ResourceClaim) -> bool:
+    """Whether Fairlead created the claim, rather than the claim controller."""
     return claim.metadata.labels.get(names.MANAGED_BY) == names.MANAGED_BY_VALUE
 
 
@@ -126,7 +130,7 @@ def claim_name(pod: str, entry: str, pick: Callable[[str], str]) -> str:
 def manifest(
     pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate, *, name: str, raw_spec: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A template's claim for one pod, with the finalizer already in. `raw_spec` is the template's, every field kept."""
+    """A template's claim for one pod, finalizer included. `raw_spec` is the template's, every field kept."""
     metadata = template.spec.metadata
     return {
         "apiVersion": "resource.k8s.io/v1",
@@ -150,8 +154,3 @@ def manifest(
         },
         "spec": dict(raw_spec),
     }
-
-
-def typed_spec(template: resource.ResourceClaimTemplate) -> dict[str, Any]:
-    """The template's spec as JSON from the typed struct: for tests; programs send the raw one."""
-    return to_dict(template.spec.spec)

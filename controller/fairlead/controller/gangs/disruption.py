@@ -1,8 +1,8 @@
-"""PodDisruptionBudgets and queues' disruption budgets: how much may be evicted now. Pure.
+"""PodDisruptionBudgets and queues' disruption budgets: how many evictions are allowed now.
 
-Exists so that the core, which chooses victims, and the rim, which evicts them, count by one rule. A budget's own arithmetic
-(healthy, desired) is the cluster's disruption controller's; we read what it allows. Source: policy/v1; the apiserver's
-`eviction.go`: a pod that is not running, or is on its way out, asks no budget.
+The engine, which chooses victims, and the evictor count by this one rule. A PodDisruptionBudget's own arithmetic
+(healthy, desired) is the disruption controller's; `allowed` is read from its status. Source: policy/v1; the apiserver's
+`eviction.go`: a pod that is not running, or is terminating, needs no budget. Pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from fairlead.api.gang import duration_s
-from fairlead.engine.types.model import DisruptionBudget
+from fairlead.engine.types.settings import DisruptionBudget
 from fairlead.kube import core, labels, timestamps
 from fairlead.kube.objects import LabelSelector
 
@@ -22,7 +22,7 @@ EVICTIONS_MAX = 1000  # times kept per queue, as the API allows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guard:
+class PodBudget:
     """One PodDisruptionBudget. `selector` None selects nothing, an empty one every pod of the namespace."""
 
     namespace: str
@@ -30,18 +30,17 @@ class Guard:
     selector: LabelSelector | None
     allowed: int
 
-    def covers(self, pod: core.Pod) -> bool:
+    def selects(self, pod: core.Pod) -> bool:
         if self.selector is None or pod.metadata.namespace != self.namespace:
             return False
         return labels.matches(self.selector, pod.metadata.labels)
 
-    @property
-    def facts(self) -> DisruptionBudget:
+    def for_engine(self) -> DisruptionBudget:
         return DisruptionBudget(namespace=self.namespace, name=self.name, allowed=self.allowed)
 
 
-def guard(raw: Mapping[str, Any]) -> Guard:
-    """A status that lags behind its spec allows nothing, as for the apiserver. A selector that can't be read neither."""
+def read_budget(raw: Mapping[str, Any]) -> PodBudget:
+    """As for the apiserver, a status older than its spec allows nothing. Nor does an unreadable selector."""
     meta, status = raw["metadata"], raw.get("status") or {}
     current = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     wanted = (raw.get("spec") or {}).get("selector")
@@ -49,7 +48,7 @@ def guard(raw: Mapping[str, Any]) -> Guard:
         selector = None if wanted is None else msgspec.convert(wanted, LabelSelector)
     except msgspec.ValidationError:
         selector, current = LabelSelector(), False
-    return Guard(
+    return PodBudget(
         namespace=meta.get("namespace", ""),
         name=meta["name"],
         selector=selector,
@@ -57,15 +56,16 @@ def guard(raw: Mapping[str, Any]) -> Guard:
     )
 
 
-def guards_of(pod: core.Pod, guards: Iterable[Guard]) -> tuple[str, ...]:
-    return tuple(sorted(each.name for each in guards if each.covers(pod)))
+def budgets_of(pod: core.Pod, budgets: Iterable[PodBudget]) -> tuple[str, ...]:
+    """Names of those that select the pod."""
+    return tuple(sorted(each.name for each in budgets if each.selects(pod)))
 
 
-def refusal(pods: Sequence[core.Pod], guards: Iterable[Guard]) -> str:
-    """Why these pods cannot all be evicted now; empty when they can. Those that ask no budget are left out."""
+def refusal(pods: Sequence[core.Pod], budgets: Iterable[PodBudget]) -> str:
+    """Why these pods cannot all be evicted now; "" when they can. Pods that need no budget do not count."""
     counted = [pod for pod in pods if pod.status.phase == "Running" and not pod.metadata.deletion_timestamp]
-    for each in guards:
-        asked = sum(each.covers(pod) for pod in counted)
+    for each in budgets:
+        asked = sum(each.selects(pod) for pod in counted)
         if asked > each.allowed:
             return (
                 f"PodDisruptionBudget {each.namespace}/{each.name} allows {each.allowed} of the {asked} "
@@ -74,13 +74,13 @@ def refusal(pods: Sequence[core.Pod], guards: Iterable[Guard]) -> str:
     return ""
 
 
-def recent(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> tuple[str, ...]:
-    """Of the times of a Queue's status those within its disruption budget's window, oldest first."""
+def times_in_window(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> tuple[str, ...]:
+    """Of a Queue's eviction times those within its disruption budget's window, oldest first; () without a budget."""
     budget = spec.get("disruptionBudget")
     if not budget:
         return ()
-    since = now - duration_s(budget.get("window") or "1h")
-    return tuple(sorted(time for time in times if _time(time) > since))[-EVICTIONS_MAX:]
+    since = now - _window_s(spec)
+    return tuple(sorted(time for time in times if _unix_s(time) > since))[-EVICTIONS_MAX:]
 
 
 def evictions_left(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> int | None:
@@ -88,18 +88,20 @@ def evictions_left(spec: Mapping[str, Any], times: Iterable[str], *, now: float)
     budget = spec.get("disruptionBudget")
     if not budget:
         return None
-    return max(0, int(budget.get("evictions", 0)) - len(recent(spec, times, now=now)))
+    return max(0, int(budget.get("evictions", 0)) - len(times_in_window(spec, times, now=now)))
 
 
-def refill(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> float | None:
-    """When the oldest eviction leaves the window of a queue's disruption budget."""
-    counted = recent(spec, times, now=now)
-    if not counted:
-        return None
-    return timestamps.parse(counted[0]) + duration_s(spec["disruptionBudget"].get("window") or "1h")
+def next_refill(spec: Mapping[str, Any], times: Iterable[str], *, now: float) -> float | None:
+    """Unix seconds at which the oldest eviction leaves the window; None when none is in it."""
+    counted = times_in_window(spec, times, now=now)
+    return timestamps.parse(counted[0]) + _window_s(spec) if counted else None
 
 
-def _time(text: str) -> float:
+def _window_s(spec: Mapping[str, Any]) -> float:
+    return duration_s(spec["disruptionBudget"].get("window") or "1h")
+
+
+def _unix_s(text: str) -> float:
     try:
         return timestamps.parse(text)
     except ValueError:

@@ -1,8 +1,4 @@
-"""A gang's members: pods with the claims that are ours to allocate, and how far each has come.
-
-Exists apart from `gangs`, which says what they are together. Pure: a function of a pod and of what it refers to. What is wrong
-with a pod is a `Problem`, in words.
-"""
+"""What a gang consists of: members (pods), their claims, their stage. Types only; `pods` makes them, `build` joins them."""
 
 from __future__ import annotations
 
@@ -11,23 +7,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from fairlead.api import names
-from fairlead.controller.gangs import claims
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
 
 
 class Stage(enum.Enum):
     GATED = "gated"
-    RELEASED = "released"  # our gate is gone, it has not finished
+    RELEASED = "released"  # without the admission gate, not finished
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    LEAVING = "leaving"  # deleted while it had the gate: it will never run
+    DELETED = "deleted"  # deleted while gated: never runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """Why a gang cannot even be considered."""
+class GangProblem:
+    """Why a gang is not given to the engine at all."""
 
     code: Code
     message: str
@@ -35,7 +29,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """One of a pod's spec.resourceClaims that is ours to allocate. `claim` is the one that counts, where it exists."""
+    """An entry of a pod's spec.resourceClaims that is managed here. `claim` is the claim in use, where it exists."""
 
     name: str
     key: str  # the claim's UID; "<pod uid>/<entry>" while there is none
@@ -53,11 +47,13 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
+    """A pod that has the admission gate, or holds a managed claim since it was released."""
+
     pod: core.Pod
     stage: Stage
-    entries: tuple[PodClaim, ...] = ()
-    problems: tuple[Problem, ...] = ()
-    legacy: tuple[str, ...] = ()  # names of legacy templates that have to be made first
+    claims: tuple[PodClaim, ...] = ()
+    problems: tuple[GangProblem, ...] = ()
+    legacy_templates: tuple[str, ...] = ()  # names of templates that have to be created first
 
     @property
     def uid(self) -> str:
@@ -68,24 +64,24 @@ class Member:
         return bool(self.pod.spec.node_name)
 
     @property
-    def leaving(self) -> bool:
-        """Whether it is on its way out: deleted or evicted."""
+    def terminating(self) -> bool:
+        """Deleted or evicted."""
         return self.pod.metadata.deletion_timestamp is not None
 
     @property
-    def touched(self) -> bool:
-        """Whether one of its claims is reserved for it: by us, in an admission that began."""
-        return any(entry.reserved_for(self.uid) for entry in self.entries)
+    def admission_begun(self) -> bool:
+        """Whether one of its claims is reserved for it: the trace that an admission leaves in the cluster."""
+        return any(claim.reserved_for(self.uid) for claim in self.claims)
 
     @property
-    def whole(self) -> bool:
+    def fully_reserved(self) -> bool:
         """Whether all its claims are allocated and reserved for it."""
-        return bool(self.entries) and all(entry.allocated and entry.reserved_for(self.uid) for entry in self.entries)
+        return bool(self.claims) and all(claim.allocated and claim.reserved_for(self.uid) for claim in self.claims)
 
     @property
-    def stranger(self) -> bool:
-        """Whether the pod was gated while it was not known that it asks for nothing of ours."""
-        return self.stage is Stage.GATED and not (self.entries or self.problems or self.legacy)
+    def unmanaged(self) -> bool:
+        """Gated, but without a managed claim: the webhook gates pods whose claims it cannot judge yet."""
+        return self.stage is Stage.GATED and not (self.claims or self.problems or self.legacy_templates)
 
     @property
     def owner(self) -> str:
@@ -95,15 +91,15 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
-    """What a PodGroup object of another system says of the gang of its name."""
+    """What a PodGroup object of another system states for the gang of its name."""
 
     size: int
     queue: str | None = None
-    topology: str | None = None  # as our annotation would say it
+    topology: str | None = None  # in the form of our annotation
 
 
-class Objects(Protocol):
-    """What has to be looked up to understand a pod."""
+class Lookup(Protocol):
+    """The objects that a pod refers to."""
 
     @property
     def drivers(self) -> tuple[str, ...]: ...
@@ -113,116 +109,3 @@ class Objects(Protocol):
     def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]: ...
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None: ...
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None: ...
-
-
-def is_member(pod: core.Pod, objects: Objects) -> bool:
-    if pod.has_gate(names.ADMISSION_GATE):
-        return True
-    return any(_holds(claim, pod, objects.drivers) for claim in _claims(pod, objects))
-
-
-def member_of(pod: core.Pod, objects: Objects) -> Member:
-    stage = _stage(pod)
-    if stage in {Stage.SUCCEEDED, Stage.FAILED}:
-        return Member(pod=pod, stage=stage, entries=tuple(_still_held(pod, objects)))
-    entries: list[PodClaim] = []
-    problems: list[Problem] = []
-    legacy: list[str] = []
-    named = claims.names_used(pod)
-    not_needed = {s.name for s in pod.status.resource_claim_statuses if s.resource_claim_name is None}
-    for use in pod.spec.resource_claims:
-        if use.name in not_needed:
-            continue
-        if use.resource_claim_name:
-            found: PodClaim | Problem | None = _named(pod, use, objects)
-        else:
-            found = _templated(pod, use, named.get(use.name), objects, legacy)
-        if isinstance(found, Problem):
-            problems.append(found)
-        elif found is not None:
-            verdict = claims.managed(found.spec, objects.classes, objects.drivers)
-            if verdict.problem and stage is Stage.GATED:
-                problems.append(Problem(code=Code.INVALID, message=f"pod {pod.metadata.name}: {verdict.problem}"))
-            if verdict.ours or (stage is Stage.GATED and found.reserved_for(pod.metadata.uid)):
-                entries.append(found)
-    if stage is Stage.GATED:
-        others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.ADMISSION_GATE]
-        if others:
-            message = f"pod {pod.metadata.name} has other scheduling gates: {', '.join(others)}; whoever set them removes them"
-            if names.KUEUE_GATE in others:
-                message += f" ({names.KUEUE_GATE}: Kueue admits the pod first, by its own quota; without Kueue's label it would not)"
-            problems.append(Problem(code=Code.GATHERING, message=message))
-    return Member(
-        pod=pod, stage=stage, entries=tuple(entries), problems=tuple(problems), legacy=tuple(sorted(set(legacy)))
-    )
-
-
-def _still_held(pod: core.Pod, objects: Objects) -> Iterable[PodClaim]:
-    """What a finished pod holds until the claim controller has seen its end."""
-    named = claims.names_used(pod)
-    for use in pod.spec.resource_claims:
-        claim = objects.claim(pod.metadata.namespace, named.get(use.name, ""))
-        if claim is not None and _holds(claim, pod, objects.drivers):
-            yield PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
-
-
-def _named(pod: core.Pod, use: core.PodResourceClaim, objects: Objects) -> PodClaim | Problem:
-    name = use.resource_claim_name or ""
-    claim = objects.claim(pod.metadata.namespace, name)
-    where = f"ResourceClaim {pod.metadata.namespace}/{name}, which pod {pod.metadata.name} uses,"
-    if claim is None:
-        return Problem(code=Code.INVALID, message=f"{where} does not exist; create it")
-    if claim.metadata.deletion_timestamp:
-        return Problem(code=Code.INVALID, message=f"{where} is being deleted; create it anew once it is gone")
-    return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
-
-
-def _templated(
-    pod: core.Pod, use: core.PodResourceClaim, named: str | None, objects: Objects, legacy: list[str]
-) -> PodClaim | Problem:
-    namespace, template_name = pod.metadata.namespace, use.resource_claim_template_name or ""
-    claim = claims.settled(pod, use.name, named, objects.claims_of(pod.metadata.uid))
-    if claim is not None:
-        return PodClaim(
-            name=use.name,
-            key=claim.metadata.uid,
-            spec=claim.spec,
-            claim=claim,
-            template=objects.template(namespace, template_name),
-        )
-    template = objects.template(namespace, template_name)
-    if template is not None:
-        return PodClaim(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
-    where = f"ResourceClaimTemplate {namespace}/{template_name}, which pod {pod.metadata.name} uses,"
-    if claims.is_legacy_template(template_name):
-        legacy.append(template_name)
-        return Problem(code=Code.GATHERING, message=f"{where} is being made")
-    return Problem(code=Code.INVALID, message=f"{where} does not exist; create it")
-
-
-def _stage(pod: core.Pod) -> Stage:
-    if pod.status.phase == "Succeeded":
-        return Stage.SUCCEEDED
-    if pod.status.phase == "Failed":
-        return Stage.FAILED
-    if pod.has_gate(names.ADMISSION_GATE):
-        return Stage.LEAVING if pod.metadata.deletion_timestamp else Stage.GATED
-    return Stage.RELEASED
-
-
-def _claims(pod: core.Pod, objects: Objects) -> Iterable[resource.ResourceClaim]:
-    """Those that it names, and those made for it, which it may have been made to name no more."""
-    yield from objects.claims_of(pod.metadata.uid)
-    for name in claims.names_used(pod).values():
-        claim = objects.claim(pod.metadata.namespace, name)
-        if claim is not None:
-            yield claim
-
-
-def _holds(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...]) -> bool:
-    allocation = claim.status.allocation
-    return (
-        allocation is not None
-        and any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
-        and any(result.driver in drivers for result in allocation.devices.results)
-    )

@@ -1,10 +1,10 @@
-"""The one patch that lets a pod go: pinned to its node, and without our gate.
+"""The JSON patch that releases a pod: pinned to its node, and without the admission gate.
 
-Exists apart because its rules are exact (`validation.go:5792`, `:9438`): while a pod is gated its required node affinity
-may only get narrower; the number of terms may not change; an empty term, which matches nothing, must stay empty; once the
-gate is gone nothing may change. So pin and gate go in one JSON patch. Pure.
-The pin is `matchFields metadata.name`: it keeps kube-scheduler from trying the pod elsewhere, and so from taking the
-claim's allocation away (research: PostFilter).
+Source: `validation.go:5792`, `:9438`. While a pod is gated, its required node affinity may only get narrower; the number
+of terms may not change; an empty term, which matches nothing, must stay empty; once the gate is gone nothing may change.
+So pin and gate go in one patch. It tests uid and resourceVersion: any other write to the pod makes it fail. Pure.
+The pin is `matchFields metadata.name`. Without it kube-scheduler could try the pod on another node, and its PostFilter
+would then deallocate the claim.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NotGatedError(ValueError):
-    """The pod has no gate of ours: it was released before."""
+    """The pod does not have the admission gate: it was released before."""
 
 
 def release_patch(pod: core.Pod, node: str) -> Operations:
-    """Pin to `node` and remove our gate, if the pod is still the one that was read. Raises NotGatedError."""
+    """Pin to `node` and remove the gate, if the pod is unchanged since it was read. Raises NotGatedError."""
     return [*_tests(pod), *_pin(pod, node), _ungate(pod)]
 
 
 def ungate_patch(pod: core.Pod) -> Operations:
-    """Only remove our gate: for a pod that turned out to ask for nothing of ours. Raises NotGatedError."""
+    """Only remove the gate: for a pod without a managed claim. Raises NotGatedError."""
     return [*_tests(pod), _ungate(pod)]
 
 

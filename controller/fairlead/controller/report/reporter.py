@@ -1,129 +1,106 @@
-"""Writing what is said of gangs, queues and flavors: Gang objects, status, events.
+"""When which status is written: reports are noted by the loop, and workers write the newest a moment later.
 
-Exists apart from the decisions so that a slow or failing report never holds them up: what is to be said is noted, the
-newest wins, and workers write it a moment later. Not part of the protocol: nothing is decided from what is written here.
-A status whose phase stays the same is written at most every `QUIET_S`, and where its reason does, too, so that all gangs
-together are `WORDS_PER_S`: one that goes back and forth between reasons floods nobody.
+A slow or failing write never delays a decision. Limits: a gang whose phase stays the same is written at most every
+`QUIET_S`; where its reason stays the same too, all gangs together are written `MESSAGES_PER_S` times a second. So a gang
+that alternates between reasons floods neither the apiserver nor its own events.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
-from fairlead.api import names
-from fairlead.controller.gangs import evictions
 from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.report import gang_status as status
-from fairlead.controller.report import settings_status as status_settings
-from fairlead.controller.report.gang_status import Standing
+from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.watch.caches import Caches
-from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
-from fairlead.engine.types.model import Plan, Problem, QueueUse
-from fairlead.kube import errors, resources, timestamps
-from fairlead.kube.client import Client
-from fairlead.kube.events import EventRecorder, Regarding
+from fairlead.engine.types.plan import FlavorTotal, Plan, QueueUse
+from fairlead.engine.types.settings import Problem
+from fairlead.kube import errors
 from fairlead.kube.limits import Clock
 from fairlead.kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
 QUIET_S = 5.0
-WORDS_PER_S = 50.0  # of all gangs: while thousands wait, each decision changes the figures in every message
-SETTING_S = 1.0  # between two writes of one Queue's or Flavor's status
-SOON_S = 0.2  # a gang passes quickly through its first phases: write the last of them
+MESSAGES_PER_S = 50.0  # of all gangs: while thousands wait, each decision changes the figures in every message
+SETTINGS_INTERVAL_S = 1.0  # between two writes of one Queue's or Flavor's status
+DELAY_S = 0.2  # a gang passes quickly through its first phases: write the last of them
 WORKERS = 8
-PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
+WRITTEN_AT_MAX = 50_000
 
 Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
 
 
 class Reporter:
-    def __init__(
-        self,
-        client: Client,
-        state: Caches,
-        memory: UsageHistory,
-        recorder: EventRecorder,
-        queue: WorkQueue[Key],
-        *,
-        clock: Clock,
-        wall: Clock,
-    ) -> None:
+    def __init__(self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], *, clock: Clock) -> None:
         self.phases: dict[GangId, str] = {}
-        self._client = client
-        self._state = state
-        self._memory = memory
-        self._recorder = recorder
+        self._writer = writer
+        self._caches = caches
         self._queue = queue
         self._clock = clock
-        self._wall = wall
-        self._gangs: dict[GangId, tuple[Gang, Standing]] = {}
-        self._seen: dict[GangId, tuple[object, str]] = {}  # what is written soon; the reason
-        self._settings: dict[Key, tuple[Any, tuple[Problem, ...]]] = {}  # of Queues and Flavors
+        self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
+        self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
+        self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...]]] = {}
+        self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...]]] = {}
         self._written_at: dict[Key, float] = {}
 
     # -- noting ----------------------------------------------------------------------------------------------------
 
-    def gang(self, gang: Gang, standing: Standing) -> None:
-        """Says where a gang stands; written soon, or later when only the reason or words changed."""
-        self._gangs[gang.id] = (gang, standing)
-        seen = status.verdict(gang, standing)
-        self.phases[gang.id] = seen.phase
-        now = (seen.phase, _further(standing), gang.size), seen.reason
-        before, self._seen[gang.id] = self._seen.get(gang.id), now
+    def gang(self, gang: Gang, state: SchedulingState) -> None:
+        """To be written soon, or later when only the reason or the message changed."""
+        self._gangs[gang.id] = (gang, state)
+        summary = summarize(gang, state)
+        self.phases[gang.id] = summary.phase
+        urgent = (summary.phase, state.eviction, state.victims, state.reservation is not None, gang.size)
+        noted = urgent, summary.reason
+        before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
-        if before is None or before[0] != now[0]:
-            self._queue.add_after(key, SOON_S)
+        if before is None or before[0] != noted[0]:
+            self._queue.add_after(key, DELAY_S)
             return
-        quiet_s = QUIET_S if before[1] != now[1] else max(QUIET_S, len(self._gangs) / WORDS_PER_S)
-        wait_s = self._written_at.get(key, float("-inf")) + quiet_s - self._clock()
-        self._queue.add_after(key, max(SOON_S, wait_s))
+        quiet_s = QUIET_S if before[1] != noted[1] else max(QUIET_S, len(self._gangs) / MESSAGES_PER_S)
+        self._queue.add_after(key, max(DELAY_S, self._wait_s(key, quiet_s)))
 
     def gone(self, gang: GangId) -> None:
-        """The last member is gone: so is the Gang object."""
+        """The gang has no members left: its Gang object is to be deleted."""
         self._gangs.pop(gang, None)
-        self._seen.pop(gang, None)
+        self._noted.pop(gang, None)
         self.phases.pop(gang, None)
         self._queue.add(("gang", *gang))
 
     def settings(self, plan: Plan, problems: Iterable[Problem]) -> None:
-        """What the plan says of Queues and Flavors, and what is wrong with them."""
-        by_object: dict[tuple[str, str], list[Problem]] = {}
+        """What the plan states of Queues and Flavors, and their problems."""
+        by_object: dict[tuple[str, str], tuple[Problem, ...]] = {}
         for problem in problems:
-            by_object.setdefault((problem.kind, problem.name), []).append(problem)
+            key = (problem.kind, problem.name)
+            by_object[key] = (*by_object.get(key, ()), problem)
         uses = {use.name: use for use in plan.queues}
         totals = {total.flavor: total for total in plan.flavors}
-        for raw in self._state.queues.all():
+        for raw in self._caches.queues.all():
             name = raw["metadata"]["name"]
             use = uses.get(name) or QueueUse(name=name, flavors=(), waiting=0, admitted=0)
-            self._setting(("queue", "", name), (use, tuple(by_object.get(("Queue", name), ()))))
-        for raw in self._state.flavors.all():
+            queue = (use, by_object.get(("Queue", name), ()))
+            if self._queues.get(name) != queue:
+                self._queues[name] = queue
+                self._settings_changed(("queue", "", name))
+        for raw in self._caches.flavors.all():
             name = raw["metadata"]["name"]
-            self._setting(("flavor", "", name), (totals.get(name), tuple(by_object.get(("Flavor", name), ()))))
+            flavor = (totals.get(name), by_object.get(("Flavor", name), ()))
+            if name not in self._flavors or self._flavors[name] != flavor:
+                self._flavors[name] = flavor
+                self._settings_changed(("flavor", "", name))
 
-    def _setting(self, key: Key, said: tuple[Any, tuple[Problem, ...]]) -> None:
-        if self._settings.get(key) != said:
-            self._settings[key] = said
-            self._queue.add_after(key, self._written_at.get(key, float("-inf")) + SETTING_S - self._clock())
+    def _settings_changed(self, key: Key) -> None:
+        self._queue.add_after(key, self._wait_s(key, SETTINGS_INTERVAL_S))
 
-    def past(self, queue: str) -> None:
-        """What is remembered of the queue's use has changed enough to be written."""
+    def _wait_s(self, key: Key, interval_s: float) -> float:
+        return self._written_at.get(key, float("-inf")) + interval_s - self._clock()
+
+    def usage_changed(self, queue: str) -> None:
+        """The queue's past usage differs enough from its status to be written."""
         self._queue.add(("queue", "", queue))
-
-    def event(self, gang: GangId, reason: str, message: str, *, warning: bool = False) -> None:
-        """On the Gang object."""
-        raw = self._state.gang_objects.get("/".join(gang))
-        uid = raw["metadata"].get("uid", "") if raw else ""
-        about = Regarding(api_version=names.API_VERSION, kind="Gang", namespace=gang[0], name=gang[1], uid=uid)
-        self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
-
-    def pod_event(self, pod: Any, reason: str, message: str, *, warning: bool = False) -> None:
-        self._recorder.record(
-            Regarding.of(resources.PODS, pod), reason, message, type="Warning" if warning else "Normal"
-        )
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -152,117 +129,28 @@ class Reporter:
 
     async def _write(self, key: Key) -> None:
         kind, namespace, name = key
-        if kind in {"queue", "flavor"}:
-            await self._write_setting(key)
+        if kind == "queue":
+            await self._write_queue(name)
+        elif kind == "flavor":
+            await self._write_flavor(name)
         elif (namespace, name) in self._gangs:
-            await self._write_gang((namespace, name))
+            await self._writer.gang(*self._gangs[namespace, name])
         else:
-            await self._delete_gang((namespace, name))
+            again_s = await self._writer.gang_without_pods((namespace, name))
+            if again_s is not None:
+                self._queue.add_after(key, again_s)
         self._written_at[key] = self._clock()
-        if len(self._written_at) > 50_000:
+        if len(self._written_at) > WRITTEN_AT_MAX:
             self._written_at.clear()
 
-    async def _write_gang(self, gang_id: GangId) -> None:
-        gang, standing = self._gangs[gang_id]
-        raw = self._state.gang_objects.get("/".join(gang_id))
-        spec = status.gang_spec(gang)
-        if raw is None:
-            raw = await self._create(gang, spec)
-        elif any(raw.get("spec", {}).get(field) != value for field, value in spec.items()):
-            raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
-        now = self._wall()
-        made = timestamps.parse(raw["metadata"]["creationTimestamp"])
-        before: Mapping[str, Any] = raw.get("status") or {}
-        past = evictions.past_of(raw)
-        created = past.at if past is not None else min(made, gang.created or made)
-        wanted = status.gang_status(gang, standing, before=before, created=created, now=now, past=past)
-        wanted["observedGeneration"] = raw["metadata"].get("generation", 1)
-        if wanted != before:
-            body = {"status": _merge_patch(before, wanted)}
-            raw = await self._client.patch(
-                resources.GANGS, gang.name, body, namespace=gang.namespace, subresource="status"
-            )
-            self._tell(gang, before, wanted)
-        self._state.gang_objects.note(raw)
+    async def _write_queue(self, name: str) -> None:
+        if name not in self._caches.queues:
+            self._queues.pop(name, None)
+        elif name in self._queues:
+            await self._writer.queue(name, *self._queues[name])
 
-    async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
-        past = self._state.past(gang)  # of the pod that this one stands in for
-        metadata = {
-            "name": gang.name,
-            "namespace": gang.namespace,
-            "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
-            "annotations": {} if past is None else {names.EVICTED: past.annotation()},
-        }
-        try:
-            made = await self._client.create(resources.GANGS, {"metadata": metadata, "spec": spec})
-        except errors.AlreadyExists:
-            made = await self._client.get(resources.GANGS, gang.name, gang.namespace)
-        self._state.gang_objects.note(made)
-        return made
-
-    async def _delete_gang(self, gang: GangId) -> None:
-        """Unless it was evicted a moment ago: then its Gang object keeps its place in line until its pods come again."""
-        raw = self._state.gang_objects.get("/".join(gang))
-        if raw is None:
-            return
-        past, now = evictions.past_of(raw), self._wall()
-        if past is not None and now < past.at + evictions.RETURN_S:
-            self._queue.add_after(("gang", *gang), past.at + evictions.RETURN_S - now)
-            before = raw.get("status") or {}
-            body = {"status": status.evicted_status(past, before, now)}
-            self._state.gang_objects.note(
-                await self._client.patch(resources.GANGS, gang[1], body, namespace=gang[0], subresource="status")
-            )
-            return
-        try:
-            await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
-        except (errors.NotFound, errors.Conflict):
-            return
-
-    async def _write_setting(self, key: Key) -> None:
-        kind, _, name = key
-        known = self._state.queues if kind == "queue" else self._state.flavors
-        raw, said = known.get(name), self._settings.get(key)
-        if raw is None or said is None:
-            self._settings.pop(key, None)
-            return
-        uid, now = raw["metadata"].get("uid", ""), self._wall()
-        before = raw.get("status") or {}
-        generation = raw["metadata"].get("generation", 1)
-        remembered: RememberedUsage | None = None
-        if kind == "queue":
-            remembered = self._memory.standing(uid, now)
-            wanted = status_settings.queue_status(
-                said[0], remembered, said[1], before=before, generation=generation, now=now
-            )
-        else:
-            wanted = status_settings.flavor_status(said[0], said[1], before=before, generation=generation, now=now)
-        if any(before.get(field) != value for field, value in wanted.items()):
-            resource = resources.QUEUES if kind == "queue" else resources.FLAVORS
-            known.note(await self._client.patch(resource, name, {"status": wanted}, subresource="status"))
-        if remembered is not None:
-            self._memory.wrote(uid, remembered)
-
-    def _tell(self, gang: Gang, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-        """An event when phase or reason changed: on the gang, and while it waits on its first pod too."""
-        if (before.get("phase"), before.get("reason")) == (now["phase"], now["reason"]):
-            return
-        reason, message = now["reason"], now["message"]
-        warning = reason in PROBLEM_REASONS
-        self.event(gang.id, reason, message, warning=warning)
-        if now["phase"] == "Waiting" and gang.gated:
-            self.pod_event(gang.gated[0].pod, reason, message, warning=warning)
-
-
-def _merge_patch(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes `wanted` of `before`: a merge patch keeps every field, and every field within a map, that it does not name."""
-    patch: dict[str, Any] = {**dict.fromkeys(before), **wanted}
-    old, new = before.get("why"), wanted.get("why")
-    if isinstance(old, dict) and isinstance(new, dict):
-        patch["why"] = {**dict.fromkeys(old), **new}
-    return patch
-
-
-def _further(standing: Standing) -> tuple[object, ...]:
-    """What beside phase and reason is worth writing soon."""
-    return standing.course, standing.victims, standing.reservation is not None
+    async def _write_flavor(self, name: str) -> None:
+        if name not in self._caches.flavors:
+            self._flavors.pop(name, None)
+        elif name in self._flavors:
+            await self._writer.flavor(name, *self._flavors[name])

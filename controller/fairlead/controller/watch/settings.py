@@ -1,6 +1,6 @@
-"""Queue and Flavor objects as the core wants them.
+"""Queue and Flavor objects, read into the engine's QueueSpec and FlavorSpec.
 
-Exists so that one object that cannot be read does not stop the others: it is left out, and said so. Pure.
+An object that cannot be read is left out and becomes a `Problem` for its status; the others stay in force. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead.api.queue import Queue
 from fairlead.api.queues import disagreements
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
-from fairlead.engine.types.model import FlavorQuota, FlavorSpec, Problem, QueueSpec
+from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, Problem, QueueSpec
 from fairlead.kube import labels, timestamps
 from fairlead.kube.objects import LabelSelector, LabelSelectorRequirement
 from fairlead.kube.quantity import QuantityError
@@ -28,20 +28,20 @@ from fairlead.kube.quantity import QuantityError
 class Settings:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
-    remembered: Mapping[str, RememberedUsage] = field(
-        default_factory=dict
-    )  # by the queue's UID: past use, from its status
+    remembered: Mapping[str, RememberedUsage] = field(default_factory=dict)  # past use from status, by queue UID
     problems: tuple[Problem, ...] = ()
-    takers: tuple[labels.Selector, ...] = ()  # of the leaves: the namespaces whose pods they take unnamed
+    namespace_selectors: tuple[labels.Selector, ...] = ()  # of leaf queues: which namespaces' pods they take
 
-    def borrowed(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
-        """The queue of a gang that names one in another system's words: none is named where there is no such Queue, but one
-        that takes the namespace; where there is neither, it waits for the one that it names.
+    def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
+        """The queue of a gang whose queue name comes from another system.
+
+        `name`, where there is such a Queue. Else None where a queue selects the gang's namespace, or there are no Queues
+        at all: then the gang is treated as if it named none. Else `name`: it waits, and its status names the missing Queue.
         """
         if any(queue.name == name for queue in self.queues):
             return name
-        taken = not self.queues or any(selector.matches(namespace_labels) for selector in self.takers)
-        return None if taken else name
+        selected = not self.queues or any(each.matches(namespace_labels) for each in self.namespace_selectors)
+        return None if selected else name
 
 
 def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any]]) -> Settings:
@@ -75,15 +75,15 @@ def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any
         flavors=tuple(sorted(read_flavors, key=lambda flavor: flavor.name)),
         remembered=remembered,
         problems=tuple(sorted(problems)),
-        takers=tuple(_takers(read_queues)),
+        namespace_selectors=tuple(_leaf_selectors(read_queues)),
     )
 
 
-def _takers(queues: list[QueueSpec]) -> Iterator[labels.Selector]:
+def _leaf_selectors(queues: list[QueueSpec]) -> Iterator[labels.Selector]:
     parents = {queue.parent for queue in queues}
     for queue in queues:
         if queue.namespace_selector is not None and queue.name not in parents:
-            with contextlib.suppress(labels.SelectorError):  # said where the tree is built
+            with contextlib.suppress(labels.SelectorError):  # reported where the tree is built
                 yield labels.from_label_selector(queue.namespace_selector)
 
 

@@ -1,7 +1,7 @@
-"""Which devices of a node pass a request's filter, whoever has them: worked out once per node and filter.
+"""The devices of a node that pass a request's filter, computed once per node and filter.
 
-Exists so that the search sees short lists. Remembers its answers in the node's table, where a changed slice drops them.
-Does not look at who has a device: that changes with every step of the search.
+Keeps its results in the NodeDevices' cache, which a changed slice drops. The use of devices is not considered here: it
+changes with every step of the search.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.types.amounts import consumption
-from fairlead.engine.types.reasons import Filter as Why
+from fairlead.engine.types.reasons import Rejection
 
 if TYPE_CHECKING:
     from fairlead.engine.allocator.requests import DeviceFilter
-    from fairlead.engine.inventory.inventory import Device, NodeDevices
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption
+    from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.inventory.selectors import Selectors
     from fairlead.kube.resource import DeviceTaint, DeviceTaintSelector
 
@@ -23,17 +24,17 @@ REMEMBERED_MAX = 64  # filters per node
 
 
 class Candidates:
-    """The devices of one node that pass one filter, and what became of the others."""
+    """The devices of one node that pass one filter, and how many each rejection removed."""
 
     __slots__ = ("all_problem", "consumption", "devices", "errors", "plain", "removed", "tainted")
 
     def __init__(self) -> None:
         self.devices: tuple[Device, ...] = ()
         self.consumption: dict[Device, Consumption] = {}  # shared devices only
-        self.removed: dict[Why, int] = {}
+        self.removed: dict[Rejection, int] = {}
         self.errors: list[tuple[Device, str]] = []
-        self.tainted: list[tuple[Device, str]] = []  # would do, but for a taint
-        self.all_problem: str | None = None  # why `All` can't be answered on this node
+        self.tainted: list[tuple[Device, str]] = []  # rejected for a taint only: (device, taint)
+        self.all_problem: str | None = None  # why `All` can't be served on this node
         self.plain = True  # no shared device, no counters among them
 
 
@@ -42,39 +43,39 @@ def candidates(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) ->
     if found is None:
         if len(node.cache) >= REMEMBERED_MAX:
             node.cache.clear()
-        found = node.cache[wanted] = _sift(node, wanted, selectors)
+        found = node.cache[wanted] = _filter(node, wanted, selectors)
     assert isinstance(found, Candidates)
     return found
 
 
-def _sift(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
+def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Candidates:
     found = Candidates()
     kept: list[Device] = []
     if node.problems:
         found.all_problem = f"all devices are wanted, but {node.problems[0].problem}"
-        found.removed[Why.POOL] = sum(len(pool.devices) for pool in node.problems)
+        found.removed[Rejection.POOL] = sum(len(pool.devices) for pool in node.problems)
     for device in node.devices:
         why, detail = _reject(device, wanted, selectors)
         if why is None:
-            taken: Consumption | None = ()
+            consumed: Consumption | None = ()
             if device.shared or wanted.capacity:
-                taken = consumption(
+                consumed = consumption(
                     wanted.capacity, device.kind.spec.capacity, driver=device.pool.driver, shared=device.shared
                 )
-            if taken is None:
-                why, detail = Why.CAPACITY, f"{device.ref} is too small"
+            if consumed is None:
+                why, detail = Rejection.CAPACITY, f"{device.ref} is too small"
             elif device.shared:
-                found.consumption[device] = taken
+                found.consumption[device] = consumed
         if why is None and (taint := _untolerated(device, wanted, node)) is not None:
-            why = Why.TAINT
+            why = Rejection.TAINT
             found.tainted.append((device, taint))
         if why is None:
             kept.append(device)
-            if device.shared or device.draws:
+            if device.shared or device.counter_consumption:
                 found.plain = False
             continue
         found.removed[why] = found.removed.get(why, 0) + 1
-        if why is Why.SELECTOR_ERROR:
+        if why is Rejection.SELECTOR_ERROR:
             found.errors.append((device, detail))
             if found.all_problem is None:
                 found.all_problem = f"all devices are wanted, but for {device.ref} {detail}"
@@ -82,23 +83,23 @@ def _sift(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Cand
     return found
 
 
-def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Why | None, str]:
-    for texts, no in ((wanted.class_selectors, Why.CLASS), (wanted.selectors, Why.SELECTOR)):
-        verdict = selectors.verdict(texts, device)
-        if verdict is False:
-            return no, ""
-        if verdict is not True:
-            return Why.SELECTOR_ERROR, verdict
+def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple[Rejection | None, str]:
+    for texts, rejection in ((wanted.class_selectors, Rejection.CLASS), (wanted.selectors, Rejection.SELECTOR)):
+        result = selectors.evaluate(texts, device)
+        if result is False:
+            return rejection, ""
+        if result is not True:
+            return Rejection.SELECTOR_ERROR, result
     for text in wanted.banned:
-        if selectors.verdict((text,), device) is True:
-            return Why.QUOTA, "its flavor is used up"
+        if selectors.evaluate((text,), device) is True:
+            return Rejection.QUOTA, "its flavor is used up"
     return None, ""
 
 
 def _untolerated(device: Device, wanted: DeviceFilter, node: NodeDevices) -> str | None:
     for taint in device.kind.taints:
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
-            return _shown(taint)
+            return _taint_text(taint)
     for rule in node.rules:
         taint = rule.taint
         if (
@@ -106,7 +107,7 @@ def _untolerated(device: Device, wanted: DeviceFilter, node: NodeDevices) -> str
             and covers(rule.device_selector, device)
             and not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations)
         ):
-            return _shown(taint)
+            return _taint_text(taint)
     return None
 
 
@@ -120,5 +121,5 @@ def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
     )
 
 
-def _shown(taint: DeviceTaint) -> str:
+def _taint_text(taint: DeviceTaint) -> str:
     return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

@@ -1,6 +1,6 @@
 """matchAttribute and distinctAttribute over the devices of one claim, with exact undo.
 
-Exists apart from the search because both are state that grows and shrinks with it. Knows no requests beyond their names.
+The state of both grows and shrinks with the search. Knows no requests beyond their names.
 Keeps: `add` then `remove` of the same device leaves no trace (upstream leaked here, k/k#140436, and forgot values of
 distinctAttribute within one request).
 An attribute's value is compared with its type: the version "1.0.0" is not the string "1.0.0". List attributes match
@@ -30,11 +30,11 @@ class Constraint:
         self._seen: set[Value] = set()  # distinct: the values taken
 
     def covers(self, request: str, sub: str) -> bool:
-        """Whether it speaks about devices of this request; `sub` is "req/sub", or the request's name again."""
+        """Whether it constrains devices of this request; `sub` is "req/sub", or the request's name again."""
         return not self.requests or request in self.requests or sub in self.requests
 
     def add(self, device: Device) -> bool:
-        """Take the device in, unless it breaks the constraint."""
+        """Add the device; False, and nothing changes, when it breaks the constraint."""
         values = device.values(self.attribute)
         if not values:
             return False
@@ -57,7 +57,7 @@ class Constraint:
             self._common.pop()
 
     def required(self) -> frozenset[Value] | None:
-        """What the next device must share with those so far; None when anything goes."""
+        """The values of which the next device must have one; None when any device does."""
         return self._common[-1] if self._common and not self.distinct else None
 
 

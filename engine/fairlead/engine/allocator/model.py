@@ -1,7 +1,4 @@
-"""What a search is given and what it answers: the allocator's own few words.
-
-Exists so that search, placement and results share them without importing one another. Holds no logic.
-"""
+"""The values that a search for devices takes and returns. No logic."""
 
 from __future__ import annotations
 
@@ -18,14 +15,14 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Consumption
 
 
-class Verdict(enum.Enum):
+class SearchStatus(enum.Enum):
     FOUND = "found"
     IMPOSSIBLE = "impossible"
     BUDGET_ENDED = "budget ended"
 
 
 @dataclass(slots=True)
-class Budget:
+class StepBudget:
     """Steps left, shared by all searches for one gang. One step is one device tried."""
 
     steps: int
@@ -33,16 +30,16 @@ class Budget:
 
 
 class Pick(NamedTuple):
-    """One device for one request."""
+    """A device chosen for a request, and the capacity that the request consumes of it."""
 
-    ask: CompiledRequest
+    request: CompiledRequest
     device: Device
     consumption: Consumption
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
-    """A claim and where it may look: for each of its asks, the candidates of its node in order of preference."""
+class ClaimCandidates:
+    """A claim on one node: per request, the candidate devices there, and their order of preference."""
 
     claim: CompiledClaim
     candidates: Callable[[CompiledRequest], Candidates]
@@ -50,11 +47,11 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Answer:
-    """`picks` has one list per offer, in order. When not found, `short` names the ask that got furthest and fell short."""
+class SearchResult:
+    """`picks` has one list per claim, in order. When not FOUND, `short` is the request that got furthest and fell short."""
 
-    verdict: Verdict
+    status: SearchStatus
     picks: list[list[Pick]] = field(default_factory=list)
     short: CompiledRequest | None = None
-    got: int = 0  # devices that the short ask had found
+    picked: int = 0  # devices that were found for `short`
     detail: str = ""

@@ -1,7 +1,7 @@
-"""A claim's spec, understood once: requests, alternatives, filters and constraints as interned values.
+"""A claim's spec, compiled once: requests, alternatives, filters and constraints as interned values.
 
-Exists so that the search compares small tuples, and so that four thousand claims of one template are compiled once.
-Evaluates nothing. Raises InvalidClaimError, with claim, field, value and next step, for what can never be allocated.
+The search compares these small values, and four thousand claims of one template are compiled once. Evaluates no selector.
+Raises InvalidClaimError, with claim, field, value and next step, for a claim that can never be allocated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from fairlead.kube.quantity import QuantityError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.types.model import Amount, ClaimRequest
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest
     from fairlead.kube import resource
 
 RESULTS_MAX = 32  # per claim; resource/v1 AllocationResultsMaxSize
@@ -30,13 +31,13 @@ class InvalidClaimError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DeviceFilter:
-    """What decides, besides who has it, whether a device serves a request. Equal by value, hashed once."""
+    """Whether a device serves a request, its use aside. Equal by value, hashed once."""
 
     class_selectors: tuple[str, ...]
     selectors: tuple[str, ...]
     tolerations: tuple[resource.DeviceToleration, ...]
     capacity: tuple[tuple[str, Amount], ...]
-    banned: tuple[str, ...] = ()  # selectors of flavors that the queue may take no more of
+    banned: tuple[str, ...] = ()  # selectors of flavors of which the queue may take no more
     hash: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
@@ -74,26 +75,23 @@ class CompiledClaim:
     alternatives: tuple[tuple[CompiledRequest, ...], ...]
     constraints: tuple[ConstraintSpec, ...]
     spec: resource.ResourceClaimSpec
-    # One request of an exact count without constraints: the fast path's case.
+    # One request of an exact count without constraints: allocated without a search.
     plain: bool
 
     @property
     def least(self) -> int:
         """The fewest devices that can satisfy the claim."""
-        return sum(min(max(ask.count, 1) for ask in asks) for asks in self.alternatives)
+        return sum(min(max(request.count, 1) for request in alternatives) for alternatives in self.alternatives)
 
 
 class Compiler:
     """Claims of one snapshot compiled against its classes; equal specs give the same CompiledClaim."""
 
-    def __init__(
-        self, classes: Mapping[str, resource.DeviceClass], filters: dict[DeviceFilter, DeviceFilter] | None = None
-    ) -> None:
-        """`filters` keeps the filters of earlier decisions, so that equal ones are the same object."""
+    def __init__(self, classes: Mapping[str, resource.DeviceClass]) -> None:
         self._classes = classes
         self._known: dict[bytes, CompiledClaim | InvalidClaimError] = {}
-        self._filters: dict[DeviceFilter, DeviceFilter] = {}
-        self._bans: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
+        self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
+        self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
 
     @property
     def known(self) -> int:
@@ -107,7 +105,7 @@ class Compiler:
             raise InvalidClaimError(f"ResourceClaim {claim.namespace}/{claim.name}: {error}") from None
 
     def compile_spec(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
-        """Whoever's claim it is. Raises InvalidClaimError."""
+        """As `compile`, without the claim's name in the error. Raises InvalidClaimError."""
         key = msgspec.json.encode(spec)
         found = self._known.get(key)
         if found is None:
@@ -121,19 +119,20 @@ class Compiler:
         return found
 
     def without(self, claim: CompiledClaim, banned: tuple[str, ...], skip: int) -> CompiledClaim:
-        """The same claim, kept off devices that one of these selectors takes, and off its first `skip` alternatives."""
+        """The same claim without devices that one of these selectors selects, and without its first `skip` alternatives."""
         if not banned and not skip:
             return claim
         key = (claim, banned, skip)
-        found = self._bans.get(key)
+        found = self._restricted.get(key)
         if found is None:
             alternatives = tuple(
                 tuple(
-                    replace(ask, filter=replace(ask.filter, banned=banned)) for ask in asks[min(skip, len(asks) - 1) :]
+                    replace(request, filter=replace(request.filter, banned=banned))
+                    for request in of_request[min(skip, len(of_request) - 1) :]
                 )
-                for asks in claim.alternatives
+                for of_request in claim.alternatives
             )
-            found = self._bans[key] = replace(claim, alternatives=alternatives)
+            found = self._restricted[key] = replace(claim, alternatives=alternatives)
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
@@ -141,15 +140,17 @@ class Compiler:
         for index, request in enumerate(spec.devices.requests):
             path = f"spec.devices.requests[{index}]"
             if request.exactly is not None and not request.first_available:
-                asks: tuple[CompiledRequest, ...] = (self._ask(request.exactly, request.name, None, f"{path}.exactly"),)
+                of_request: tuple[CompiledRequest, ...] = (
+                    self._request(request.exactly, request.name, None, f"{path}.exactly"),
+                )
             elif request.first_available and request.exactly is None:
-                asks = tuple(
-                    self._ask(sub, request.name, sub.name, f"{path}.firstAvailable[{place}]")
-                    for place, sub in enumerate(request.first_available)
+                of_request = tuple(
+                    self._request(sub, request.name, sub.name, f"{path}.firstAvailable[{number}]")
+                    for number, sub in enumerate(request.first_available)
                 )
             else:
                 raise InvalidClaimError(f"{path}: write exactly one of `exactly` and `firstAvailable`")
-            alternatives.append(asks)
+            alternatives.append(of_request)
         constraints = tuple(
             part
             for index, constraint in enumerate(spec.devices.constraints)
@@ -159,42 +160,44 @@ class Compiler:
         plain = first is not None and not first.all and not first.admin and not constraints
         return CompiledClaim(tuple(alternatives), constraints, spec, plain)
 
-    def _ask(self, ask: Any, request: str, sub: str | None, path: str) -> CompiledRequest:
-        device_class = self._classes.get(ask.device_class_name)
+    def _request(self, spec: Any, request: str, sub: str | None, path: str) -> CompiledRequest:
+        device_class = self._classes.get(spec.device_class_name)
         if device_class is None:
             known = ", ".join(sorted(self._classes)[:8]) or "none"
             raise InvalidClaimError(
-                f"{path}.deviceClassName: there is no DeviceClass {ask.device_class_name!r}; "
+                f"{path}.deviceClassName: there is no DeviceClass {spec.device_class_name!r}; "
                 f"create it or use one of: {known}"
             )
-        if ask.allocation_mode not in {"ExactCount", "All", ""}:
-            raise InvalidClaimError(f"{path}.allocationMode: {ask.allocation_mode!r} is unknown; use ExactCount or All")
-        every = ask.allocation_mode == "All"
-        if not every and ask.count < 1:
-            raise InvalidClaimError(f"{path}.count: {ask.count} is not positive; ask for at least 1")
-        if not every and ask.count > RESULTS_MAX:
+        if spec.allocation_mode not in {"ExactCount", "All", ""}:
             raise InvalidClaimError(
-                f"{path}.count: {ask.count} is more than a claim can hold; ask for at most {RESULTS_MAX}"
+                f"{path}.allocationMode: {spec.allocation_mode!r} is unknown; use ExactCount or All"
+            )
+        every = spec.allocation_mode == "All"
+        if not every and spec.count < 1:
+            raise InvalidClaimError(f"{path}.count: {spec.count} is not positive; ask for at least 1")
+        if not every and spec.count > RESULTS_MAX:
+            raise InvalidClaimError(
+                f"{path}.count: {spec.count} is more than a claim can hold; ask for at most {RESULTS_MAX}"
             )
         try:
-            requests = ask.capacity.requests if ask.capacity is not None else {}
+            requests = spec.capacity.requests if spec.capacity is not None else {}
             capacity = tuple(sorted((name, amount(value)) for name, value in requests.items()))
         except QuantityError as error:
             raise InvalidClaimError(f"{path}.capacity.requests: {error}") from None
         wanted = DeviceFilter(
-            class_selectors=_texts(device_class.spec.selectors, f"DeviceClass {ask.device_class_name}: spec"),
-            selectors=_texts(ask.selectors, path),
-            tolerations=ask.tolerations,
+            class_selectors=_texts(device_class.spec.selectors, f"DeviceClass {spec.device_class_name}: spec"),
+            selectors=_texts(spec.selectors, path),
+            tolerations=spec.tolerations,
             capacity=capacity,
         )
         return CompiledRequest(
             name=request if sub is None else f"{request}/{sub}",
             request=request,
-            class_name=ask.device_class_name,
+            class_name=spec.device_class_name,
             filter=self._filters.setdefault(wanted, wanted),
-            count=0 if every else ask.count,
+            count=0 if every else spec.count,
             all=every,
-            admin=sub is None and bool(ask.admin_access),
+            admin=sub is None and bool(spec.admin_access),
         )
 
 

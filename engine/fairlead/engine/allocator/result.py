@@ -1,7 +1,6 @@
-"""What the search picked, as the API writes it: results, configs of class and claim, and the nodes it binds the claim to.
+"""A claim's allocation from its picks: results, configs of class and claim, and the nodes that the claim is bound to.
 
-Exists so that results are put together in one place and in upstream's order. Share IDs come from the caller: the core
-makes no randomness.
+Results are in upstream's order. Share IDs come from the caller: the engine has no randomness.
 Source: structured allocator's end of Allocate, createNodeSelector.
 """
 
@@ -10,16 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.inventory.node_selector import NODE_NAME
-from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import text
-from fairlead.engine.types.model import Allocation, DeviceConfig, DeviceResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.allocator.model import Pick
     from fairlead.engine.allocator.requests import CompiledClaim
-    from fairlead.engine.types.model import DeviceRef
+    from fairlead.engine.types.references import DeviceRef
     from fairlead.kube import resource
     from fairlead.kube.core import NodeSelector
 
@@ -43,14 +41,14 @@ def allocation(
 
 
 def _result(key: str, pick: Pick, share_ids: ShareIds) -> DeviceResult:
-    device, ask = pick.device, pick.ask
+    device, request = pick.device, pick.request
     return DeviceResult(
-        request=ask.name,
+        request=request.name,
         device=device.ref,
-        admin_access=ask.admin,
-        share_id=share_ids(key, ask.name, device.ref) if device.shared else None,
+        admin_access=request.admin,
+        share_id=share_ids(key, request.name, device.ref) if device.shared else None,
         consumed_capacity=tuple((name, text(value)) for name, value in pick.consumption),
-        tolerations=ask.filter.tolerations,
+        tolerations=request.filter.tolerations,
         binding_conditions=device.kind.spec.binding_conditions,
         binding_failure_conditions=device.kind.spec.binding_failure_conditions,
     )
@@ -62,25 +60,25 @@ def _configs(
     """Class configs, per request in the claim's order, then the claim's own in its order."""
     configs: list[DeviceConfig] = []
     if not claim.spec.devices.config and not any(
-        classes[ask.class_name].spec.config for asks in claim.alternatives for ask in asks
+        classes[request.class_name].spec.config for alternatives in claim.alternatives for request in alternatives
     ):
         return configs
-    chosen = {pick.ask.request: pick.ask for pick in picks}
-    for asks in claim.alternatives:
-        ask = chosen.get(asks[0].request)
-        if ask is None:
+    chosen = {pick.request.request: pick.request for pick in picks}
+    for alternatives in claim.alternatives:
+        request = chosen.get(alternatives[0].request)
+        if request is None:
             continue
         configs.extend(
             DeviceConfig(
                 source="FromClass",
-                requests=(ask.name,),
+                requests=(request.name,),
                 driver=config.opaque.driver,
                 parameters=config.opaque.parameters,
             )
-            for config in classes[ask.class_name].spec.config
+            for config in classes[request.class_name].spec.config
             if config.opaque is not None
         )
-    names = {name for ask in chosen.values() for name in (ask.request, ask.name)}
+    names = {name for request in chosen.values() for name in (request.request, request.name)}
     configs.extend(
         DeviceConfig(
             source="FromClaim",
@@ -101,7 +99,7 @@ def node_selector(picks: Sequence[Pick], node: str) -> dict[str, Any] | None:
     expressions: list[Any] = []
     fields: list[Any] = []
     for pick in picks:
-        selector: NodeSelector | None = pick.device.selector
+        selector: NodeSelector | None = pick.device.node_selector
         for term in selector.node_selector_terms if selector is not None else ():
             for rule in term.match_expressions:
                 if rule not in expressions:

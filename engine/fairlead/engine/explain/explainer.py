@@ -1,8 +1,7 @@
-"""From a failed placement to a Reason: which filter removed how many devices, who holds the rest, what would change it.
+"""From a failed placement to a Reason: how many devices each rejection removed, which gangs hold the rest, what would change it.
 
-Exists apart from placement because explaining costs a look at every node, and is done once per decision and kind of gang.
-Changes nothing. Counts are as of the end of the decision: the gangs admitted in it count as holders.
-Counting is in `reasons_census`, the wording in `reasons_words`.
+Explaining reads every node, so it is done once per decision and kind of gang. Changes nothing. Counts are as of the end of
+the decision: the gangs admitted in it count as holders. `counts` counts, `messages` makes the sentences.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.engine.explain import messages as words
-from fairlead.engine.explain.counts import NOBODY, Census, Counts
+from fairlead.engine.explain import messages
+from fairlead.engine.explain.counts import NO_DEVICES, RequestCounts, ShortageCounter
 from fairlead.engine.types.reasons import Code, Holder, NodeShortage, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
@@ -19,10 +18,11 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.node_info import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import GangRequest, Reservation
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Reservation
 
 HOLDERS_MAX = 8
 
@@ -32,50 +32,52 @@ class Explainer:
 
     def __init__(
         self,
-        sites: NodeSnapshot,
+        node_snapshot: NodeSnapshot,
         ledger: Ledger,
         owners: Mapping[str, tuple[str, str]],
         taken_by: Mapping[Device, tuple[str, str]],
-        held_for: Mapping[Device, tuple[str, str]] = NOBODY,
+        held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
     ) -> None:
-        self._held_for = held_for  # devices that are free, but promised: (gang, queue)
-        self._sites = sites
+        self._held_for = held_for  # free devices that are held for a gang: (gang, queue)
+        self._node_snapshot = node_snapshot
         self._owners = owners  # claim UID: (gang, queue)
         self._taken_by = taken_by  # devices of this decision: (gang, queue)
-        self._counts = Counts(sites, ledger, taken_by, held_for)
+        self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
 
     def explain(
         self,
         gang: GangRequest,
         units: Sequence[PlacementUnit],
-        outcome: PlacementResult,
+        result: PlacementResult,
         ever: bool | None,
-        barriers: tuple[PreemptionBlocker, ...] = (),
+        blockers: tuple[PreemptionBlocker, ...] = (),
         reserved: Reservation | None = None,
     ) -> Reason:
-        unit = outcome.stuck or units[0]
+        unit = result.unplaced or units[0]
         refused, willing = self._counts.nodes(unit.shape)
         shortages, worst = self._counts.shortages(unit, willing)
-        told = code = words.code_of(outcome, ever, worst, willing, shortages)
+        refined = code = messages.code_of(result, ever, worst, willing, shortages)
         if code is Code.NO_DEVICES:
-            told = words.by_whom(
-                worst, sum(other.shape.least for other in units if other.shape is unit.shape), barriers
+            refined = messages.refined_code(
+                worst, sum(other.shape.least for other in units if other.shape is unit.shape), blockers
             )
         return Reason(
-            code=told,
-            message=words.message_of(code, gang, units, unit, shortages, worst, willing, len(self._sites.all)),
-            advice=words.reserved_of(reserved) or words.advice_of(told, worst),
-            barriers=barriers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
+            code=refined,
+            message=messages.message_of(
+                code, gang, units, unit, shortages, worst, willing, len(self._node_snapshot.all)
+            ),
+            advice=messages.reserved_of(reserved) or messages.advice_of(refined, worst),
+            blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
             nodes=tuple(
                 NodeShortage(need=need, nodes=len(names), example=names[0]) for need, names in sorted(refused.items())
             ),
-            near_miss=words.near_miss_of(gang, outcome),
+            near_miss=messages.near_miss_of(gang, result),
             holders=self._holders(unit, worst),
         )
 
-    def _holders(self, unit: PlacementUnit, worst: Census | None) -> tuple[Holder, ...]:
+    def _holders(self, unit: PlacementUnit, worst: RequestCounts | None) -> tuple[Holder, ...]:
         if worst is None:
             return ()
         if worst.shown is None:

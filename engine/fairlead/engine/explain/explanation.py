@@ -1,4 +1,4 @@
-"""A reason as Gang status keeps it: in parts, bounded, so that `fairlead explain` needs nothing but the Gang. Pure."""
+"""A reason as Gang status keeps it: in parts, with bounded lengths. `fairlead explain` needs nothing but the Gang."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def explanation(reason: Reason) -> dict[str, Any]:
         {"gang": holder.gang[:512], "queue": holder.queue[:253], "devices": holder.devices}
         for holder in reason.holders[:PARTS_MAX]
     ]
-    said: dict[str, Any] = {
+    parts: dict[str, Any] = {
         "message": reason.message[:MESSAGE_MAX],
         "advice": reason.advice[:LINE_MAX],
         "couldEverFit": reason.could_ever_fit,
         "details": _lines(details),
         "holders": holders,
-        "barriers": _lines([str(barrier) for barrier in reason.barriers]),
+        "barriers": _lines([str(blocker) for blocker in reason.blockers]),
     }
-    return {key: value for key, value in said.items() if value not in ("", None, [])}
+    return {key: value for key, value in parts.items() if value not in ("", None, [])}
 
 
 def _lines(texts: list[str]) -> list[str]:

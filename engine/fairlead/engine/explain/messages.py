@@ -1,38 +1,39 @@
-"""From counts to words: the code, the sentence and the advice of a gang that found no place. Pure."""
+"""Code, sentence and advice of a gang that found no place, from the counts of devices and nodes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Verdict
-from fairlead.engine.types.reasons import Code, Filter, NearMiss, PreemptionBlock, PreemptionBlocker, RequestShortage
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.types.reasons import Code, NearMiss, PreemptionBlock, PreemptionBlocker, Rejection, RequestShortage
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.explain.counts import Census
+    from fairlead.engine.explain.counts import RequestCounts
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.node_info import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import GangRequest, Reservation
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.plan import Reservation
 
 
 def code_of(
-    outcome: PlacementResult,
+    result: PlacementResult,
     ever: bool | None,
-    worst: Census | None,
+    worst: RequestCounts | None,
     willing: set[CandidateNode],
     shortages: tuple[RequestShortage, ...],
 ) -> Code:
-    if outcome.verdict is Verdict.BUDGET_ENDED:
+    if result.status is SearchStatus.BUDGET_ENDED:
         return Code.SEARCH_ENDED
-    if worst is not None and worst.removed.get(Filter.SELECTOR_ERROR):
+    if worst is not None and worst.removed.get(Rejection.SELECTOR_ERROR):
         return Code.SELECTOR_ERROR
     if worst is not None and worst.incomplete:
         return Code.POOL_INCOMPLETE
-    enough = all(shortage.per_node_best + _on_bad_nodes(shortage) >= shortage.wanted for shortage in shortages)
-    by_nodes = not willing or (enough and any(_on_bad_nodes(shortage) for shortage in shortages))
+    enough = all(shortage.per_node_best + _on_unsuitable_nodes(shortage) >= shortage.wanted for shortage in shortages)
+    by_nodes = not willing or (enough and any(_on_unsuitable_nodes(shortage) for shortage in shortages))
     if by_nodes and (ever is not True or not any(_in_use(shortage) for shortage in shortages)):
         return Code.NO_NODE
     return Code.NEVER_FITS if ever is False else Code.NO_DEVICES
@@ -44,7 +45,7 @@ def message_of(
     units: Sequence[PlacementUnit],
     unit: PlacementUnit,
     shortages: tuple[RequestShortage, ...],
-    worst: Census | None,
+    worst: RequestCounts | None,
     willing: set[CandidateNode],
     known: int,
 ) -> str:
@@ -85,15 +86,15 @@ def message_of(
     return f"not enough free devices for {pods}, {each}: {missing}"
 
 
-def by_whom(worst: Census | None, wanted: int, barriers: tuple[PreemptionBlocker, ...]) -> Code:
-    """Why devices that are in use stay so, in one word."""
-    held = 0 if worst is None else worst.removed.get(Filter.HELD, 0)
+def refined_code(worst: RequestCounts | None, wanted: int, blockers: tuple[PreemptionBlocker, ...]) -> Code:
+    """The code for devices in use: held for another gang, protected, beyond the fair share, or simply in use."""
+    held = 0 if worst is None else worst.removed.get(Rejection.HELD, 0)
     if worst is not None and held and worst.free + held >= wanted:
         return Code.HELD
-    bars = {barrier.bar for barrier in barriers}
-    if bars & {PreemptionBlock.MIN_RUNTIME, PreemptionBlock.BUDGET, PreemptionBlock.DISRUPTIONS}:
+    blocks = {blocker.block for blocker in blockers}
+    if blocks & {PreemptionBlock.MIN_RUNTIME, PreemptionBlock.BUDGET, PreemptionBlock.DISRUPTIONS}:
         return Code.PROTECTED
-    return Code.OVER_SHARE if PreemptionBlock.SHARE in bars else Code.NO_DEVICES
+    return Code.OVER_SHARE if PreemptionBlock.SHARE in blocks else Code.NO_DEVICES
 
 
 def reserved_of(reserved: Reservation | None) -> str:
@@ -109,34 +110,32 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _on_bad_nodes(shortage: RequestShortage) -> int:
-    return dict(shortage.removed).get(Filter.NODE, 0)
+def _on_unsuitable_nodes(shortage: RequestShortage) -> int:
+    return dict(shortage.removed).get(Rejection.NODE, 0)
 
 
 def _in_use(shortage: RequestShortage) -> int:
     removed = dict(shortage.removed)
-    return sum(removed.get(why, 0) for why in (Filter.IN_USE, Filter.COUNTERS, Filter.SHARED_FULL))
+    return sum(removed.get(why, 0) for why in (Rejection.IN_USE, Rejection.COUNTERS, Rejection.SHARED_FULL))
 
 
-def near_miss_of(gang: GangRequest, outcome: PlacementResult) -> NearMiss:
-    node = outcome.closest.node.name if outcome.closest is not None else ""
+def near_miss_of(gang: GangRequest, result: PlacementResult) -> NearMiss:
+    node = result.closest.name if result.closest is not None else ""
     lacking = ""
-    if outcome.short is not None:
-        ask = outcome.short.short
-        if ask is not None:
-            lacking = f"{outcome.short.got} of {max(ask.count, 1)} devices for request {ask.name}"
+    if result.short is not None:
+        request = result.short.short
+        if request is not None:
+            lacking = f"{result.short.picked} of {max(request.count, 1)} devices for request {request.name}"
         lacking = (
-            f"{lacking}: {outcome.short.detail}"
-            if lacking and outcome.short.detail
-            else lacking or outcome.short.detail
+            f"{lacking}: {result.short.detail}" if lacking and result.short.detail else lacking or result.short.detail
         )
-    return NearMiss(members_placed=outcome.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
+    return NearMiss(members_placed=result.members_placed, members_wanted=len(gang.members), node=node, lacking=lacking)
 
 
-def advice_of(code: Code, worst: Census | None) -> str:
+def advice_of(code: Code, worst: RequestCounts | None) -> str:
     match code:
         case Code.NEVER_FITS:
-            if worst is not None and worst.removed.get(Filter.TAINT):
+            if worst is not None and worst.removed.get(Rejection.TAINT):
                 return "add nodes or devices, clear or tolerate the taint, or ask for less"
             return "add nodes or devices that match, or ask for less"
         case Code.NO_NODE:

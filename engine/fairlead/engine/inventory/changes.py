@@ -1,7 +1,7 @@
-"""What changed since one last looked: names in order, forgetting the oldest.
+"""A log of what changed, in order, without the oldest entries.
 
-Exists so that what a decision worked out for a node holds until that node changes. Readers keep a cursor; one that is too
-far behind is told to look at everything.
+What a decision derived for a node holds until that node is in the log. A reader keeps a cursor; a reader that is too far
+behind gets None and reads everything again.
 """
 
 from __future__ import annotations

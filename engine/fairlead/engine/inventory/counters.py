@@ -1,8 +1,9 @@
-"""Shared counters of a pool: what a whole GPU and its partitions draw from together.
+"""Shared counters of a pool: what a whole GPU and its partitions consume together, so that partitions never overdraw it.
 
-Exists so that partitions never overdraw their parent. A Layout is which counters a pool has and how large they are; the
-pools of alike nodes share one, so that what is worked out for a device of one node holds on all. How much is used is the
-pool's and the ledger's, by place in the layout. A device draws once, however many claims share it.
+A CounterLayout says which counters a pool has and how large they are. Pools of alike nodes share one layout, so what is
+computed for a device of one node holds on all. How much is used is kept by the pool and the ledger, by index in the layout.
+A device consumes once, however many claims share it.
+Example: a GPU with counters memory-slice-0 … memory-slice-7 of 1 each; a partition that consumes two of them has share 1/4.
 Source: KEP-4815; k/k#140436 and 89c46e8 are the upstream faults to avoid.
 """
 
@@ -16,100 +17,122 @@ from fairlead.engine.types.amounts import amount
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.resource import CounterSet, DeviceCounterConsumption
 
 CounterKey = tuple[str, str]  # counter set, counter
-# What a device draws: counter and amount, each counter once, sorted; and the same by place in the pool's layout.
+# What a device consumes: counter and amount, each counter once, sorted; and the same by index in the pool's layout.
 NamedConsumption = tuple[tuple[CounterKey, "Amount"], ...]
 CounterConsumption = tuple[tuple[int, "Amount"], ...]
 
 
-AFTER_MAX = 50_000  # remembered outcomes of cutting a parent
+REMAINING_MAX = 50_000  # remembered outcomes of cutting a parent
 
 
-class Layout:
+class CounterLayout:
     """The counters of a pool: `keys` sorted, `totals` beside them. Alike pools share one; compared by identity."""
 
-    __slots__ = ("_after", "_draws", "_groups", "_shares", "_sizes", "index", "keys", "sets", "totals")
+    __slots__ = ("_consumptions", "_groups", "_remaining", "_shares", "_sizes", "index", "keys", "sets", "totals")
 
     def __init__(self, content: NamedConsumption) -> None:
         self.keys = tuple(key for key, _ in content)
         self.totals = tuple(total for _, total in content)
-        self.index = {key: place for place, key in enumerate(self.keys)}
-        self.sets: dict[str, list[int]] = {}  # counter set: places
+        self.index = {key: index for index, key in enumerate(self.keys)}
+        self.sets: dict[str, list[int]] = {}  # counter set: indexes
         sums: dict[CounterKey, Amount] = {}
-        for place, (counter_set, name) in enumerate(self.keys):
-            self.sets.setdefault(counter_set, []).append(place)
+        for index, (counter_set, name) in enumerate(self.keys):
+            self.sets.setdefault(counter_set, []).append(index)
             group = (counter_set, _group(name))
-            sums[group] = sums.get(group, 0) + self.totals[place]
-        # memory-slice-0 … memory-slice-7 are parts of one thing: each place's group and the group's total.
+            sums[group] = sums.get(group, 0) + self.totals[index]
+        # memory-slice-0 … memory-slice-7 are parts of one thing: each counter's group and the group's total.
         self._groups = [((key[0], _group(key[1])), sums[key[0], _group(key[1])]) for key in self.keys]
-        self._draws: dict[NamedConsumption, CounterConsumption] = {}
+        self._consumptions: dict[NamedConsumption, CounterConsumption] = {}
         self._shares: dict[CounterConsumption, Amount] = {}
         self._sizes: dict[CounterConsumption, float] = {}
-        self._after: dict[tuple[CounterConsumption, tuple[Amount, ...]], tuple[float, ...]] = {}
+        self._remaining: dict[tuple[CounterConsumption, tuple[Amount, ...]], tuple[float, ...]] = {}
 
-    def draw(self, named: NamedConsumption) -> CounterConsumption:
-        """By place. Raises KeyError for a counter that is not here."""
-        found = self._draws.get(named)
+    def by_index(self, named: NamedConsumption) -> CounterConsumption:
+        """Raises KeyError for a counter that is not here."""
+        found = self._consumptions.get(named)
         if found is None:
-            found = self._draws[named] = tuple((self.index[key], value) for key, value in named)
+            found = self._consumptions[named] = tuple((self.index[key], value) for key, value in named)
         return found
 
-    def share(self, draw: CounterConsumption) -> Amount:
-        """The part of its parent that a device takes: the largest over what it draws, numbered counters together."""
-        part = self._shares.get(draw)
+    def share(self, consumption: CounterConsumption) -> Amount:
+        """The part of its parent that a device takes: the largest over its counters, numbered counters together."""
+        part = self._shares.get(consumption)
         if part is None:
             groups: dict[CounterKey, Fraction] = {}
-            for place, value in draw:
-                group, total = self._groups[place]
+            for index, value in consumption:
+                group, total = self._groups[index]
                 if total:
                     groups[group] = groups.get(group, Fraction(0)) + Fraction(value) / total
             exact = max(groups.values(), default=Fraction(1))
-            part = self._shares[draw] = int(exact) if exact.denominator == 1 else exact
+            part = self._shares[consumption] = int(exact) if exact.denominator == 1 else exact
         return part
 
-    def size(self, draw: CounterConsumption) -> float:
+    def size(self, consumption: CounterConsumption) -> float:
         """The share, for comparing."""
-        size = self._sizes.get(draw)
+        size = self._sizes.get(consumption)
         if size is None:
-            size = self._sizes[draw] = float(self.share(draw))
+            size = self._sizes[consumption] = float(self.share(consumption))
         return size
 
-    def left_after(self, draw: CounterConsumption, free: tuple[Amount, ...]) -> tuple[float, ...]:
-        """The shares of what could still be had of the parent after this draw, negated, largest first: low is better.
+    def remaining_shares(self, consumption: CounterConsumption, free: tuple[Amount, ...]) -> tuple[float, ...]:
+        """Shares of the devices that the parent could still serve after this one, negated, largest first: low is better.
 
-        `free` is what its counter set has left, beside `sets`. Counts every draw that a pool of this layout ever had.
+        `free` is what its counter set has left, beside `sets`. Considers every consumption that a pool of this layout ever had.
         """
-        key = (draw, free)
-        found = self._after.get(key)
+        key = (consumption, free)
+        found = self._remaining.get(key)
         if found is None:
-            if len(self._after) >= AFTER_MAX:
-                self._after.clear()
-            places = self.sets[self.set_of(draw)]
-            left = dict(zip(places, free, strict=True))
-            for place, value in draw:
-                left[place] = left.get(place, 0) - value
-            found = self._after[key] = tuple(
+            if len(self._remaining) >= REMAINING_MAX:
+                self._remaining.clear()
+            indexes = self.sets[self.counter_set_of(consumption)]
+            left = dict(zip(indexes, free, strict=True))
+            for index, value in consumption:
+                left[index] = left.get(index, 0) - value
+            found = self._remaining[key] = tuple(
                 sorted(
                     -self.size(other)
-                    for other in self._draws.values()
-                    if other and all(place in left and value <= left[place] for place, value in other)
+                    for other in self._consumptions.values()
+                    if other and all(index in left and value <= left[index] for index, value in other)
                 )
             )
         return found
 
-    def set_of(self, draw: CounterConsumption) -> str:
-        """The counter set of the parent: that of the first counter drawn from."""
-        return self.keys[draw[0][0]][0]
+    def counter_set_of(self, consumption: CounterConsumption) -> str:
+        """The counter set of the parent: that of the first counter consumed."""
+        return self.keys[consumption[0][0]][0]
+
+
+class PoolCounters:
+    """Name and counters of a pool: what its devices and the ledger need of it. `used` is beside `layout.keys`."""
+
+    __slots__ = ("driver", "layout", "name", "used")
+
+    def __init__(self, driver: str, name: str) -> None:
+        self.driver = driver
+        self.name = name
+        self.layout = CounterLayout(())
+        self.used: list[Amount] = []
+
+    @property
+    def id(self) -> str:
+        return f"{self.driver}/{self.name}"
+
+    def consume(self, consumption: CounterConsumption, sign: int) -> None:
+        """Count (sign 1) or no longer count (-1) what a device consumes."""
+        used = self.used
+        for index, value in consumption:
+            used[index] += sign * value
 
 
 def _group(name: str) -> str:
     return name.rstrip("0123456789")
 
 
-def published(sets: Iterable[CounterSet]) -> NamedConsumption:
+def published_counters(sets: Iterable[CounterSet]) -> NamedConsumption:
     """The content of a layout. Raises ValueError when a set is published twice, or for a bad quantity."""
     content: dict[CounterKey, Amount] = {}
     seen: set[str] = set()
@@ -122,8 +145,8 @@ def published(sets: Iterable[CounterSet]) -> NamedConsumption:
     return tuple(sorted(content.items()))
 
 
-def named_draw(consumes: Iterable[DeviceCounterConsumption]) -> NamedConsumption:
-    """What a device says that it consumes. Raises QuantityError."""
+def named_consumption(consumes: Iterable[DeviceCounterConsumption]) -> NamedConsumption:
+    """What a device publishes as its consumption, summed per counter. Raises QuantityError."""
     total: dict[CounterKey, Amount] = {}
     for consumption in consumes:
         for name, counter in consumption.counters.items():

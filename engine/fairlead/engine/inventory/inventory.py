@@ -1,121 +1,63 @@
-"""Every device of the cluster and who has it: kept slice by slice and claim by claim, read by each decision.
+"""Every device of the cluster and the claims that hold it: updated slice by slice and claim by claim, read by each decision.
 
-Exists so that a decision starts from tables, not from lists of objects. Chooses nothing. Fed by the rim only.
+A decision starts from these tables, not from lists of objects. Chooses nothing; only the controller updates it.
 Keeps: devices come from valid pools only (highest generation, all slices there, no name twice, counters known); a changed
 slice costs its pool, a changed claim its devices; every order is total: pools by (binding conditions last, driver, pool),
 slices by name, devices as listed.
-Source: structured allocator GatherPools; research: completeness is judged over all slices of a pool, also those of other nodes.
+Source: structured allocator GatherPools; completeness is judged over all slices of a pool, also those of other nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fairlead.engine.inventory.allocated import AllocatedClaim
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.inventory.counters import Layout, NamedConsumption
-from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
+from fairlead.engine.inventory.counters import CounterLayout
+from fairlead.engine.inventory.device import DeviceUse
+from fairlead.engine.inventory.device_interner import DeviceInterner
+from fairlead.engine.inventory.node_devices import NodeDevices
 from fairlead.engine.inventory.pool import Pool, SliceEntry
-from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import DeviceRef
-from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import Amount
+    from collections.abc import Iterable, Mapping
+
+    from fairlead.engine.inventory.allocated import AllocatedDevice
+    from fairlead.engine.inventory.counters import NamedConsumption
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.types.references import DeviceRef
     from fairlead.kube import resource
-
-__all__ = ["Device", "DeviceUse", "HeldClaim", "HeldDevice", "Inventory", "NodeDevices", "Pool"]
-
 
 LAYOUTS_MAX = 10_000  # remembered for sharing
 
 
-class NodeDevices:
-    """The devices that a node can reach, in order, and the pools that would give more if they were whole and valid."""
-
-    __slots__ = ("cache", "devices", "labels", "local_only", "problems", "rules")
-
-    def __init__(
-        self, pools: list[Pool], node: str, labels: Mapping[str, str], rules: tuple[resource.DeviceTaintRuleSpec, ...]
-    ) -> None:
-        self.rules = rules
-        self.labels = labels
-        self.problems: list[Pool] = []
-        self.local_only = True
-        devices: list[Device] = []
-        for pool in pools:
-            here = list(pool.local.get(node, ()))
-            if pool.roaming:
-                roaming = [device for device in pool.roaming if device.reaches(node, labels)]
-                if roaming:
-                    self.local_only = False
-                    here = sorted(here + roaming, key=_order)
-            if pool.problem is not None:
-                if here:
-                    self.problems.append(pool)
-                continue
-            devices.extend(here)
-        self.devices = tuple(devices)
-        self.cache: dict[
-            object, object
-        ] = {}  # what the allocator derived for this node; gone when the node's devices change
-
-
-def _order(device: Device) -> int:
-    return device.order
-
-
-@dataclass(frozen=True, slots=True)
-class HeldDevice:
-    """One result of an allocated claim, as far as bookkeeping needs it."""
-
-    ref: DeviceRef
-    admin: bool
-    whole: bool
-    consumed: tuple[tuple[str, Amount], ...]  # qualified names
-    tolerations: tuple[resource.DeviceToleration, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class HeldClaim:
-    uid: str
-    namespace: str
-    name: str
-    devices: tuple[HeldDevice, ...]
-    counted: int  # of them, without those held by admin access
-
-    def __str__(self) -> str:
-        return f"{self.namespace}/{self.name}"
-
-
 class Inventory:
-    """The table. Mutated by the four `set_`/`drop_` methods; everything else only reads."""
+    """Changed by the `set_` and `drop_` methods only; everything else reads."""
 
     def __init__(self) -> None:
-        self._sharer = SharedDevice()
-        self._layouts: dict[NamedConsumption, Layout] = {}
+        self._interner = DeviceInterner()
+        self._layouts: dict[NamedConsumption, CounterLayout] = {}
         self._pools: dict[tuple[str, str], Pool] = {}
         self._slice_pool: dict[str, tuple[str, str]] = {}  # slice name: its pool's key
         self._uses: dict[tuple[str, str], dict[str, DeviceUse]] = {}  # pool key: device name: use
-        self._claims: dict[str, HeldClaim] = {}
+        self._claims: dict[str, AllocatedClaim] = {}
         self._rules: dict[str, resource.DeviceTaintRuleSpec] = {}  # by name
         self._pools_on: dict[str, dict[tuple[str, str], Pool]] = {}  # node name: pools with local devices there
-        self._roaming: dict[tuple[str, str], Pool] = {}
+        self._network_attached: dict[tuple[str, str], Pool] = {}
         self._on_node: dict[str, NodeDevices] = {}
         self.version = 0  # grows with every change
         self.structure = 0  # grows when slices change; not with claims
-        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or who has them, changed
-        self.memo: dict[Any, Any] = {}  # for decisions: what stays true whatever changes here
+        self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or their claims, changed
+        self.memo: dict[Any, Any] = {}  # for decisions: what they keep from one to the next
 
-    # ------------------------------------------------------------------------------------------------- feeding
+    # ------------------------------------------------------------------------------------------------- updates
 
     def set_slice(self, slice_: resource.ResourceSlice) -> None:
         """A slice was published or changed. Slices are told apart by name."""
         self.set_slices((slice_,))
 
     def set_slices(self, slices: Iterable[resource.ResourceSlice]) -> None:
-        """Many at once: each pool is worked out once."""
+        """Many at once: each pool is rebuilt once."""
         touched: set[tuple[str, str]] = set()
         for slice_ in slices:
             name = slice_.metadata.name
@@ -127,7 +69,7 @@ class Inventory:
             pool = self._pools.get(key)
             if pool is None:
                 pool = self._pools[key] = Pool(*key)
-            pool.slices[name] = SliceEntry(pool, slice_.spec, self._sharer)
+            pool.slices[name] = SliceEntry(pool, slice_.spec, self._interner)
             self._slice_pool[name] = key
             touched.add(key)
         self._rebuild(touched)
@@ -139,43 +81,39 @@ class Inventory:
             self._rebuild({key})
 
     def set_claim(self, claim: resource.ResourceClaim) -> None:
-        """A claim was written or changed; what it holds is read from status.allocation."""
-        meta = claim.metadata
-        allocation = claim.status.allocation
-        if allocation is None:
-            self.drop_claim(meta.uid)
+        """A claim was written or changed; its devices are read from status.allocation."""
+        allocated = AllocatedClaim.of(claim)
+        if allocated is None:
+            self.drop_claim(claim.metadata.uid)
             return
-        devices = tuple(map(_held, allocation.devices.results))
-        counted = sum(not device.admin for device in devices)
-        held = HeldClaim(meta.uid, meta.namespace, meta.name, devices, counted)
-        if self._claims.get(meta.uid) == held:
+        if self._claims.get(allocated.uid) == allocated:
             return
-        self.drop_claim(meta.uid)
-        self._claims[meta.uid] = held
-        self._book(held, 1)
+        self.drop_claim(allocated.uid)
+        self._claims[allocated.uid] = allocated
+        self._count(allocated, 1)
 
     def drop_claim(self, uid: str) -> None:
-        held = self._claims.pop(uid, None)
-        if held is not None:
-            self._book(held, -1)
+        allocated = self._claims.pop(uid, None)
+        if allocated is not None:
+            self._count(allocated, -1)
 
     def set_taint_rule(self, rule: resource.DeviceTaintRule) -> None:
         """A DeviceTaintRule (1.37) was made or changed: its taint comes on top of those that drivers publish."""
         self._rules[rule.metadata.name] = rule.spec
-        self._reconsider()
+        self._invalidate()
 
     def drop_taint_rule(self, name: str) -> None:
         if self._rules.pop(name, None) is not None:
-            self._reconsider()
+            self._invalidate()
 
-    def _reconsider(self) -> None:
-        """What was worked out for nodes no longer holds."""
+    def _invalidate(self) -> None:
+        """Everything derived for nodes is dropped."""
         self.version += 1
         self.structure += 1
         self._on_node.clear()
         self.changes.note_all()
 
-    # ------------------------------------------------------------------------------------------------- reading
+    # ------------------------------------------------------------------------------------------------- reads
 
     def pools(self) -> list[Pool]:
         """Every pool, in order."""
@@ -186,38 +124,38 @@ class Inventory:
         """The DeviceTaintRules, in name order."""
         return tuple(self._rules[name] for name in sorted(self._rules))
 
-    def any_order(self) -> Iterable[Pool]:
-        """Every pool, for sums."""
+    def pools_unordered(self) -> Iterable[Pool]:
+        """Every pool, in no order: for sums."""
         return self._pools.values()
 
     def device(self, ref: DeviceRef) -> Device | None:
         pool = self._pools.get((ref.driver, ref.pool))
         return pool.devices.get(ref.device) if pool is not None else None
 
-    def claim(self, uid: str) -> HeldClaim | None:
+    def claim(self, uid: str) -> AllocatedClaim | None:
         return self._claims.get(uid)
 
-    def claims(self) -> Iterable[HeldClaim]:
+    def claims(self) -> Iterable[AllocatedClaim]:
         return self._claims.values()
 
     def on_node(self, node: str, labels: Mapping[str, str]) -> NodeDevices:
-        """What the node reaches; worked out when first asked, and again when a pool or the labels changed."""
+        """What the node reaches; derived at the first call, and again when a pool or the labels changed."""
         known = self._on_node.get(node)
-        if known is not None and (known.labels is labels or not self._roaming or known.labels == labels):
+        if known is not None and (known.labels is labels or not self._network_attached or known.labels == labels):
             return known
-        pools = {**self._pools_on.get(node, {}), **self._roaming}
+        pools = {**self._pools_on.get(node, {}), **self._network_attached}
         ordered = sorted(pools.values(), key=lambda pool: pool.sort_key)
         found = self._on_node[node] = NodeDevices(ordered, node, labels, self.rules)
         return found
 
-    # ------------------------------------------------------------------------------------------------- keeping
+    # ------------------------------------------------------------------------------------------------- internal
 
     def _rebuild(self, keys: Iterable[tuple[str, str]]) -> None:
         self.version += 1
         self.structure += 1
         for key in keys:
             pool = self._pools[key]
-            self._forget(key, pool)
+            self._unlink(key, pool)
             if not pool.slices:
                 del self._pools[key]
                 continue
@@ -226,20 +164,20 @@ class Inventory:
                 self._pools_on.setdefault(node, {})[key] = pool
                 self._on_node.pop(node, None)
                 self.changes.note(node)
-            if pool.roaming:
-                self._roaming[key] = pool
+            if pool.network_attached:
+                self._network_attached[key] = pool
                 self._on_node.clear()
                 self.changes.note_all()
 
-    def _layout(self, content: NamedConsumption) -> Layout:
+    def _layout(self, content: NamedConsumption) -> CounterLayout:
         found = self._layouts.get(content)
         if found is None:
             if len(self._layouts) >= LAYOUTS_MAX:
                 self._layouts.clear()
-            found = self._layouts[content] = Layout(content)
+            found = self._layouts[content] = CounterLayout(content)
         return found
 
-    def _forget(self, key: tuple[str, str], pool: Pool) -> None:
+    def _unlink(self, key: tuple[str, str], pool: Pool) -> None:
         for node in pool.local:
             self._on_node.pop(node, None)
             self.changes.note(node)
@@ -248,13 +186,14 @@ class Inventory:
                 pools.pop(key, None)
                 if not pools:
                     del self._pools_on[node]
-        if self._roaming.pop(key, None) is not None:
+        if self._network_attached.pop(key, None) is not None:
             self._on_node.clear()
             self.changes.note_all()
 
-    def _book(self, held: HeldClaim, sign: int) -> None:
+    def _count(self, claim: AllocatedClaim, sign: int) -> None:
+        """Count the claim (sign 1), or no longer count it (-1)."""
         self.version += 1
-        for item in held.devices:
+        for item in claim.devices:
             if item.admin:
                 continue
             key = (item.ref.driver, item.ref.pool)
@@ -263,7 +202,7 @@ class Inventory:
             if use is None:
                 use = uses[item.ref.device] = DeviceUse()
             was_used = bool(use.claims)
-            _count(use, held.uid, item, sign)
+            _count_use(use, claim.uid, item, sign)
             pool = self._pools.get(key)
             device = pool.devices.get(item.ref.device) if pool is not None else None
             if device is not None:
@@ -273,7 +212,7 @@ class Inventory:
                     self.changes.note(device.node)
                 device.use = use
                 if was_used != bool(use.claims):
-                    device.pool.draw(device, sign)
+                    device.pool.consume(device.counter_consumption, sign)
             if not use.claims:
                 del uses[item.ref.device]
                 if device is not None:
@@ -282,7 +221,7 @@ class Inventory:
                     del self._uses[key]
 
 
-def _count(use: DeviceUse, uid: str, item: HeldDevice, sign: int) -> None:
+def _count_use(use: DeviceUse, uid: str, item: AllocatedDevice, sign: int) -> None:
     use.whole += sign * item.whole
     results = use.claims.get(uid, 0) + sign
     if results:
@@ -291,24 +230,3 @@ def _count(use: DeviceUse, uid: str, item: HeldDevice, sign: int) -> None:
         use.claims.pop(uid, None)
     for name, value in item.consumed:
         use.consumed[name] = use.consumed.get(name, 0) + sign * value
-
-
-def _held(result: resource.DeviceRequestAllocationResult) -> HeldDevice:
-    return HeldDevice(
-        ref=DeviceRef(result.driver, result.pool, result.device),
-        admin=bool(result.admin_access),
-        whole=result.share_id is None,
-        consumed=tuple(
-            (qualified(name, result.driver), _measured(value))
-            for name, value in sorted(result.consumed_capacity.items())
-        ),
-        tolerations=result.tolerations,
-    )
-
-
-def _measured(value: str | int) -> Amount:
-    """0 for what is no quantity: whoever wrote it, the rest of the claim still counts."""
-    try:
-        return amount(value)
-    except QuantityError:
-        return 0

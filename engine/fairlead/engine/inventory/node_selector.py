@@ -1,7 +1,7 @@
-"""Does a node satisfy a NodeSelector? Asked of pods (affinity), slices, devices and allocations alike.
+"""Whether a node satisfies a NodeSelector: one answer for pods (affinity), slices, devices and allocations.
 
-Exists so that the four askers agree. Terms are OR-ed, what is inside a term AND-ed; a term that asks nothing matches
-nothing. The only field is metadata.name.
+Terms are OR-ed, the requirements of a term AND-ed; a term without requirements matches nothing. The only field is
+metadata.name.
 Source: component-helpers nodeaffinity.go.
 """
 

@@ -1,8 +1,7 @@
-"""Nodes, and what pods need of them besides devices: kept up to date pod by pod, asked by placement.
+"""Nodes, and whether they take a pod, devices aside: updated pod by pod, read by placement.
 
-Exists because a device is of no use on a node that can't take the pod. Decides nothing about devices. Pods that are bound,
-pinned or in commit count against their node; finished ones do not. Not looked at: inter-pod affinity, topology spread
-constraints, volumes (kube-scheduler still does, and a pod that it refuses is rolled back).
+Pods that are bound, pinned or in commit count against their node; finished ones do not. Not considered: inter-pod affinity,
+topology spread constraints, volumes (kube-scheduler still checks them, and a pod that it refuses is rolled back).
 Amounts of resources are in thousandths, as whole numbers.
 Source: kube-scheduler's NodeResourcesFit, NodeAffinity, TaintToleration, NodeUnschedulable, NodePorts; component-helpers
 resource.PodRequests.
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from fairlead.engine.inventory import node_selector as nodes_selector
+from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.types.pod_needs import PodNeeds, Port, milli
 
@@ -22,11 +21,12 @@ if TYPE_CHECKING:
     from fairlead.kube import core
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+REFUSALS_MAX = 256  # remembered per node
 
 
 @dataclass(slots=True, eq=False)
 class NodeInfo:
-    """One node: its labels, its taints, what it can give and what its pods have taken (thousandths)."""
+    """One node: its labels, its taints, its allocatable resources and what its pods request of them (thousandths)."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -36,10 +36,10 @@ class NodeInfo:
     allocatable: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     ports: dict[str, tuple[Port, ...]] = field(default_factory=dict)  # by pod UID
-    verdicts: dict[PodNeeds, str | None] = field(default_factory=dict)
+    refusals: dict[PodNeeds, str | None] = field(default_factory=dict)  # remembered answers of `refuses`
 
     def same(self, other: NodeInfo) -> bool:
-        """Whether it offers what the other does, whatever runs on either."""
+        """Whether it is as the other, whatever runs on either."""
         return (self.labels, self.taints, self.unschedulable, self.ready, self.allocatable) == (
             other.labels,
             other.taints,
@@ -51,12 +51,12 @@ class NodeInfo:
     def refuses(self, needs: PodNeeds) -> str | None:
         """Why the node, whatever runs on it, does not take a pod with these needs; None when it does."""
         try:
-            return self.verdicts[needs]
+            return self.refusals[needs]
         except KeyError:
-            if len(self.verdicts) >= 256:
-                self.verdicts.clear()
-            verdict = self.verdicts[needs] = self._refuses(needs)
-            return verdict
+            if len(self.refusals) >= REFUSALS_MAX:
+                self.refusals.clear()
+            refusal = self.refusals[needs] = self._refuses(needs)
+            return refusal
 
     def _refuses(self, needs: PodNeeds) -> str | None:
         if not self.ready:
@@ -70,7 +70,7 @@ class NodeInfo:
                 return f"untolerated taint {taint.key}"
         if any(self.labels.get(key) != value for key, value in needs.node_selector):
             return "node selector"
-        if needs.affinity is not None and not nodes_selector.matches(needs.affinity, self.name, self.labels):
+        if needs.affinity is not None and not node_selector.matches(needs.affinity, self.name, self.labels):
             return "node affinity"
         return None
 
@@ -79,7 +79,7 @@ class NodeInfo:
         return sum(
             term.weight
             for term in needs.preferred
-            if nodes_selector.term_matches(term.preference, self.name, self.labels)
+            if node_selector.term_matches(term.preference, self.name, self.labels)
         )
 
 
@@ -110,15 +110,15 @@ def tolerated(key: str, value: str, effect: str, tolerations: Iterable[Tolerates
 
 
 class NodeTable:
-    """All nodes, by name, with the pods that weigh on them. Each update costs that node or pod."""
+    """All nodes, by name, with the pods that count against them. Each update costs that node or pod."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
         self._pods: dict[str, tuple[str, PodNeeds]] = {}  # pod UID: node name, needs
-        self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: pods by UID; also for nodes not seen yet
+        self._on: dict[str, dict[str, PodNeeds]] = {}  # node name: its pods, by UID; also of nodes not seen yet
         self._sorted: tuple[NodeInfo, ...] | None = None
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes
-        self.structure = 0  # grows when a node comes, goes, or offers something else; not with pods
+        self.structure = 0  # grows when a node comes, goes or changes; not with pods
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -147,7 +147,7 @@ class NodeTable:
         if before is not None and before.same(info):
             return  # a heartbeat
         for uid, needs in self._on.get(name, {}).items():
-            _weigh(info, uid, needs, 1)
+            _count_pod(info, uid, needs, 1)
         self._nodes[name] = info
         self._sorted = None
         self._changed(name)
@@ -169,18 +169,18 @@ class NodeTable:
             return
         where = node or pod.spec.node_name
         if not where and not pod.spec.scheduling_gates and pod.spec.affinity and pod.spec.affinity.node_affinity:
-            where = nodes_selector.pinned_node(pod.spec.affinity.node_affinity.required) or ""
+            where = node_selector.pinned_node(pod.spec.affinity.node_affinity.required) or ""
         if not where:
             return
         needs = PodNeeds.of(pod)
         self._pods[uid] = (where, needs)
         self._on.setdefault(where, {})[uid] = needs
         if (info := self._nodes.get(where)) is not None:
-            _weigh(info, uid, needs, 1)
+            _count_pod(info, uid, needs, 1)
             self.changes.note(where)
 
     def pod(self, uid: str) -> tuple[str, PodNeeds] | None:
-        """Where a counted pod is, and what it asks; None for one that is not counted."""
+        """A counted pod's node and needs; None for a pod that is not counted."""
         return self._pods.get(uid)
 
     def drop_pod(self, uid: str) -> None:
@@ -192,11 +192,11 @@ class NodeTable:
         if not pods:
             del self._on[where]
         if (info := self._nodes.get(where)) is not None:
-            _weigh(info, uid, needs, -1)
+            _count_pod(info, uid, needs, -1)
             self.changes.note(where)
 
 
-def _weigh(info: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
+def _count_pod(info: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
     for resource, value in needs.requests:
         info.used[resource] = info.used.get(resource, 0) + sign * value
     if needs.ports:

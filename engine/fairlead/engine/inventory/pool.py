@@ -1,7 +1,8 @@
-"""A driver's pool: its slices of all generations, and the devices of the one that counts.
+"""A driver's pool: its slices of all generations, and the devices of the generation that counts.
 
-Exists so that the judgement "can these devices be used?" is made in one place, over all slices of the pool, also those of
-other nodes. Knows no claims but for the uses it is handed.
+Decides whether the pool's devices can be used, over all of its slices, also those of other nodes: the highest generation
+counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published.
+Knows no claims but for the uses that it is handed.
 Source: structured allocator GatherPools, ValidateSlices.
 """
 
@@ -9,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.inventory.counters import Layout, published
+from fairlead.engine.inventory.counters import PoolCounters, published_counters
 from fairlead.kube.quantity import QuantityError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from fairlead.engine.inventory.counters import NamedConsumption
-    from fairlead.engine.inventory.device import Device, DeviceUse, SharedDevice
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.inventory.counters import CounterLayout, NamedConsumption
+    from fairlead.engine.inventory.device import Device, DeviceUse
+    from fairlead.engine.inventory.device_interner import DeviceInterner
     from fairlead.kube import resource
 
 
@@ -26,7 +27,7 @@ class SliceEntry:
 
     __slots__ = ("count", "counters", "devices", "fault", "generation")
 
-    def __init__(self, pool: Pool, spec: resource.ResourceSliceSpec, sharer: SharedDevice) -> None:
+    def __init__(self, pool: PoolCounters, spec: resource.ResourceSliceSpec, interner: DeviceInterner) -> None:
         self.generation = spec.pool.generation
         self.count = spec.pool.resource_slice_count
         self.counters = spec.shared_counters
@@ -35,72 +36,50 @@ class SliceEntry:
         before: Device | None = None
         for device in spec.devices:
             try:
-                before = sharer.device(pool, device, spec, before)
+                before = interner.device(pool, device, spec, before)
             except QuantityError as error:
                 self.fault = f"device {device.name}: {error}"
                 continue
             self.devices.append(before)
 
 
-class Pool:
-    """`problem` says why its devices can't be used; None when they can. `used` is beside `layout.keys`."""
+class Pool(PoolCounters):
+    """`problem` says why its devices can't be used; None when they can."""
 
-    __slots__ = (
-        "binding",
-        "built",
-        "devices",
-        "driver",
-        "layout",
-        "local",
-        "name",
-        "problem",
-        "roaming",
-        "slices",
-        "tainted",
-        "used",
-        "waits",
-    )
+    __slots__ = ("binding", "built", "devices", "local", "network_attached", "problem", "slices", "tainted")
 
     def __init__(self, driver: str, name: str) -> None:
-        self.driver = driver
-        self.name = name
+        super().__init__(driver, name)
         self.slices: dict[str, SliceEntry] = {}  # all generations, by slice name
         self.devices: dict[str, Device] = {}
-        self.layout = Layout(())
-        self.used: list[Amount] = []
         self.local: dict[str, list[Device]] = {}  # by node name
-        self.roaming: list[Device] = []  # reachable by selector or from everywhere
+        self.network_attached: list[Device] = []  # reachable by node selector or from all nodes
         self.tainted: list[Device] = []
-        self.binding = False
+        self.binding = False  # some device has binding conditions: such pools come last
         self.built = 0  # how often
         self.problem: str | None = None
-        self.waits = False  # the problem is that slices are still missing
-
-    @property
-    def id(self) -> str:
-        return f"{self.driver}/{self.name}"
 
     @property
     def sort_key(self) -> tuple[bool, str, str]:
         return (self.binding, self.driver, self.name)
 
-    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], Layout]) -> None:
-        """Devices, counters and verdict from the slices of the highest generation."""
+    def rebuild(self, uses: Mapping[str, DeviceUse], layout: Callable[[NamedConsumption], CounterLayout]) -> None:
+        """Devices, counters and problem from the slices of the highest generation."""
         self.built += 1
         newest = max((entry.generation for entry in self.slices.values()), default=0)
         current = [self.slices[name] for name in sorted(self.slices) if self.slices[name].generation == newest]
         built = [device for entry in current for device in entry.devices]
         self.binding = any(device.kind.spec.binding_conditions for device in built)
         self.devices = {device.name: device for device in built}
-        self.problem = self._judge(current, built)
+        self.problem = self._validate(current, built)
         self.layout = layout(())
         if any(entry.counters for entry in current):
             try:
-                self.layout = layout(published([found for entry in current for found in entry.counters]))
+                self.layout = layout(published_counters([found for entry in current for found in entry.counters]))
             except ValueError as error:
                 self.problem = self.problem or f"pool {self.id} is invalid: {error}"
         self.used = [0] * len(self.layout.keys)
-        self.local, self.roaming = {}, []
+        self.local, self.network_attached = {}, []
         self.tainted = [device for device in built if device.kind.taints]
         for order, device in enumerate(built):
             device.order = order
@@ -108,12 +87,11 @@ class Pool:
             if device.node is not None:
                 self.local.setdefault(device.node, []).append(device)
             else:
-                self.roaming.append(device)
+                self.network_attached.append(device)
 
-    def _judge(self, current: list[SliceEntry], built: list[Device]) -> str | None:
+    def _validate(self, current: list[SliceEntry], built: list[Device]) -> str | None:
         expected = {entry.count for entry in current}
-        self.waits = bool(expected) and expected != {len(current)}
-        if self.waits:
+        if expected and expected != {len(current)}:
             return f"pool {self.id} is incomplete: {len(current)} of {max(expected)} slices"
         fault = next((entry.fault for entry in current if entry.fault is not None), None)
         if fault is not None:
@@ -123,12 +101,13 @@ class Pool:
         return None
 
     def _link(self, device: Device, use: DeviceUse | None) -> None:
-        device.draws = ()
+        """Set the device's use and, by index in the pool's layout, the counters that it consumes."""
+        device.counter_consumption = ()
         device.use = use
-        if not device.kind.draws:
+        if not device.kind.counter_consumption:
             return
         try:
-            device.draws = self.layout.draw(device.kind.draws)
+            device.counter_consumption = self.layout.by_index(device.kind.counter_consumption)
         except KeyError as error:
             counter_set, name = error.args[0]
             self.problem = self.problem or (
@@ -136,10 +115,4 @@ class Pool:
                 "which the pool lacks"
             )
         if use is not None and use.claims:
-            self.draw(device, 1)
-
-    def draw(self, device: Device, sign: int) -> None:
-        """Count what the device draws from the counters, or give it back."""
-        used = self.used
-        for place, value in device.draws:
-            used[place] += sign * value
+            self.consume(device.counter_consumption, 1)

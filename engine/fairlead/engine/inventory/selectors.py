@@ -1,7 +1,7 @@
-"""CEL selectors over devices of the inventory: three verdicts, each expression evaluated once per different device.
+"""CEL selectors over devices of the inventory: selected, not selected, or an error; evaluated once per distinct device.
 
-Exists so that class and request selectors are judged in one place, with an error kept apart from a "no": a device whose
-selector fails is never allocated, and the reason is told. Compiles nothing itself; that is `fairlead.cel`'s.
+Class and request selectors and flavors' selectors are evaluated here. An error is kept apart from a "no": a device whose
+selector fails is never allocated, and the error reaches the gang's reason. `fairlead.cel` compiles the expressions.
 """
 
 from __future__ import annotations
@@ -16,63 +16,63 @@ if TYPE_CHECKING:
     from fairlead.cel import Selector
     from fairlead.engine.inventory.device import Device
 
-VERDICTS_MAX = 200_000  # remembered per expression
-_UNKNOWN: Any = object()
+RESULTS_MAX = 200_000  # remembered per expression
+_NOT_KNOWN: Any = object()
 # True: selected. False: not. A text: the expression failed on this device, and how.
-Verdict = bool | str
+SelectorResult = bool | str
 
 
 class Selectors:
-    """Compiled selectors, and their verdicts remembered by what they read of a device."""
+    """Compiled selectors, and their results remembered by what they read of a device."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, Selector | str] = {}
-        self._asked: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}  # attributes, capacities; None: all
-        self._verdicts: dict[str, dict[object, Verdict]] = {}
+        self._reads: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}  # attributes, capacities; None: all
+        self._results: dict[str, dict[object, SelectorResult]] = {}
 
     def problem(self, text: str) -> str | None:
         """Why the expression does not compile; None when it does."""
         found = self._selector(text)
         return found if isinstance(found, str) else None
 
-    def verdict(self, texts: tuple[str, ...], device: Device) -> Verdict:
-        """All expressions in order; the first that says no or fails decides, as in upstream's allocator."""
+    def evaluate(self, texts: tuple[str, ...], device: Device) -> SelectorResult:
+        """All expressions in order; the first that is false or fails decides, as in upstream's allocator."""
         for text in texts:
-            verdict = self._one(text, device)
-            if verdict is not True:
-                return verdict
+            result = self._one(text, device)
+            if result is not True:
+                return result
         return True
 
-    def _one(self, text: str, device: Device) -> Verdict:
-        verdicts = self._verdicts.get(text)
-        if verdicts is None:
-            verdicts = self._verdicts[text] = {}
+    def _one(self, text: str, device: Device) -> SelectorResult:
+        results = self._results.get(text)
+        if results is None:
+            results = self._results[text] = {}
         key = self._key(text, device)
-        verdict = verdicts.get(key)
-        if verdict is None:
-            if len(verdicts) >= VERDICTS_MAX:
-                verdicts.clear()
-            verdict = verdicts[key] = self._judge(text, device)
-        return verdict
+        result = results.get(key)
+        if result is None:
+            if len(results) >= RESULTS_MAX:
+                results.clear()
+            result = results[key] = self._evaluate(text, device)
+        return result
 
     def _key(self, text: str, device: Device) -> object:
-        """What the verdict can depend on: equal keys, equal verdicts."""
-        asked = self._asked.get(text, _UNKNOWN)
-        if asked is _UNKNOWN:
-            asked = self._asked[text] = self._reads(text)
-        if asked is None or device.form.fallible or device.kind.fallible:
-            return (device.kind, device.form, device.values_)
-        attributes, capacities = asked
-        place, values = device.form.place, device.values_
+        """What the result depends on: equal keys, equal results."""
+        reads = self._reads.get(text, _NOT_KNOWN)
+        if reads is _NOT_KNOWN:
+            reads = self._reads[text] = self._attributes_read(text)
+        if reads is None or device.schema.unreadable or device.kind.unreadable:
+            return (device.kind, device.schema, device.attribute_values)
+        attributes, capacities = reads
+        index, values = device.schema.index, device.attribute_values
         read: list[object] = [device.kind.driver, device.shared]
         for name in attributes:
-            number = place.get(name)
+            number = index.get(name)
             read.append(None if number is None else values[number])
         if capacities:
             read.append(device.kind.capacity)
         return tuple(read)
 
-    def _reads(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    def _attributes_read(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
         """The qualified names that the expression reads, None when it may read anything."""
         selector = self._selector(text)
         if isinstance(selector, str):
@@ -88,7 +88,7 @@ class Selectors:
                 return None
         return tuple(attributes), tuple(capacities)
 
-    def _judge(self, text: str, device: Device) -> Verdict:
+    def _evaluate(self, text: str, device: Device) -> SelectorResult:
         selector = self._selector(text)
         if isinstance(selector, str):
             return selector

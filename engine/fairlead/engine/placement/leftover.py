@@ -1,8 +1,8 @@
-"""What a node's free room is worth to the usual requests, and what a placement would spoil of it.
+"""What a node's free room is worth to the usual requests, and what a placement costs of it.
 
-Exists so that one measure serves shared and whole devices, large and small requests, and nodes short of CPU. Knows numbers only:
-rooms in thousandths of a device, free CPU, no nodes. Two answers, the first decides, the second parts its equals:
-- waste: what the leftovers lose of their worth (`placement_prices`). It keeps shares in packings that fill devices.
+One measure for shared and whole devices, large and small requests, and nodes short of CPU. Works on numbers only: rooms in
+thousandths of a device, and free CPU; no nodes. Two answers; the first decides, the second orders its equals:
+- waste: how much value the leftovers lose (`prices`). It keeps shares in packings that fill devices.
 - loss: how much less of each usual request the node could take. Of a request m, a device with room r takes m once and then
   whatever else fits, on average; no more of them than free CPU allows. Each request counts by its frequency over the root of
   its size, as a part of all that the empty cluster could take of it: what few nodes can serve weighs more.
@@ -22,8 +22,8 @@ Rooms = tuple[int, ...]  # thousandths left of each device, sorted
 
 
 @dataclass(frozen=True, slots=True)
-class LeftoverForm:
-    """A usual request, as nodes of one kind see it: `count` devices, of each so many thousandths."""
+class UsualRequest:
+    """A usual request on nodes of one kind: `count` devices, `share` thousandths of each."""
 
     count: int
     share: int
@@ -35,7 +35,7 @@ class LeftoverForm:
         return self.count * self.share
 
     def copies(self, rooms: Sequence[int], cpu: int) -> int:
-        """How many of it alone fit."""
+        """How many of it fit, when nothing else runs."""
         if self.count == 1:
             fitting = sum(room // self.share for room in rooms)
         else:
@@ -44,43 +44,47 @@ class LeftoverForm:
 
 
 class LeftoverValue:
-    """The usual requests, weighed. `weights` are beside `forms`."""
+    """The usual requests, weighed. `weights` are beside `requests`."""
 
-    def __init__(self, forms: tuple[LeftoverForm, ...], weights: Sequence[float]) -> None:
-        self._single = [(form, weight) for form, weight in zip(forms, weights, strict=True) if form.count == 1]
-        self._many = [(form, weight) for form, weight in zip(forms, weights, strict=True) if form.count > 1]
-        total = sum(form.frequency for form in forms) or 1.0
-        mix = [(form.share, form.frequency / total) for form, _ in self._single]
-        self._more = [sum(part * (room // size) * size for size, part in mix) for room in range(WHOLE + 1)]
+    def __init__(self, requests: tuple[UsualRequest, ...], weights: Sequence[float]) -> None:
+        self._single = [
+            (request, weight) for request, weight in zip(requests, weights, strict=True) if request.count == 1
+        ]
+        self._many = [(request, weight) for request, weight in zip(requests, weights, strict=True) if request.count > 1]
+        total = sum(request.frequency for request in requests) or 1.0
+        mix = [(request.share, request.frequency / total) for request, _ in self._single]
+        self._filling = [sum(part * (room // size) * size for size, part in mix) for room in range(WHOLE + 1)]
         amounts: dict[int, float] = {}
-        for form, _ in self._single:
-            amounts[form.share] = amounts.get(form.share, 0.0) + form.frequency
+        for request, _ in self._single:
+            amounts[request.share] = amounts.get(request.share, 0.0) + request.frequency
         demand = tuple(sorted((size, round(1e6 * amount / total)) for size, amount in amounts.items()))
-        self._worth = [round(SCALE * price) for price in leftover_prices(demand)]
+        self._price_of_room = [round(SCALE * price) for price in leftover_prices(demand)]
         self._columns: dict[int, list[float]] = {}
-        self._caps: dict[int, list[float]] = {}
+        self._cpu_limits: dict[int, list[float]] = {}
         self._values: dict[tuple[Rooms, int], tuple[list[float], float]] = {}
-        self._known: dict[tuple[Rooms, int, int, int, int], tuple[int, int, int]] = {}
+        self._costs: dict[tuple[Rooms, int, int, int, int], tuple[int, int, int]] = {}
 
-    def cost(self, rooms: Rooms, cpu: int, *, count: int, share: int, wants_cpu: int) -> tuple[int, int, int]:
-        """(waste, loss, room of the device to take it from; 0 if that is all the same). The request fits."""
-        key = (rooms, cpu, count, share, wants_cpu)
-        found = self._known.get(key)
+    def cost(self, rooms: Rooms, cpu: int, *, count: int, share: int, wanted_cpu: int) -> tuple[int, int, int]:
+        """(waste, loss, room of the device to take it from; 0: any device). The request fits."""
+        key = (rooms, cpu, count, share, wanted_cpu)
+        found = self._costs.get(key)
         if found is None:
-            if len(self._known) >= MEMORY_MAX:
-                self._known.clear()
-            found = self._known[key] = self._cost(rooms, cpu, count, share, wants_cpu)
+            if len(self._costs) >= MEMORY_MAX:
+                self._costs.clear()
+            found = self._costs[key] = self._cost(rooms, cpu, count, share, wanted_cpu)
         return found
 
-    def _cost(self, rooms: Rooms, cpu: int, count: int, share: int, wants_cpu: int) -> tuple[int, int, int]:
+    def _cost(self, rooms: Rooms, cpu: int, count: int, share: int, wanted_cpu: int) -> tuple[int, int, int]:
         sums, value = self._value(rooms, cpu)
-        caps = self._most(cpu - wants_cpu)
+        limits = self._limits(cpu - wanted_cpu)
         if not count:
-            return 0, round(SCALE * (value - self._after(sums, caps, rooms, cpu - wants_cpu))), 0
+            return 0, round(SCALE * (value - self._after(sums, limits, rooms, cpu - wanted_cpu))), 0
         fitting = sorted({room for room in rooms if room >= share})
         if count > 1 or len(fitting) == 1:
-            fitting = fitting[-1:]  # several devices: from the emptiest, where whole ones are asked the only way
-        wastes = [count * (self._worth[room] - self._worth[room - share]) for room in fitting]
+            fitting = fitting[
+                -1:
+            ]  # several devices: from those with the most room, the only way where whole ones are requested
+        wastes = [count * (self._price_of_room[room] - self._price_of_room[room - share]) for room in fitting]
         waste = min(wastes)
         best: tuple[int, int] | None = None
         for room, wasted in zip(fitting, wastes, strict=True):
@@ -89,7 +93,7 @@ class LeftoverValue:
             before, after = self._column(room), self._column(room - share)
             left = [a - count * (b - c) for a, b, c in zip(sums, before, after, strict=True)]
             rest = self._without(rooms, room, share, count) if self._many else rooms
-            loss = round(SCALE * (value - self._after(left, caps, rest, cpu - wants_cpu)))
+            loss = round(SCALE * (value - self._after(left, limits, rest, cpu - wanted_cpu)))
             if best is None or loss < best[0]:
                 best = (loss, room)
         assert best is not None
@@ -103,13 +107,13 @@ class LeftoverValue:
                 self._values.clear()
             columns = [self._column(room) for room in rooms if room]
             sums = [sum(parts) for parts in zip(*columns, strict=True)] if columns else [0.0] * len(self._single)
-            found = self._values[key] = (sums, self._after(sums, self._most(cpu), rooms, cpu))
+            found = self._values[key] = (sums, self._after(sums, self._limits(cpu), rooms, cpu))
         return found
 
-    def _after(self, sums: list[float], caps: list[float], rooms: Sequence[int], cpu: int) -> float:
-        value = sum([a if a < b else b for a, b in zip(sums, caps, strict=True)])  # noqa: FURB136  # min() takes twice the time
-        for form, weight in self._many:
-            value += weight * form.size * form.copies(rooms, cpu)
+    def _after(self, sums: list[float], limits: list[float], rooms: Sequence[int], cpu: int) -> float:
+        value = sum([a if a < b else b for a, b in zip(sums, limits, strict=True)])  # noqa: FURB136  # min() takes twice the time
+        for request, weight in self._many:
+            value += weight * request.size * request.copies(rooms, cpu)
         return value
 
     def _without(self, rooms: Rooms, room: int, share: int, count: int) -> Sequence[int]:
@@ -125,18 +129,19 @@ class LeftoverValue:
         found = self._columns.get(room)
         if found is None:
             found = self._columns[room] = [
-                weight * (form.share + self._more[room - form.share]) if room >= form.share else 0.0
-                for form, weight in self._single
+                weight * (request.share + self._filling[room - request.share]) if room >= request.share else 0.0
+                for request, weight in self._single
             ]
         return found
 
-    def _most(self, cpu: int) -> list[float]:
+    def _limits(self, cpu: int) -> list[float]:
         """How much of each request for one device the CPU allows, weighed."""
-        found = self._caps.get(cpu)
+        found = self._cpu_limits.get(cpu)
         if found is None:
-            if len(self._caps) >= MEMORY_MAX:
-                self._caps.clear()
-            found = self._caps[cpu] = [
-                weight * form.share * (cpu // form.cpu) if form.cpu else NO_LIMIT for form, weight in self._single
+            if len(self._cpu_limits) >= MEMORY_MAX:
+                self._cpu_limits.clear()
+            found = self._cpu_limits[cpu] = [
+                weight * request.share * (cpu // request.cpu) if request.cpu else NO_LIMIT
+                for request, weight in self._single
             ]
         return found

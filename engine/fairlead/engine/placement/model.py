@@ -1,49 +1,54 @@
-"""Where the parts of a gang ended up, or how far it got: the words that placement, plan and reasons share.
-
-Exists so that they need not import one another. Holds no logic.
-"""
+"""Where the units of a gang are placed, or how far placement got: values that placement, plan and explain share. No logic."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.allocator.model import Answer, Pick, Verdict
+from fairlead.engine.allocator.model import Pick, SearchResult, SearchStatus
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.shapes import PlacementUnit
 
 
 @dataclass(slots=True, eq=False)
 class UnitPlacement:
-    """A unit on its node, with what each of its claims got."""
+    """A unit on its node, with the picks of each of its claims."""
 
     unit: PlacementUnit
-    site: CandidateNode
+    node: CandidateNode
     picks: list[list[Pick]]
-    fixed: bool = False  # other pods rely on these very devices
+    fixed: bool = False  # other units depend on these very devices
 
 
 @dataclass(slots=True)
 class PlacementResult:
-    """`placed` is whole or empty. Otherwise: how far it got, and what stopped it."""
+    """`placed` is the whole gang or empty. When empty: how far placement got, and what stopped it."""
 
-    verdict: Verdict
+    status: SearchStatus
     placed: list[UnitPlacement] = field(default_factory=list)
     members_placed: int = 0  # before it gave up
-    stuck: PlacementUnit | None = None  # the unit that found no node
+    unplaced: PlacementUnit | None = None  # the unit that fits no node
     closest: CandidateNode | None = None
-    short: Answer | None = None
+    short: SearchResult | None = None
 
 
-class Domain:
+class NodeScope(NamedTuple):
+    """Which nodes a gang may use, and which of them first."""
+
+    spread: bool = False  # the emptiest node first; else the fullest that fits
+    avoid: frozenset[str] = frozenset()  # names of nodes that come last
+    among: TopologyDomain | None = None  # None: all nodes
+
+
+class TopologyDomain:
     """Some of the nodes: those of one topology domain, or of a few. Compared by identity."""
 
-    __slots__ = ("name", "sites")
+    __slots__ = ("name", "nodes")
 
-    def __init__(self, name: str, sites: Sequence[CandidateNode]) -> None:
+    def __init__(self, name: str, nodes: Sequence[CandidateNode]) -> None:
         self.name = name
-        self.sites = sites
+        self.nodes = nodes

@@ -1,7 +1,7 @@
-"""A node for every pod of a gang and devices for all its claims, or nothing: the transaction at the heart of a decision.
+"""A node for every pod of a gang and devices for all its claims, or nothing.
 
-Exists because devices and nodes must be chosen together, for all pods at once. Greedy first, best node first; where greedy
-fails the gang's claims on a node are allocated anew together (k/k#138765), and then nodes are searched with backtracking.
+Devices and nodes are chosen together, for all pods at once. Greedy first, best node first; where greedy fails the gang's
+claims on a node are allocated anew together (k/k#138765), and then nodes are searched with backtracking.
 Decides neither order nor quota. On failure the ledger is as before.
 For a gang of alike units without network-attached devices greedy with joint allocation is complete: what a node can hold
 does not depend on other nodes. Otherwise the search over nodes is complete within the budget.
@@ -12,95 +12,80 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
-from fairlead.engine.placement.attempt import Attempt
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.placement.backtracking import Backtracking
 from fairlead.engine.placement.bounds import too_many
-from fairlead.engine.placement.node import NodePlacer
-from fairlead.engine.placement.node_info import ScoredNodes
-from fairlead.engine.placement.search import Backtracking
+from fairlead.engine.placement.greedy import Greedy
+from fairlead.engine.placement.model import NodeScope
+from fairlead.engine.placement.node_placer import NodePlacer
+from fairlead.engine.placement.scored_nodes_cache import ScoredNodesCache
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.fragmentation import FragmentationScore
-    from fairlead.engine.placement.model import Domain, PlacementResult
-    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit, Shape, Shapes
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit, Shapes, UnitShape
 
-SPOTS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
-SPOT_ENTRIES_MAX = 4_000_000  # of all heaps together: the oldest goes first
+DEFAULT_SCOPE = NodeScope()
 
 
 class Placer(NodePlacer):
     """Places gangs one after the other against one ledger."""
 
-    def __init__(self, sites: NodeSnapshot, ledger: Ledger, shapes: Shapes) -> None:
-        super().__init__(sites, ledger)
+    def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger, shapes: Shapes) -> None:
+        super().__init__(node_snapshot, ledger)
         self.shapes = shapes
-        self._spots: dict[object, ScoredNodes] = {}
-        self._refused: list[tuple[ScoredNodes, CandidateNode]] = []
-        self.mark = sites.log.cursor  # what is logged after it was changed by the decision being made
+        self._cache = ScoredNodesCache(node_snapshot, ledger)
+        self.mark = node_snapshot.log.cursor  # later entries of the log are changes made by the current decision
 
     def place(
-        self,
-        units: Sequence[PlacementUnit],
-        budget: Budget,
-        *,
-        spread: bool = False,
-        avoid: frozenset[str] = frozenset(),
-        among: Domain | None = None,
+        self, units: Sequence[PlacementUnit], budget: StepBudget, scope: NodeScope = DEFAULT_SCOPE
     ) -> PlacementResult:
-        """All units on nodes of the domain (default: all), or none."""
-        attempt = Attempt(self, budget, spread=spread, avoid=avoid, among=among)
-        outcome = attempt.greedy(units)
-        if outcome.verdict is Verdict.IMPOSSIBLE and self._worth_searching(units, attempt):
-            searched = Backtracking(attempt).search(units)
-            if searched.verdict is not Verdict.IMPOSSIBLE:
-                return searched if searched.verdict is Verdict.FOUND else replace(outcome, verdict=searched.verdict)
-        return outcome
+        """All units on nodes of the scope, or none."""
+        greedy = Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget)
+        result = greedy.place(units)
+        if result.status is SearchStatus.IMPOSSIBLE and self._worth_searching(units, scope):
+            searched = Backtracking(self, self._nodes_for(scope), budget).place(units)
+            if searched.status is not SearchStatus.IMPOSSIBLE:
+                return searched if searched.status is SearchStatus.FOUND else replace(result, status=searched.status)
+        return result
 
-    def _worth_searching(self, units: Sequence[PlacementUnit], attempt: Attempt) -> bool:
-        """Not where greedy was complete, nor where there is too little of something anyway."""
-        if self.sites.roaming:
+    def place_unit(self, unit: PlacementUnit, budget: StepBudget, scope: NodeScope) -> UnitPlacement | None:
+        """One unit on its best node of the scope, alone; None where it fits none."""
+        return Greedy(self, self.shapes, self._cache, self._nodes_for(scope), budget).on_best_node(unit)[0]
+
+    def _nodes_for(self, scope: NodeScope) -> Callable[[UnitShape], ScoredNodes]:
+        return lambda shape: self.scored_nodes(shape, scope)
+
+    def _worth_searching(self, units: Sequence[PlacementUnit], scope: NodeScope) -> bool:
+        """False where greedy was complete, and where there is too little of something in any case."""
+        if self.node_snapshot.has_network_attached:
             return True
-        return len({unit.shape for unit in units}) > 1 and not too_many(units, attempt.options)
+        return len({unit.shape for unit in units}) > 1 and not too_many(units, self._nodes_for(scope))
 
-    def spots(self, shape: Shape, *, spread: bool, avoid: frozenset[str], among: Domain | None) -> ScoredNodes:
-        key = (shape, spread, avoid, among)
-        found = self._spots.get(key)
-        if found is None:
-            while len(self._spots) >= SPOTS_MIN and len(self._spots) * len(self.sites.all) > SPOT_ENTRIES_MAX:
-                del self._spots[next(iter(self._spots))]
-            scope = None if among is None else frozenset(among.sites)
-            found = self._spots[key] = ScoredNodes(
-                shape, self.sites, self.ledger, scope=scope, spread=spread, avoid=avoid, outlook=self.outlook
-            )
-        return found
+    def scored_nodes(self, shape: UnitShape, scope: NodeScope) -> ScoredNodes:
+        return self._cache.of(shape, scope, self.fragmentation)
 
-    def look(self, outlook: FragmentationScore | None) -> None:
-        """Judge nodes by this from now on."""
-        self.outlook = outlook
-        self._spots.clear()
+    def set_fragmentation(self, fragmentation: FragmentationScore | None) -> None:
+        """Score nodes by this from now on."""
+        self.fragmentation = fragmentation
+        self._cache.clear()
 
-    def forget_spots(self) -> None:
-        """All of them, as when nodes came or went: those of a domain no longer know their nodes."""
-        self._spots.clear()
+    def forget_scored_nodes(self) -> None:
+        """When nodes came or went: heaps of a domain do not know its new nodes."""
+        self._cache.clear()
 
     def begin(self) -> None:
-        """A new decision: what the last one gave and refused is forgotten, what it knew of unchanged nodes is kept."""
-        touched = self.sites.log.since(self.mark)
+        """Start a new decision: the ledger is cleared, the scores of unchanged nodes are kept."""
+        touched = self.node_snapshot.log.since(self.mark)
         self.ledger.clear()
-        for site in dict.fromkeys(touched or ()):
-            self.sites.changed(site)
+        for node in dict.fromkeys(touched or ()):
+            self.node_snapshot.changed(node)
         if touched is None:
-            self._spots.clear()
-        for spots, site in self._refused:
-            spots.again(site)
-        self._refused.clear()
-        self.mark = self.sites.log.cursor
-
-    def refuse(self, spots: ScoredNodes, site: CandidateNode) -> None:
-        """The allocator said no to the spots' shape on this node, as the ledger is."""
-        spots.drop(site)
-        self._refused.append((spots, site))
+            self._cache.clear()
+        self._cache.restore_dropped()
+        self.mark = self.node_snapshot.log.cursor

@@ -1,8 +1,9 @@
-"""Which devices of a node first: those whose loss hurts future requests least.
+"""The order in which a request tries the devices of a node: those first whose loss costs future requests least.
 
-Exists so that the search, which takes the first that fits, takes the right ones: the tightest NVLink island and NUMA node
-that holds the request whole, GPUs that are cut already before whole ones, the fullest shared device that still has room.
-Changes only the order: what is possible stays possible.
+The search takes the first devices that fit, so this order decides which: the tightest NVLink island and NUMA node that holds
+the whole request, GPUs that are cut already before whole ones, the fullest shared device that still has room.
+Changes only the order, never what is possible.
+Example: 2 GPUs wanted, islands of 2 and of 4 free GPUs: those of the first island, so that 4 stay together.
 """
 
 from __future__ import annotations
@@ -17,31 +18,31 @@ if TYPE_CHECKING:
 
     from fairlead.engine.allocator.candidates import Candidates
     from fairlead.engine.allocator.requests import CompiledRequest
+    from fairlead.engine.inventory.counters import PoolCounters
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.inventory.pool import Pool
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
 
 ISLAND = "nvlinkDomain"
 T = TypeVar("T")
 
 
-def preferred(ask: CompiledRequest, found: Candidates, ledger: Ledger) -> Sequence[Device]:
+def preferred(request: CompiledRequest, found: Candidates, ledger: Ledger) -> Sequence[Device]:
     """The candidates that are free, best first. Ties keep the inventory's order."""
-    if ask.admin:
+    if request.admin:
         return found.devices
     if found.plain:
-        return tightest(free_of(found, ledger), ask.count)
+        return tightest(free_of(found, ledger), request.count)
     parents: Parents = {}
     return sorted(found.devices, key=lambda device: _cost(device, ledger, parents))
 
 
 def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
-    """Of whole devices without counters, those that nobody has."""
+    """Of whole devices without counters, those that are free."""
     taken = ledger.taken
     if ledger.empty:
         return [device for device in found.devices if device not in taken]
-    if ledger.gone:
+    if ledger.releasing:
         return [device for device in found.devices if ledger.free(device)]
     return [device for device in found.devices if device.use is None and device not in taken]
 
@@ -50,22 +51,22 @@ def tightest(free: list[Device], count: int) -> list[Device]:
     """Whole devices: the smallest island with enough of them, in it the smallest NUMA node; else the largest first."""
     if len(free) <= 1 or len(free) == count:
         return free
-    homes: dict[tuple[object, object], list[Device]] = {}
+    localities: dict[tuple[object, object], list[Device]] = {}
     for device in free:
-        home = device.home or _home(device)
-        together = homes.get(home)
+        locality = device.locality or _locality(device)
+        together = localities.get(locality)
         if together is None:
-            homes[home] = [device]
+            localities[locality] = [device]
         else:
             together.append(device)
-    if len(homes) == 1:
+    if len(localities) == 1:
         return free
     islands: dict[object, list[list[Device]]] = {}
-    for (island, _), devices in homes.items():
+    for (island, _), devices in localities.items():
         islands.setdefault(island, []).append(devices)
     ordered: list[Device] = []
-    for nodes in _by_fit(list(islands.values()), count, _total) if len(islands) > 1 else islands.values():
-        for devices in _by_fit(nodes, count, len) if len(nodes) > 1 else nodes:
+    for numa_nodes in _by_fit(list(islands.values()), count, _total) if len(islands) > 1 else islands.values():
+        for devices in _by_fit(numa_nodes, count, len) if len(numa_nodes) > 1 else numa_nodes:
             ordered += devices
     return ordered
 
@@ -80,50 +81,55 @@ def _by_fit(groups: list[T], count: int, size: Callable[[T], int]) -> list[T]:
     return [groups[number] for number in order]
 
 
-def _total(nodes: list[list[Device]]) -> int:
-    return sum(map(len, nodes))
+def _total(numa_nodes: list[list[Device]]) -> int:
+    return sum(map(len, numa_nodes))
 
 
-def _home(device: Device) -> tuple[object, object]:
-    home = device.home = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
-    return home
+def _locality(device: Device) -> tuple[object, object]:
+    """NVLink island and NUMA node."""
+    locality = device.locality = (device.values(f"{device.pool.driver}/{ISLAND}"), device.values(NUMA_NODE))
+    return locality
 
 
 # Of a parent: how whole it is, and what its counters have left.
-Parents = dict[tuple["Pool", str], tuple[float, tuple["Amount", ...]]]
+Parents = dict[tuple["PoolCounters", str], tuple[float, tuple["Amount", ...]]]
 
 
 def _cost(device: Device, ledger: Ledger, parents: Parents) -> tuple[float, float, tuple[float, ...]]:
-    """(how much of its parent it takes, how whole the parent still is, what it would leave of it): low is better."""
-    if device.draws:
+    """(share of its parent, how whole the parent still is, what it would leave of it): low is better."""
+    if device.counter_consumption:
         layout = device.pool.layout
-        key = (device.pool, layout.set_of(device.draws))
+        key = (device.pool, layout.counter_set_of(device.counter_consumption))
         parent = parents.get(key)
         if parent is None:
             parent = parents[key] = _parent(*key, ledger)
         whole, free = parent
-        return (layout.size(device.draws), whole, layout.left_after(device.draws, free))
+        return (
+            layout.size(device.counter_consumption),
+            whole,
+            layout.remaining_shares(device.counter_consumption, free),
+        )
     if device.shared:
         return (0.0, _room_left(device, ledger), ())
     return (1.0, 1.0, ())
 
 
-def _parent(pool: Pool, counter_set: str, ledger: Ledger) -> tuple[float, tuple[Amount, ...]]:
-    places, totals = pool.layout.sets[counter_set], pool.layout.totals
+def _parent(pool: PoolCounters, counter_set: str, ledger: Ledger) -> tuple[float, tuple[Amount, ...]]:
+    indexes, totals = pool.layout.sets[counter_set], pool.layout.totals
     mine = ledger.counters.get(pool)
     free = tuple(
-        totals[place] - (0 if ledger.empty else pool.used[place]) - (0 if mine is None else mine[place])
-        for place in places
+        totals[index] - (0 if ledger.empty else pool.used[index]) - (0 if mine is None else mine[index])
+        for index in indexes
     )
-    total = sum(totals[place] for place in places)
+    total = sum(totals[index] for index in indexes)
     return (float(sum(free) / total) if total else 1.0, free)
 
 
 def _room_left(device: Device, ledger: Ledger) -> float:
     mine = ledger.used.get(device, {})
-    theirs = device.use.consumed if device.use is not None and not ledger.empty else {}
+    running = device.use.consumed if device.use is not None and not ledger.empty else {}
     least: Fraction | float = 1.0
     for name, total in device.kind.totals.items():
         if total:
-            least = min(least, 1 - (mine.get(name, 0) + theirs.get(name, 0)) / total)
+            least = min(least, 1 - (mine.get(name, 0) + running.get(name, 0)) / total)
     return float(least)

@@ -1,8 +1,8 @@
-"""What the rest of a shared device is worth: prices of leftovers, from how the usual requests pack.
+"""Prices of what is left of a shared device, from how the usual requests pack.
 
-Exists because the size of a leftover says little: beside shares of 81 % the last 19 % are worth nothing, and beside shares of
-47 % a rest of 53 % is worth as much as a rest of 50 %. A share's price is its dual in the cutting-stock programme (as few
-devices as possible for the whole mix, fractionally); a leftover is worth the dearest set of shares that it holds. A share
+The size of a leftover says little: beside shares of 81 % the last 19 % are worth nothing, and beside shares of 47 % a rest of
+53 % is worth as much as a rest of 50 %. A share's price is its dual in the cutting-stock programme (as few
+devices as possible for the whole mix, fractionally); a leftover is worth the most valuable set of shares that it holds. A share
 costs nothing beyond its price exactly where it completes a packing of the best plan.
 Sizes are thousandths of a device. Floats, but the same ones for the same input: no order depends on hashing.
 Source: Gilmore and Gomory 1961 (column generation); Farley 1990 (prices stay feasible when it is stopped early).
@@ -38,7 +38,7 @@ def leftover_prices(demand: tuple[tuple[int, int], ...]) -> tuple[float, ...]:
 
 
 def _fill(sizes: Sequence[int], prices: Sequence[float]) -> tuple[list[float], list[int]]:
-    """For each room the dearest set of shares that it holds, and the share to put in first (-1: leave one thousandth)."""
+    """For each room the most valuable set of shares that it holds, and the share to put in first (-1: leave one thousandth)."""
     worth = [0.0] * (WHOLE + 1)
     first = [-1] * (WHOLE + 1)
     items = list(zip(sizes, prices, range(len(sizes)), strict=True))
@@ -80,7 +80,7 @@ class _Stock:
         return [max(0.0, sum(column)) for column in zip(*self.inverse, strict=True)]
 
     def _enter(self, packing: list[int]) -> bool:
-        """Bring a packing into the basis in the place of one that it makes superfluous."""
+        """Bring a packing into the basis in place of one that it makes redundant."""
         step = [sum(a * b for a, b in zip(row, packing, strict=True)) for row in self.inverse]
         leaving, least = -1, 0.0
         for place, rate in enumerate(step):
@@ -101,7 +101,7 @@ class _Stock:
 
 
 def _packing(sizes: Sequence[int], first: Sequence[int]) -> list[int]:
-    """How many of each size the dearest filling of a whole device has."""
+    """How many of each size the most valuable filling of a whole device has."""
     packing = [0] * len(sizes)
     room = WHOLE
     while room > 0:

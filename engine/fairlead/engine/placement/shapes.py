@@ -1,7 +1,7 @@
 """A gang as units: pods that must be placed together because they share a claim, each with an interned shape.
 
-Exists so that placement compares shapes, not pods: the thousand pods of a Job have one shape, and what is learnt about a
-node for one of them holds for all. Knows no nodes.
+Placement compares shapes, not pods: the thousand pods of a Job have one shape, and what is computed about a node for one of
+them holds for all. A shape is an equivalence class of units. Knows no nodes.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.requests import CompiledClaim, Compiler, InvalidClaimError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
-    from fairlead.engine.allocator.requests import CompiledRequest
-    from fairlead.engine.types.model import ClaimRequest, GangRequest, Member
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube.core import NodeSelector
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
-    """What a unit asks for, whoever asks. Compared by identity; `Shapes` interns."""
+class UnitShape:
+    """What a unit requests. Equal units share one; compared by identity."""
 
     claims: tuple[CompiledClaim, ...]
     needs: tuple[PodNeeds, ...]  # one per pod
     bound: tuple[NodeSelector, ...]  # of claims that are allocated already
     least: int  # devices it takes at least
-    number: int  # order of first appearance: a total order without looking inside
+    number: int  # order of first appearance: a total order
+
+    @property
+    def deepest(self) -> int:
+        """The most alternatives that one of its requests has; at least 1."""
+        return max((len(alternatives) for claim in self.claims for alternatives in claim.alternatives), default=1)
 
     @property
     def plain(self) -> bool:
@@ -38,14 +42,9 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class PlacementUnit:
-    members: tuple[Member, ...]
+    members: tuple[PendingMember, ...]
     claims: tuple[ClaimRequest, ...]  # to allocate; as shape.claims
-    shape: Shape
-
-    @property
-    def asks(self) -> Iterator[tuple[CompiledRequest, ...]]:
-        """The alternatives of each request."""
-        return (asks for claim in self.shape.claims for asks in claim.alternatives)
+    shape: UnitShape
 
 
 class Shapes:
@@ -53,7 +52,7 @@ class Shapes:
 
     def __init__(self, compiler: Compiler) -> None:
         self._compiler = compiler
-        self._known: dict[object, Shape] = {}
+        self._known: dict[object, UnitShape] = {}
 
     @property
     def known(self) -> int:
@@ -73,46 +72,46 @@ class Shapes:
         return PlacementUnit(unit.members[:1], unit.claims, shape)
 
     def followers(self, unit: PlacementUnit, bound: NodeSelector | None) -> list[PlacementUnit]:
-        """Its other pods, each for itself, on nodes that the claims allow as they were given to the first."""
+        """Its other pods, each a unit of its own, on nodes where the devices given to the first are reachable."""
         selectors = unit.shape.bound if bound is None else (*unit.shape.bound, bound)
         return [PlacementUnit((member,), (), self._shape((), [member], selectors)) for member in unit.members[1:]]
 
     def _unit(
-        self, members: list[Member], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int
+        self, members: list[PendingMember], claims: dict[str, ClaimRequest], banned: tuple[str, ...], skip: int
     ) -> PlacementUnit:
-        asked: dict[str, ClaimRequest] = {}
+        to_allocate: dict[str, ClaimRequest] = {}
         bound: list[NodeSelector] = []
         for member in members:
             for key in member.claims:
                 claim = claims[key]
                 if claim.allocation is None:
-                    asked[key] = claim
+                    to_allocate[key] = claim
                 elif claim.allocation.node_selector is not None and claim.allocation.node_selector not in bound:
                     bound.append(claim.allocation.node_selector)
         compiled = tuple(
-            self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in asked.values()
+            self._compiler.without(self._compiler.compile(claim), banned, skip) for claim in to_allocate.values()
         )
-        return PlacementUnit(tuple(members), tuple(asked.values()), self._shape(compiled, members, tuple(bound)))
+        return PlacementUnit(tuple(members), tuple(to_allocate.values()), self._shape(compiled, members, tuple(bound)))
 
     def _shape(
-        self, claims: tuple[CompiledClaim, ...], members: list[Member], bound: tuple[NodeSelector, ...]
-    ) -> Shape:
+        self, claims: tuple[CompiledClaim, ...], members: list[PendingMember], bound: tuple[NodeSelector, ...]
+    ) -> UnitShape:
         needs = tuple(member.needs for member in members)
         key = (claims, needs, bound)
         shape = self._known.get(key)
         if shape is None:
             least = sum(claim.least for claim in claims)
-            shape = self._known[key] = Shape(claims, needs, bound, least, len(self._known))
+            shape = self._known[key] = UnitShape(claims, needs, bound, least, len(self._known))
         return shape
 
 
-def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Member]]:
-    """Members that share a claim which is still to be allocated, directly or through others."""
+def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[PendingMember]]:
+    """Members that share a claim which is still to be allocated, directly or through other members."""
     used = [key for member in gang.members for key in member.claims]
     if len(set(used)) == len(used) and all(key in claims for key in used):
         return [[member] for member in gang.members]  # nothing is shared
     group_of_claim: dict[str, int] = {}
-    groups: dict[int, list[Member]] = {}
+    groups: dict[int, list[PendingMember]] = {}
     for number, member in enumerate(gang.members):
         joined = {number}
         for key in member.claims:
@@ -133,9 +132,14 @@ def _linked(gang: GangRequest, claims: dict[str, ClaimRequest]) -> list[list[Mem
 
 
 def signature(gang: GangRequest, units: list[PlacementUnit], *, spread: bool) -> object:
-    """Equal for gangs that placement cannot tell apart."""
+    """The scheduling signature: gangs with equal ones get the same placement result."""
     counts: dict[int, int] = {}
     for unit in units:
         counts[unit.shape.number] = counts.get(unit.shape.number, 0) + 1
     placed = tuple(sorted(gang.placed_nodes)) if gang.topology else ()
     return (tuple(sorted(counts.items())), gang.topology, placed, tuple(sorted(gang.avoid)), spread)
+
+
+def hardest_first(units: Sequence[PlacementUnit]) -> list[PlacementUnit]:
+    """Large units before small ones, alike ones together; otherwise as given."""
+    return sorted(units, key=lambda unit: (-unit.shape.least, unit.shape.number))

@@ -1,47 +1,32 @@
-"""What is usually asked of the cluster: the mix of pods against which placement judges what a placement spoils.
+"""Counts the pods that request devices, and makes the mix of usual requests from them.
 
-Exists so that "least loss of future requests" has a meaning: the future is taken to be like the past. Learnt from requests as
-they come, never from what is still to come. Places nothing.
-The mix is told anew only when `GROWTH` times as many pods were seen as the last time, for each telling makes placement look at
-every node again; from `REMEMBERED` pods on, the older ones count less and less.
+"Least loss of future requests" takes the future to be like the past: the mix comes from gangs that arrived, never from those
+still to come. Places nothing.
+A new mix is made only when `GROWTH` times as many pods were seen as at the last one, since each makes placement score every
+node again; from `REMEMBERED` pods on, the older ones count less and less.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from fairlead.engine.types.workload import Demand, Workload
+
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import GangRequest
+    from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.pod_needs import PodNeeds
     from fairlead.kube import resource
 
-FIRST = 32  # pods seen before there is a mix to speak of
+FIRST = 32  # pods seen before there is a mix
 GROWTH = 4
 REMEMBERED = 65_536
-DEMANDS_MAX = 64  # most frequent kinds of pod that a mix tells of
+DEMANDS_MAX = 64  # most frequent kinds of pod in a mix
 KINDS_MAX = 4_096  # kinds of pod remembered at all
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """A kind of pod that asks for devices by one claim, and how often it came."""
-
-    spec: resource.ResourceClaimSpec
-    needs: PodNeeds
-    count: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Workload:
-    """Most frequent first. Compared by identity: it costs something to take a new one in."""
-
-    demands: tuple[Demand, ...]
-
-
-class Learner:
+class WorkloadCounter:
     """Counts pods as they come."""
 
     def __init__(self) -> None:
@@ -49,10 +34,10 @@ class Learner:
         self._specs: dict[bytes, resource.ResourceClaimSpec] = {}
         self._total = 0
         self._due = FIRST
-        self._told: Workload | None = None
+        self._workload: Workload | None = None
 
     def note(self, gang: GangRequest) -> None:
-        """A gang came. Pods that ask for no device, or by several claims, say nothing about devices' future."""
+        """A gang arrived. Pods without a claim, or with several, do not count."""
         specs = {claim.key: claim.spec for claim in gang.claims}
         for member in gang.members:
             if len(member.claims) != 1 or member.claims[0] not in specs:
@@ -67,14 +52,14 @@ class Learner:
             self._fade()
 
     def workload(self) -> Workload | None:
-        """The mix as last told; None before there is one."""
+        """The latest mix; None before there is one."""
         if self._total >= self._due:
             self._due = GROWTH * self._total
             ranked = sorted(self._counts.items(), key=lambda entry: -entry[1])  # ties in order of appearance
-            self._told = Workload(
+            self._workload = Workload(
                 tuple(Demand(self._specs[text], needs, count) for (text, needs), count in ranked[:DEMANDS_MAX])
             )
-        return self._told
+        return self._workload
 
     def _fade(self) -> None:
         self._counts = {key: count // 2 for key, count in self._counts.items() if count > 1}

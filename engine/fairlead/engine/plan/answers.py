@@ -1,7 +1,4 @@
-"""From picks and queues to the frozen values of the plan.
-
-Exists so that the decision's loop reads without the bookkeeping of its output. Decides nothing.
-"""
+"""From placements and queues to the frozen values of the plan. Decides nothing."""
 
 from __future__ import annotations
 
@@ -9,32 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.result import allocation
-from fairlead.engine.types.allocation_json import plain_json
+from fairlead.engine.types.allocation import Allocation, DeviceConfig, DeviceResult, plain_json
 from fairlead.engine.types.amounts import amount, text
-from fairlead.engine.types.model import (
-    Admission,
-    Allocation,
-    Assignment,
-    ClaimAllocation,
-    DeviceConfig,
-    DeviceRef,
-    DeviceResult,
-    FlavorTotal,
-    FlavorUse,
-    QueueUse,
-    Waiting,
-)
+from fairlead.engine.types.plan import Admission, Assignment, ClaimAllocation, FlavorTotal, FlavorUse, QueueUse, Waiting
 from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.references import DeviceRef
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from fairlead.engine.allocator.result import ShareIds
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.plan.unschedulable import Unschedulable
+    from fairlead.engine.plan.gang import Unschedulable
     from fairlead.engine.queues.cache import ClusterTotals
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Amount, ClaimRequest, FlavorSpec, GangRequest, PodRef
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.references import PodRef
+    from fairlead.engine.types.settings import FlavorSpec
     from fairlead.kube import resource
 
 
@@ -48,7 +37,7 @@ def admission(
     nodes: dict[PodRef, str] = {}
     given: dict[str, Allocation] = {}
     for entry in placed:
-        node = entry.site.node.name
+        node = entry.node.info.name
         for member in entry.unit.members:
             nodes[member.pod] = node
         for claim, ask, picks in zip(entry.unit.claims, entry.unit.shape.claims, entry.picks, strict=True):
@@ -79,7 +68,7 @@ def _claim(claim: ClaimRequest, given: Mapping[str, Allocation], users: list[Pod
 
 
 def kept(result: resource.AllocationResult) -> Allocation:
-    """An allocation that the API holds already, in the core's words."""
+    """An allocation that the API holds already, as the engine's value."""
     return Allocation(
         results=tuple(
             DeviceResult(
@@ -134,7 +123,7 @@ def waiting(
 
 
 def queue_uses(tree: Tree) -> tuple[QueueUse, ...]:
-    """Where every Queue object stands; () when there are none."""
+    """Use, demand and shares of every Queue object; () when there are none."""
     if tree.implicit:
         return ()
     uses = []

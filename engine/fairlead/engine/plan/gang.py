@@ -1,67 +1,86 @@
-"""One gang, now: within its queue's limits, on devices that are free.
+"""One gang, now: a place within its queue's limits, on devices that are free; and the verdicts on gangs that have none.
 
-Exists apart from the decision because it is the same for whoever is next. Admits nothing itself and knows no order.
+Admits nothing and knows no order.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
-from fairlead.engine.allocator.model import Budget, Verdict
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.shapes import signature
-from fairlead.engine.queues.tree import limit_reason
-from fairlead.engine.types.reasons import Code, Reason
+from fairlead.engine.queues.limits import held, limit_reason, over_limit
+from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from fairlead.engine.allocator.requests import InvalidClaimError
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import Amount, ClaimRequest, GangRequest
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.statement import Statement
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import ClaimRequest, GangRequest
+    from fairlead.engine.types.plan import Reservation
 
-    OverLimit = Callable[[Queue, Mapping[str, Amount]], list[tuple[Queue, str]]]
+
+@dataclass(slots=True)
+class Unschedulable:
+    """What is known of a gang that found no place. It is explained in full when the decision is over."""
+
+    outcome: PlacementResult
+    blockers: tuple[PreemptionBlocker, ...] = ()
+    reserved: Reservation | None = None
+
+
+WhyPending = Reason | Unschedulable
+
+
+class LeftPending(NamedTuple):
+    """`position`: in the order in which gangs were considered, from 1; 0 where this one was not."""
+
+    gang: GangRequest
+    queue: str | None
+    position: int
+    why: WhyPending
 
 
 class Places:
-    """Placement of one decision, with what failed remembered: nothing is given back, so it fails again."""
+    """Placement of one decision on the ledger of now. What failed fails again, until `failed` is cleared."""
 
-    def __init__(self, board: SchedulerCache, snapshot: Snapshot) -> None:
-        self.board = board
+    def __init__(self, cache: SchedulerCache, snapshot: Snapshot, statement: Statement) -> None:
+        self.cache = cache
         self.snapshot = snapshot
-        self.failed: dict[object, PlacementResult] = {}
+        self.statement = statement
+        self.failed: dict[object, PlacementResult] = {}  # by signature
 
-    def within_limits(
-        self, entry: PendingGang, over_limit: OverLimit
-    ) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
-        """A place and its charge, or why there is none. Raises InvalidClaimError.
+    def within_limits(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
+        """A place, allocated in the statement, and its charge, or why there is none. Raises InvalidClaimError.
 
-        Where it would cost more than a limit allows, it is tried without the flavors that are too dear, and then again with
+        Where it would cost more than a limit allows, it is tried without the flavors that cost too much, and then again with
         only the later alternatives of each `firstAvailable`.
         """
-        gang, queue, units = entry.gang, entry.queue, entry.units
-        charges, shapes = self.board.charges, self.board.shapes
+        gang, queue, units = pending.gang, pending.queue, pending.units
+        charges, shapes = self.cache.charges, self.cache.shapes
+        mark = self.statement.checkpoint()
         blocked: Reason | None = None
-        deepest = max((len(asks) for unit in units for asks in unit.asks), default=1)
+        deepest = max((unit.shape.deepest for unit in units), default=1)
         for skip in range(deepest):
             banned: list[str] = []
             while True:
                 selectors = tuple(charges.selector(flavor) for flavor in sorted(banned))
                 tried = shapes.units(gang, selectors, skip) if banned or skip else units
                 outcome = self.place(gang, tried, spread=queue.spec.strategy == "spread")
-                if outcome.verdict is not Verdict.FOUND:
+                if outcome.status is not SearchStatus.FOUND:
                     break
                 charge = charges.of_placed(outcome.placed)
-                over = over_limit(queue, charge)
+                over = over_limit(queue, charge, held)
                 if not over:
                     return outcome.placed, charge
-                self.board.placer.undo(outcome.placed)
+                self.statement.rollback(mark)
                 blocked = blocked or limit_reason(*over[0], charge[over[0][1]])
                 banned.extend(flavor for _, flavor in over if flavor not in banned)
             if blocked is None:
@@ -69,37 +88,46 @@ class Places:
         return blocked or outcome
 
     def place(self, gang: GangRequest, units: list[PlacementUnit], *, spread: bool) -> PlacementResult:
+        """A place for the whole gang, allocated in the statement, or why there is none."""
         if self.failed:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        budget = Budget(self.snapshot.search_steps)
-        outcome = self.board.domains.place(gang, units, budget, spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        outcome = self.cache.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.status is SearchStatus.FOUND:
+            self.statement.allocated(outcome.placed)
+        else:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
     def ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
         """Whether it fits on the same cluster with nothing running; None when that search did not end."""
         key = (signature(gang, units, spread=False), self.snapshot.search_steps)
-        known = self.board.ever
+        known = self.cache.ever
         if key not in known:
-            placer, domains = self.board.empty
+            placer, domains = self.cache.empty
             placer.begin()
-            outcome = domains.place(gang, units, Budget(self.snapshot.search_steps), spread=False)
+            outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
             placer.undo(outcome.placed)
-            known[key] = None if outcome.verdict is Verdict.BUDGET_ENDED else outcome.verdict is Verdict.FOUND
+            known[key] = None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
         return known[key]
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
-    """The same failure, told of this gang's own unit."""
-    stuck = known.stuck
-    mine = next((unit for unit in units if stuck is not None and unit.shape is stuck.shape), None)
-    return replace(known, stuck=mine)
+    """The same failure of another gang of the equivalence class: with this one's own unit that found no place."""
+    unplaced = known.unplaced
+    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=mine)
 
 
-# ------------------------------------------------------------------------------------------ why it is not considered
+# ----------------------------------------------------------------------------------------------------- verdicts
+
+
+def holds_for_equals(why: WhyPending) -> bool:
+    """Whether it is so for the next gang of the same equivalence class, too: not where something is held for this one."""
+    if isinstance(why, Unschedulable):
+        return why.reserved is None
+    return why.code is Code.OVER_LIMIT
 
 
 def gathering(gang: GangRequest, present: int) -> Reason:

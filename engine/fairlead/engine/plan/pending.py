@@ -1,7 +1,6 @@
-"""Before anything is decided: who runs and what that is charged to, and who waits and what that asks for.
+"""Before anything is decided: running gangs are charged to their queues, pending ones are compiled and counted as demand.
 
-Exists so that the decision itself begins with queues that know their use and with gangs that can be considered. What is known
-of a waiting gang is kept on the board for the next decision.
+What is known of a pending gang is kept in the scheduler cache for the next decision.
 """
 
 from __future__ import annotations
@@ -12,27 +11,28 @@ from typing import TYPE_CHECKING
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.order import PendingGang
-from fairlead.engine.queues.tree import Queue
+from fairlead.engine.queues.gangs import PendingGang
+from fairlead.engine.queues.queue import Queue
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
     from fairlead.engine.queues.tree import Tree
-    from fairlead.engine.types.model import Eviction, GangRequest, RunningGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.plan import Eviction
 
 
 class RunningGangs:
-    """Gangs that hold devices, with their queues; these are charged."""
+    """Gangs that hold devices, with their queues, which are charged for them. A claim of several gangs counts for the first."""
 
-    def __init__(self, snapshot: Snapshot, board: SchedulerCache, tree: Tree) -> None:
+    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> None:
         self.gangs: list[tuple[RunningGang, Queue]] = []
         self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
         self.allocated: Charge = {}  # to gangs of any queue, or of none
-        inventory, charges, owners = snapshot.inventory, board.charges, self.owners
+        inventory, charges, owners = snapshot.inventory, cache.charges, self.owners
         for gang in snapshot.running:
             queue = tree.resolve(gang)
             owner = (gang.id, queue.name if isinstance(queue, Queue) else gang.queue or "")
@@ -45,7 +45,7 @@ class RunningGangs:
                 owners[uid] = owner
                 devices += claim.counted
                 if charges.flavors:
-                    charge = charges.of_held(claim, inventory)
+                    charge = charges.of_allocated(claim, inventory)
                     if total:
                         total = dict(total)
                         add(total, charge)
@@ -56,7 +56,7 @@ class RunningGangs:
             if isinstance(queue, Queue):
                 if total or devices:
                     queue.charge(total, devices)
-                    queue.note_parts(total)
+                    queue.note_allocation_unit(total)
                 queue.admitted += 1
                 self.gangs.append((gang, queue))
 
@@ -67,27 +67,27 @@ class RunningGangs:
 
 
 class PendingGangs:
-    """Gangs that wait: those that can be considered, and the others with why not."""
+    """Gangs that are pending: those that can be considered, and the others with why not."""
 
-    def __init__(self, snapshot: Snapshot, board: SchedulerCache, tree: Tree) -> None:
-        self.entries: list[PendingGang] = []
+    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> None:
+        self.gangs: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
-        known, board.entries = board.entries, {}
+        known, cache.pending = cache.pending, {}
         for gang in snapshot.gangs:
             before = known.get(gang.uid)
-            if before is None or before[0].gang is not gang or before[1] is not tree or before[2] is not board.charges:
-                entry = self._entry(gang, board, tree)
-                if entry is None:
+            if before is None or before[0].gang is not gang or before[1] is not tree or before[2] is not cache.charges:
+                pending = self._compile(gang, cache, tree)
+                if pending is None:
                     continue
-                before = (entry, tree, board.charges)
-            board.entries[gang.uid] = before
-            self.entries.append(before[0])
-        self.by_id = {entry.id: entry for entry in self.entries}
-        self._alike: dict[object, tuple[PendingGang, int]] = {}  # by kin: one of them, and how many wait
-        for entry in self.entries:
-            self.count(entry)
+                before = (pending, tree, cache.charges)
+            cache.pending[gang.uid] = before
+            self.gangs.append(before[0])
+        self.by_id = {pending.id: pending for pending in self.gangs}
+        self._alike: dict[object, tuple[PendingGang, int]] = {}  # by equivalence class: one of them, and how many
+        for pending in self.gangs:
+            self.count(pending)
 
-    def _entry(self, gang: GangRequest, board: SchedulerCache, tree: Tree) -> PendingGang | None:
+    def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)
         if isinstance(queue, Reason):
             self.refused.append((gang, None, queue))
@@ -97,21 +97,23 @@ class PendingGangs:
             self.refused.append((gang, queue, gathering(gang, present)))
             return None
         try:
-            units = board.shapes.units(gang)
+            units = cache.shapes.units(gang)
         except InvalidClaimError as error:
             self.refused.append((gang, queue, invalid(error)))
             return None
-        return PendingGang(gang, queue, units, board.charges.least(units, board.sites), board.kinds)
+        return PendingGang(
+            gang, queue, units, cache.charges.least(units, cache.node_snapshot), cache.equivalence_classes
+        )
 
-    def count(self, entry: PendingGang, more: int = 1) -> None:
-        """One more that waits, or (-1) one that was admitted."""
-        first, count = self._alike.get(entry.kin, (entry, 0))
-        self._alike[entry.kin] = (first, count + more)
+    def count(self, pending: PendingGang, more: int = 1) -> None:
+        """One more that is pending, or (-1) one less."""
+        first, count = self._alike.get(pending.equivalence, (pending, 0))
+        self._alike[pending.equivalence] = (first, count + more)
 
     def demand(self, wanted: Callable[[PendingGang], bool]) -> None:
         """Add to the demand of their queues what so many like each of these ask for at least."""
-        for entry, count in self._alike.values():
-            if count and wanted(entry):
-                entry.queue.note_parts(entry.charge)
-                for step in entry.queue.path():
-                    add(step.demand, entry.charge, count)
+        for pending, count in self._alike.values():
+            if count and wanted(pending):
+                pending.queue.note_allocation_unit(pending.charge)
+                for step in pending.queue.path():
+                    add(step.demand, pending.charge, count)

@@ -1,75 +1,77 @@
-"""Before the order of the queues is asked: whose turn comes first in any case, and who has to see what is left over.
+"""The turns of a decision, before the queues are asked for their order: what goes first in any case, and what goes last.
 
-Exists so that a decision leads to nothing that the next one would take back. Gangs for which others were evicted go first;
-then those that their queues' shares allow; those beyond their share last. Decides on none of them.
+So nothing is admitted that the next decision would take back. Gangs for which others were evicted go first; then those within
+their queues' shares; then those over them. Decides on none.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.reclaim.reclaim import beyond_share, fits_share
+from fairlead.engine.reclaim.shares import fits_share, over_contested_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.queue import Queue
 
 
-def promised_first(entries: Sequence[PendingGang]) -> list[PendingGang]:
-    """Gangs for which others were evicted, and those that could evict them again at once: of higher priority in the same
-    queue, and within its share.
+def preemptors_first(pending: Sequence[PendingGang]) -> list[PendingGang]:
+    """Gangs for which others were evicted, in order; and those that could evict them again at once: of higher priority in the
+    same queue, and within its share.
     """
-    least: dict[Queue, int] = {}
-    for entry in entries:
-        if entry.gang.preemptor:
-            least[entry.queue] = min(entry.gang.priority, least.get(entry.queue, entry.gang.priority))
+    least: dict[Queue, int] = {}  # priority of a preemptor of the queue
+    for each in pending:
+        if each.gang.preemptor:
+            least[each.queue] = min(each.gang.priority, least.get(each.queue, each.gang.priority))
     first = [
-        entry
-        for entry in entries
-        if entry.gang.preemptor
+        each
+        for each in pending
+        if each.gang.preemptor
         or (
-            entry.queue in least
-            and entry.gang.priority > least[entry.queue]
-            and entry.queue.spec.preemption != "Never"
-            and beyond_share(entry.queue, entry.charge) is None
+            each.queue in least
+            and each.gang.priority > least[each.queue]
+            and each.queue.spec.preemption != "Never"
+            and over_contested_share(each.queue, each.charge) is None
         )
     ]
-    return sorted(first, key=lambda entry: (-entry.gang.priority, not entry.gang.preemptor, entry.rank))
+    return sorted(first, key=lambda each: (-each.gang.priority, not each.gang.preemptor, each.rank))
 
 
-def split(
-    entries: Sequence[PendingGang], keep_place: Callable[[PendingGang], None]
+def by_share(
+    pending: Sequence[PendingGang], reserve: Callable[[PendingGang], None]
 ) -> tuple[list[PendingGang], list[PendingGang], list[PendingGang]]:
-    """Three turns: whom a share allows as things stand; who could make it so by preempting in the own queue, with those whom
-    they could preempt at once; and who has to see what is left over.
+    """Three turns: gangs within their queues' shares; those that could get there by preempting in their own queue, with the
+    gangs that they could preempt at once; and those that get what is left over. For those of the last two `reserve` is called.
     """
     within: list[PendingGang] = []
     contending: list[PendingGang] = []
     beyond: list[PendingGang] = []
-    floor: dict[Queue, float] = {}  # what is less important than this waits for a gang that could preempt it
-    known: dict[object, tuple[bool, bool]] = {}  # of each kin: beyond its share, and whether preempting could help
-    for entry in sorted(entries, key=lambda entry: entry.rank):
-        queue = entry.queue
-        standing = known.get(entry.kin)
-        if standing is None:
-            beyond_now = beyond_share(queue, entry.charge) is not None
-            standing = known[entry.kin] = (beyond_now, beyond_now and may_contend(entry))
-        over, contends = standing
-        behind = entry.gang.priority < floor.get(queue, entry.gang.priority)
+    least: dict[Queue, float] = {}  # lower priorities of the queue than this could be preempted at once
+    known: dict[
+        object, tuple[bool, bool]
+    ] = {}  # of each equivalence class: over a share, and whether preempting may help
+    for each in sorted(pending, key=lambda each: each.rank):
+        queue = each.queue
+        verdict = known.get(each.equivalence)
+        if verdict is None:
+            over_now = over_contested_share(queue, each.charge) is not None
+            verdict = known[each.equivalence] = (over_now, over_now and may_preempt_into_share(each))
+        over, contends = verdict
+        behind = each.gang.priority < least.get(queue, each.gang.priority)
         if not over and not behind:
-            within.append(entry)
+            within.append(each)
             continue
-        keep_place(entry)
+        reserve(each)
         if queue.spec.ordering == "StrictFIFO":
-            floor[queue] = float("inf")
+            least[queue] = float("inf")
         elif contends:
-            floor.setdefault(queue, entry.gang.priority)
-        (contending if contends or not over else beyond).append(entry)
+            least.setdefault(queue, each.gang.priority)
+        (contending if contends or not over else beyond).append(each)
     return within, contending, beyond
 
 
-def may_contend(entry: PendingGang) -> bool:
-    """Whether a gang that is beyond its share would be within, if gangs of its own queue gave way."""
-    return entry.queue.spec.preemption != "Never" and fits_share(entry.queue, entry.charge)
+def may_preempt_into_share(pending: PendingGang) -> bool:
+    """Whether a gang that is over its queue's share would be within, if gangs of its own queue were preempted."""
+    return pending.queue.spec.preemption != "Never" and fits_share(pending.queue, pending.charge)

@@ -1,7 +1,7 @@
-"""What decisions know of a cluster and need not find out again: compiled claims, shapes, and the best nodes for each.
+"""The scheduler cache: what decisions know of a cluster and need not find out again, such as compiled claims and the best nodes.
 
-Exists so that a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision
-with a fresh board gives the same plan. One board belongs to one inventory and one node table, whose change logs it reads.
+So a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision with a fresh
+cache gives the same plan. One cache belongs to one inventory and one node table, whose change logs it reads.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.engine.allocator.requests import Compiler
 from fairlead.engine.inventory.ledger import Ledger
 from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.placement.candidate_nodes import NodeSnapshot
 from fairlead.engine.placement.fragmentation import FragmentationScore
-from fairlead.engine.placement.node_info import NodeSnapshot
 from fairlead.engine.placement.placer import Placer
 from fairlead.engine.placement.shapes import Shapes
-from fairlead.engine.placement.topology import Domains
+from fairlead.engine.placement.topology import TopologyDomains
 from fairlead.engine.queues.charges import Charge, Charges
 from fairlead.engine.queues.tree import Tree
 from fairlead.engine.queues.usable import Usable
-from fairlead.engine.types.model import Problem
+from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
-    from fairlead.engine.placement.workload import Workload
-    from fairlead.engine.queues.order import PendingGang
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.types.model import FlavorSpec, QueueSpec
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.settings import FlavorSpec, QueueSpec
+    from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
-SHAPES_MAX = 20_000  # shapes and claims remembered before the board is begun anew
+SHAPES_MAX = 20_000  # shapes and claims remembered before a new cache is begun
 
 
 class ClusterTotals(NamedTuple):
@@ -54,15 +54,15 @@ class SchedulerCache:
         self.selectors = Selectors()
         self.compiler = Compiler(self.classes)
         self.shapes = Shapes(self.compiler)
-        self.sites = NodeSnapshot(self.selectors)
-        self.placer = Placer(self.sites, Ledger(), self.shapes)
-        self.domains = Domains(self.placer)
+        self.node_snapshot = NodeSnapshot(self.selectors)
+        self.placer = Placer(self.node_snapshot, Ledger(), self.shapes)
+        self.domains = TopologyDomains(self.placer)
         self.charges = Charges((), self.selectors)
-        self.kinds: dict[object, object] = {}  # of gangs, see order.Entry
-        self.entries: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # gang UID: as it was last asked for
+        self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
+        self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
-        self._empty: tuple[Placer, Domains] | None = None
-        self._later: tuple[Placer, Domains] | None = None
+        self._empty: tuple[Placer, TopologyDomains] | None = None
+        self._pipelined: tuple[Placer, TopologyDomains] | None = None
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
         self._flavors: tuple[FlavorSpec, ...] = ()
@@ -74,18 +74,18 @@ class SchedulerCache:
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> SchedulerCache:
-        """The board of the snapshot's tables, brought up to date."""
+        """The cache of the snapshot's tables, brought up to date."""
         memo = snapshot.inventory.memo
-        board = memo.get(SchedulerCache)
+        cache = memo.get(SchedulerCache)
         if (
-            not isinstance(board, SchedulerCache)
-            or board.nodes is not snapshot.nodes
-            or board.classes != snapshot.classes
-            or board.shapes.known + board.compiler.known + len(board.kinds) > SHAPES_MAX
+            not isinstance(cache, SchedulerCache)
+            or cache.nodes is not snapshot.nodes
+            or cache.classes != snapshot.classes
+            or cache.shapes.known + cache.compiler.known + len(cache.equivalence_classes) > SHAPES_MAX
         ):
-            board = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
-        board.begin(snapshot.flavors, snapshot.workload)
-        return board
+            cache = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
+        cache.begin(snapshot.flavors, snapshot.workload)
+        return cache
 
     def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
         """Look at the nodes that changed, and forget the last decision."""
@@ -94,31 +94,37 @@ class SchedulerCache:
         if structure != self._structure:
             self._structure = structure
             self.ever.clear()
-            self._empty = self._later = None
+            self._empty = self._pipelined = None
         if flavors != self._flavors or self.charges.stale(self.inventory.structure):
             self._flavors = flavors
             self.charges = self.charges.renewed(flavors, self.inventory.structure)
         names = self._changed()
         for name in (
-            sorted(set(self.sites.by_name) | {node.name for node in self.nodes.all()}) if names is None else names
+            sorted(set(self.node_snapshot.by_name) | {node.name for node in self.nodes.all()})
+            if names is None
+            else names
         ):
             node = self.nodes.get(name)
             if node is None:
-                self.sites.remove(name)
+                self.node_snapshot.remove(name)
             else:
-                self.sites.put(node, self.inventory.on_node(name, node.labels))
+                self.node_snapshot.put(node, self.inventory.on_node(name, node.labels))
         self._look(workload)
-        self.placer.mark = self.sites.log.cursor
+        self.placer.mark = self.node_snapshot.log.cursor
 
     def _look(self, workload: Workload | None) -> None:
         """Take in a new mix, and what changed of the nodes that it is seen against."""
-        outlook = self.placer.outlook
+        fragmentation = self.placer.fragmentation
         if workload is not self._workload:
             self._workload = workload
-            self.placer.look(FragmentationScore.of(workload, self.compiler, self.sites, self.placer.ledger))
-        elif outlook is not None and self._membership != self.sites.membership and outlook.renew():
-            self.placer.look(outlook)
-        self._membership = self.sites.membership
+            self.placer.set_fragmentation(
+                FragmentationScore.of(workload, self.compiler, self.node_snapshot, self.placer.ledger)
+            )
+        elif (
+            fragmentation is not None and self._membership != self.node_snapshot.membership and fragmentation.refresh()
+        ):
+            self.placer.set_fragmentation(fragmentation)
+        self._membership = self.node_snapshot.membership
 
     def _changed(self) -> dict[str, None] | None:
         """Names of the nodes to look at; None: all."""
@@ -138,32 +144,32 @@ class SchedulerCache:
     def totals(self) -> ClusterTotals:
         """The cluster in every flavor, and its devices; worked out again when slices or flavors change."""
         if self._totals is None or self._totals[0] is not self.charges or self._totals[1] != self.inventory.structure:
-            charge, taken = self.charges.total(self.inventory.any_order()) if self.charges.flavors else ({}, {})
-            devices = sum(len(pool.devices) for pool in self.inventory.any_order())
+            charge, taken = self.charges.total(self.inventory.pools_unordered()) if self.charges.flavors else ({}, {})
+            devices = sum(len(pool.devices) for pool in self.inventory.pools_unordered())
             idle = [flavor for flavor in self.charges.flavors if devices and not taken.get(flavor.name)]
             problems = [_selects_nothing(flavor, devices) for flavor in idle]
             self._totals = (self.charges, self.inventory.structure, ClusterTotals(charge, taken, devices, problems))
         return self._totals[2]
 
     def usable(self) -> Charge:
-        """What of the totals can be given to somebody, or is in use: shares are parts of this."""
+        """What of the totals can be given to a gang, or is in use: shares are parts of this."""
         return self._usable.of(self.totals().charge, self.charges)
 
     @property
-    def empty(self) -> tuple[Placer, Domains]:
+    def empty(self) -> tuple[Placer, TopologyDomains]:
         """A placer for the same cluster with nothing running."""
         if self._empty is None:
-            placer = Placer(self.sites, Ledger(empty=True), self.shapes)
-            self._empty = (placer, Domains(placer))
+            placer = Placer(self.node_snapshot, Ledger(empty=True), self.shapes)
+            self._empty = (placer, TopologyDomains(placer))
         return self._empty
 
     @property
-    def later(self) -> tuple[Placer, Domains]:
-        """A placer for what the cluster becomes once evicted pods are gone; its ledger is the caller's to prepare."""
-        if self._later is None:
-            placer = Placer(self.sites, Ledger(), self.shapes)
-            self._later = (placer, Domains(placer))
-        return self._later
+    def pipelined(self) -> tuple[Placer, TopologyDomains]:
+        """A placer for the cluster once evicted pods are gone; its ledger is the caller's to prepare."""
+        if self._pipelined is None:
+            placer = Placer(self.node_snapshot, Ledger(), self.shapes)
+            self._pipelined = (placer, TopologyDomains(placer))
+        return self._pipelined
 
 
 def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:

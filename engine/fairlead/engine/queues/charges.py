@@ -1,8 +1,9 @@
-"""What a device costs a queue: per flavor, in the flavor's measure.
+"""What a queue is charged for a device: per flavor, in the flavor's measure.
 
-Exists so that order, limits, fair share and status count alike. Charges what was really allocated; a gang that waits is
-charged the least that it could get. Admin access is free; a claim that several pods share is charged once.
+Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
+with the least that it could get. Admin access is free; a claim that several pods share is charged once.
 A partition's share is its largest part of its parent's counters; a shared device's is its largest part of any capacity.
+Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 multiprocessors, so it counts 28/98 = 2/7.
 """
 
 from __future__ import annotations
@@ -12,27 +13,29 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.engine.types.amounts import amount, qualified
-from fairlead.engine.types.model import Problem
+from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
+    from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.inventory.selectors import Selectors
+    from fairlead.engine.placement.candidate_nodes import NodeSnapshot
     from fairlead.engine.placement.model import UnitPlacement
-    from fairlead.engine.placement.node_info import NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.model import Amount, FlavorSpec
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.settings import FlavorSpec
 
 # Flavor name to amount. Zero amounts are left out.
 Charge = dict[str, "Amount"]
 
-HELD_MAX = 200_000  # charges of allocated claims remembered
-NONE: Mapping[Device, bool] = MappingProxyType({})
+ALLOCATED_MAX = 200_000  # charges of allocated claims remembered
+NO_DEVICES: Mapping[Device, bool] = MappingProxyType({})
 
 
 def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
@@ -41,7 +44,7 @@ def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
 
 
 class Charges:
-    """The tariff of one decision."""
+    """The charges in the flavors of one decision; those of devices and allocated claims are remembered."""
 
     def __init__(self, flavors: Sequence[FlavorSpec], selectors: Selectors) -> None:
         self.problems: list[Problem] = []
@@ -50,8 +53,8 @@ class Charges:
         self._devices: dict[Device, Charge] = {}
         self._least: dict[DeviceFilter, Charge] = {}  # one device
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
-        self._held: dict[str, tuple[HeldClaim, Charge]] = {}
-        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which building of the pool
+        self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
+        self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which version of the pool
         self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
@@ -68,7 +71,7 @@ class Charges:
         return bool(self.flavors) and structure != self._structure
 
     def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
-        """For these flavors and the devices there are now; what it knows of unchanged pools is kept."""
+        """The charges of these flavors and the devices that exist now; those of unchanged pools are kept."""
         new = Charges(flavors, self._selectors)
         new._structure = structure
         if new.flavors == self.flavors:
@@ -112,28 +115,29 @@ class Charges:
             return charge
         return self._charge(device, consumption)
 
-    def of_pool(self, pool: Pool, standing: Mapping[Device, bool] = NONE) -> Charge:
+    def of_pool(self, pool: Pool, in_doubt: Mapping[Device, bool] = NO_DEVICES) -> Charge:
         """All of a pool. Devices that draw from shared counters exclude one another: the most that each set can give counts.
 
         That is, per set of counters, the largest charge of one of its devices times how often such devices fit into it.
-        `standing`: devices that nobody can be given; those that are True count by themselves, the others not at all.
+        `in_doubt`: devices that no gang can be given now; those that are True are in use and count by themselves, the others
+        not at all.
         """
         total: Charge = {}
         by_set: dict[str, Charge] = {}
         in_use: dict[str, Charge] = {}  # by set: what counts by itself
         for device in pool.devices.values():
-            counts = standing.get(device)
+            counts = in_doubt.get(device)
             if counts is False:
                 continue
             charge = self.of_device(device, tuple(device.kind.totals.items()))
-            if not device.draws:
+            if not device.counter_consumption:
                 add(total, charge)
                 continue
-            name = device.pool.layout.set_of(device.draws)
+            name = device.pool.layout.counter_set_of(device.counter_consumption)
             if counts:
                 add(in_use.setdefault(name, {}), charge)
                 continue
-            part = device.pool.layout.share(device.draws) if charge else 0
+            part = device.pool.layout.share(device.counter_consumption) if charge else 0
             times = 1 // part if part else 0
             best = by_set.setdefault(name, {})
             for flavor, value in charge.items():
@@ -149,20 +153,20 @@ class Charges:
         known = self._pools.get(pool)
         return known[1] if known is not None and known[0] == pool.built else self.of_pool(pool)
 
-    def of_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def of_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         """A claim that is allocated. Devices that are published no more cost nothing."""
         if not self.flavors:
             return {}
-        known = self._held.get(claim.uid)
+        known = self._allocated.get(claim.uid)
         if known is not None and known[0] is claim:
             return known[1]
-        if len(self._held) >= HELD_MAX:
-            self._held.clear()
-        charge = self._charge_held(claim, inventory)
-        self._held[claim.uid] = (claim, charge)
+        if len(self._allocated) >= ALLOCATED_MAX:
+            self._allocated.clear()
+        charge = self._charge_allocated(claim, inventory)
+        self._allocated[claim.uid] = (claim, charge)
         return charge
 
-    def _charge_held(self, claim: HeldClaim, inventory: Inventory) -> Charge:
+    def _charge_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)
@@ -171,55 +175,55 @@ class Charges:
         return total
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
-        """What a gang has just been given."""
+        """Devices that were just allocated to a gang."""
         total: Charge = {}
         for entry in placed:
             for picks in entry.picks:
                 for pick in picks:
-                    if not pick.ask.admin:
+                    if not pick.request.admin:
                         add(total, self.of_device(pick.device, pick.consumption))
         return total
 
-    def least(self, units: Iterable[PlacementUnit], sites: NodeSnapshot) -> Charge:
-        """What the units cost at least, flavor by flavor: no answer is cheaper in any flavor."""
+    def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
+        """What the units cost at least, flavor by flavor: no allocation is cheaper in any flavor."""
         total: Charge = {}
         if not self.flavors:
             return total
         for unit in units:
             for claim in unit.shape.claims:
-                for asks in claim.alternatives:
-                    add(total, self._cheapest([self._least_of(ask, sites) for ask in asks]))
+                for alternatives in claim.alternatives:
+                    add(total, self._cheapest([self._least_of(request, node_snapshot) for request in alternatives]))
         return total
 
-    def _least_of(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
-        if ask.admin:
+    def _least_of(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
+        if request.admin:
             return {}
-        if not ask.count:
-            return self._least_of_all(ask, sites)
-        one = self._least.get(ask.filter)
+        if not request.count:
+            return self._least_of_all(request, node_snapshot)
+        one = self._least.get(request.filter)
         if one is None:
             devices: dict[Device, Consumption] = {}
-            for site in sites.all:
-                found = sites.candidates(site, ask)
+            for node in node_snapshot.all:
+                found = node_snapshot.candidates(node, request)
                 for device in found.devices:
                     devices[device] = found.consumption.get(device, ())
             different = {tuple(sorted(self.of_device(*item).items())) for item in devices.items()}
-            one = self._least[ask.filter] = self._cheapest([dict(items) for items in different])
-        return {flavor: value * ask.count for flavor, value in one.items()}
+            one = self._least[request.filter] = self._cheapest([dict(items) for items in different])
+        return {flavor: value * request.count for flavor, value in one.items()}
 
-    def _least_of_all(self, ask: CompiledRequest, sites: NodeSnapshot) -> Charge:
+    def _least_of_all(self, request: CompiledRequest, node_snapshot: NodeSnapshot) -> Charge:
         """All devices of the node where that is least: what the claim would get there."""
-        known = self._least_all.get(ask.filter)
+        known = self._least_all.get(request.filter)
         if known is None:
             whole: list[Charge] = []
-            for site in sites.all:
-                found = sites.candidates(site, ask)
+            for node in node_snapshot.all:
+                found = node_snapshot.candidates(node, request)
                 there: Charge = {}
                 for device in found.devices:
                     add(there, self.of_device(device, found.consumption.get(device, ())))
                 if found.devices:
                     whole.append(there)
-            known = self._least_all[ask.filter] = self._cheapest(whole)
+            known = self._least_all[request.filter] = self._cheapest(whole)
         return known
 
     @staticmethod
@@ -232,7 +236,7 @@ class Charges:
     def _charge(self, device: Device, consumption: Consumption) -> Charge:
         charge: Charge = {}
         for flavor in self.flavors:
-            if self._selectors.verdict((flavor.device_selector,), device) is True:
+            if self._selectors.evaluate((flavor.device_selector,), device) is True:
                 value = _measured(flavor, device, consumption)
                 if value:
                     charge[flavor.name] = value
@@ -257,8 +261,8 @@ def _measured(flavor: FlavorSpec, device: Device, consumption: Consumption) -> A
 def share(device: Device, consumption: Consumption) -> Amount:
     """The part of a whole GPU that this is; 1 for a whole one."""
     part: Amount = 1
-    if device.draws:
-        part = device.pool.layout.share(device.draws)
+    if device.counter_consumption:
+        part = device.pool.layout.share(device.counter_consumption)
     if device.shared and consumption:
         driver = device.pool.driver
         part *= max(

@@ -1,7 +1,8 @@
 """Dominant share: how far beyond what it deserves a queue goes, as a part of what could be lent to it.
 
-Exists so that queues with different flavors can be ranked by one number. Use within deserved never counts, and what is
-unused of one flavor does not make up for another; each flavor is a resource of its own. Weight 0 with surplus: infinite.
+It ranks queues with different flavors by one number. Use within deserved never counts, and what is unused of one flavor
+does not make up for another; each flavor is a resource of its own. Weight 0 with surplus: infinite.
+Example: a queue holds 6 of 8 a100 and deserves 2, and holds 1 of 8 h100 and deserves 1: (6 - 2) / 8 = 0.5 if all 8 could be lent.
 Source: Kueue's fair sharing (KEP 1714), with the cluster itself as the root.
 """
 
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.types.amounts import Amount
 
 
 def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple[float, str]:

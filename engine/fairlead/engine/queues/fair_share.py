@@ -1,6 +1,6 @@
 """Fair share of one flavor among sibling queues: deserved first, then the surplus by priority and weight.
 
-Exists so that status, order and reclaim read one number. Chooses no victims, knows no devices, trees or clocks.
+Status, order and reclaim all read this one number. Knows no victims, devices, trees or clocks.
     ask(q)    = min(demand, limit)
     first     share(q) = min(deserved, ask), even where that is more than the pool; what q keeps unlent is no surplus
     then      band by band, highest priority first, over queues that ask for more:
@@ -54,25 +54,28 @@ def _exact(value: Number) -> Fraction:
 
 
 def divide(pool: Number, queues: Sequence[Claimant], *, k: Number = 0) -> tuple[list[Fraction], Fraction]:
-    """One share per queue, in order, and what nobody gets or may get. Older queues first. Raises QuotaError."""
+    """One share per queue, in order, and what is left over: no queue asks for it, or may have it. Older queues first.
+
+    Raises QuotaError.
+    """
     for queue in queues:
         for what, value in (("demand", queue.demand), ("deserved", queue.deserved), ("weight", queue.weight)):
             if value is not None and value < 0:
                 raise QuotaError(f"Queue {queue.name}: {what} {value} is negative")
     total = _exact(pool)
     shares = [min(queue.ask, total if queue.deserved is None else _exact(queue.deserved)) for queue in queues]
-    spoken_for = sum(max(share, _exact(queue.kept)) for queue, share in zip(queues, shares, strict=True))
-    surplus = max(Fraction(0), total - spoken_for)
+    guaranteed = sum(max(share, _exact(queue.kept)) for queue, share in zip(queues, shares, strict=True))
+    surplus = max(Fraction(0), total - guaranteed)
     for priority in sorted({queue.priority for queue in queues}, reverse=True):
         band = [number for number, queue in enumerate(queues) if queue.priority == priority and queue.weight > 0]
-        surplus = _pour(surplus, band, queues, shares, _exact(k))
+        surplus = _divide_surplus(surplus, band, queues, shares, _exact(k))
     return shares, surplus
 
 
-def _pour(
+def _divide_surplus(
     surplus: Fraction, band: list[int], queues: Sequence[Claimant], shares: list[Fraction], k: Fraction
 ) -> Fraction:
-    """Divide the surplus among the queues of one priority; returns what is left."""
+    """Divide the surplus among the queues of one priority band; returns what is left."""
     lost: dict[int, Fraction] = {}
     again = True
     while again and surplus > 0:

@@ -1,8 +1,8 @@
-"""Who is next: a tournament over the tree of queues, one gang at a time.
+"""The order of pending gangs: a tournament over the tree of queues, one gang at a time.
 
-Exists so that each admission changes who comes next, at the cost of one path of the tree. Decides no placement.
+Each admission changes which gang is next, at the cost of one path of the tree. Decides no placement.
 Order among siblings, by the head gang of each: within deserved with this gang first; then within the fair share, so that
-nothing is admitted which would have to be given back; then the queue's priority and the gang's; then the lowest dominant
+nothing is admitted that would be reclaimed; then the queue's priority and the gang's; then the lowest dominant
 share with this gang, by weight corrected for past use; then less past use; then age; then UID. Within a leaf: priority,
 age, UID.
 Keeps: every gang comes exactly once; a total order, so the same snapshot gives the same sequence.
@@ -13,71 +13,39 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.dominant_share import dominant_share
 from fairlead.engine.queues.past_usage import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import GangRequest
-
-
-class PendingGang:
-    """A waiting gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
-
-    `kin` is the same for gangs of one queue that a decision treats alike but for their age; `kinds` knows those there are.
-    """
-
-    __slots__ = ("charge", "devices", "gang", "id", "keys", "kin", "queue", "rank", "shares", "units")
-
-    def __init__(
-        self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, kinds: dict[object, object]
-    ) -> None:
-        self.gang = gang
-        self.id = gang.id
-        self.keys = [claim.key for claim in gang.claims]
-        self.queue = queue
-        self.units = units
-        self.charge = charge
-        self.shares = any(len(unit.members) > 1 for unit in units)
-        self.devices = sum(unit.shape.least for unit in units)
-        self.rank = (-gang.priority, gang.created, gang.uid)
-        kin = (
-            signature(gang, units, spread=queue.spec.strategy == "spread"),
-            tuple(sorted(charge.items())),
-            gang.priority,
-            gang.preemptor,
-            gang.run_s,
-        )
-        self.kin = kinds.setdefault((queue.name, kin), object())  # told apart by identity: cheap to look up
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Tree
 
 
 Key = tuple[bool, bool, int, int, float, float, float, str]
 
 
 class Order:
-    """Iterate by `next()`; say what became of the gang by `settle()` before asking again."""
+    """Iterate by `next`; say by `advance` that the gang was decided on before asking again."""
 
-    def __init__(self, tree: Tree, entries: list[PendingGang], devices: int) -> None:
+    def __init__(self, tree: Tree, pending: list[PendingGang], devices: int) -> None:
         """`tree`: with what runs charged, and divided. `devices` of the cluster are the measure where there are no flavors."""
         self._tree = tree
         self._devices = max(devices, 1)
         self._before = {name: dict(queue.used) for name, queue in tree.queues.items() if queue.spec.past_usage}
-        self._lines: dict[Queue, list[PendingGang]] = {}  # leaf: its gangs, last one first
-        for entry in entries:
-            self._lines.setdefault(entry.queue, []).append(entry)
+        self._lines: dict[Queue, list[PendingGang]] = {}  # leaf: its gangs, the last one first
+        for each in pending:
+            self._lines.setdefault(each.queue, []).append(each)
         for line in self._lines.values():
-            line.sort(key=lambda entry: entry.rank, reverse=True)
-        self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}
+            line.sort(key=lambda each: each.rank, reverse=True)
+        self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}  # of siblings, by parent
         self._serial: dict[Queue, int] = {}
         self._queues = tree.queues
         self._roots = tree.roots
         for queue in self._roots:
-            self._grow(queue)
+            self._build(queue)
 
     def next(self) -> PendingGang | None:
         """The gang to consider now; None when all have been."""
@@ -89,46 +57,47 @@ class Order:
             queue = self._top(queue)
         return None if queue is None else self._lines[queue][-1]
 
-    def settle(self, entry: PendingGang, stuck: Container[object] = ()) -> list[PendingGang]:
+    def advance(self, pending: PendingGang, refused: Container[object] = ()) -> list[PendingGang]:
         """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
 
-        Those right behind it whose kin is `stuck` are set aside with it, and returned: a thousand alike cost one climb.
+        Those right behind it whose equivalence class is `refused` are set aside with it, and returned: a thousand alike cost
+        one update of the path.
         """
-        line = self._lines[entry.queue]
-        assert line[-1] is entry
+        line = self._lines[pending.queue]
+        assert line[-1] is pending
         line.pop()
         behind = []
-        while line and line[-1].kin in stuck:
+        while line and line[-1].equivalence in refused:
             behind.append(line.pop())
-        self._climb(entry.queue)
+        self._update(pending.queue)
         return behind
 
     def block(self, queue: Queue) -> list[PendingGang]:
         """Take the rest of the queue's line out: strict FIFO behind a gang that waits. In order."""
         rest = self._lines[queue][::-1]
         self._lines[queue] = []
-        self._climb(queue)
+        self._update(queue)
         return rest
 
     # ----------------------------------------------------------------------------------------------- the tournament
 
-    def _grow(self, queue: Queue) -> PendingGang | None:
+    def _build(self, queue: Queue) -> PendingGang | None:
         for child in queue.children:
-            self._grow(child)
+            self._build(child)
         head = self._head(queue)
-        self._enter(queue, head)
+        self._push(queue, head)
         return head
 
-    def _enter(self, queue: Queue, head: PendingGang | None) -> None:
+    def _push(self, queue: Queue, head: PendingGang | None) -> None:
         serial = self._serial[queue] = self._serial.get(queue, 0) + 1
         if head is not None:
             heap = self._heaps.setdefault(queue.parent, [])
             heapq.heappush(heap, (self._key(queue, head), queue.name, serial))
 
-    def _climb(self, queue: Queue) -> None:
+    def _update(self, queue: Queue) -> None:
         """Work out the keys on the way up anew: use or heads have changed there, and nowhere else."""
         for step in queue.path():
-            self._enter(step, self._head(step))
+            self._push(step, self._head(step))
 
     def _head(self, queue: Queue) -> PendingGang | None:
         if not queue.children:
@@ -167,7 +136,7 @@ class Order:
 
     def _share(self, queue: Queue, head: PendingGang) -> float:
         if queue.parent is None and len(self._roots) == 1:
-            return 0.0  # nobody to compare with
+            return 0.0  # nothing to compare with
         if not self._tree.totals:
             return (queue.devices + head.devices) / self._devices
         return dominant_share(queue, self._tree, head.charge)[0]

@@ -1,7 +1,6 @@
-"""Use remembered with a half-life: what a queue had, counting less the longer ago.
+"""Use remembered with a half-life: what a queue held, counting less the longer ago.
 
-Exists so that "who used more" is one formula wherever it is read. Keeps no state and reads no clock: the caller stores the
-number and says how much time passed.
+Keeps no state and reads no clock: the caller stores the number and says how much time passed.
 Source: Kueue's admission fair sharing, the usual exponential average.
 """
 

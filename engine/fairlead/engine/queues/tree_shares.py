@@ -1,7 +1,7 @@
 """Fair shares of a tree of queues, flavor by flavor, from the roots down.
 
-Exists so that a queue's share is a part of its parent's. The division among siblings is `fairshare`'s. Sets what order,
-reclaim and status read: `fair`, what a queue may hold now, and `weights`, corrected by past use in the same way as the
+A queue's share is a part of its parent's. The division among siblings is `fair_share`'s. Sets what order, reclaim and status
+read: `fair`, what a queue may hold now, and `weights`, corrected by past use in the same way as the
 division: max(0, w + k (w - U * sum of w)) with U the queue's part of the past use of what is being divided.
 Queues that ask for nothing take no part, so that a thousand idle ones cost little.
 """
@@ -16,8 +16,9 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.queues.tree import Queue, Tree
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.types.amounts import Amount
 
 
 def divide_tree(tree: Tree, totals: Mapping[str, Amount], *, k: float = 0.0) -> None:
@@ -30,7 +31,8 @@ def _divide(tree: Tree, parent: Queue | None, siblings: Sequence[Queue], pool: A
     asking = [queue for queue in siblings if queue.demand.get(flavor) or queue.kept(flavor)]
     # What was worked out for the same queues is right as long as they ask for the same.
     asks = [
-        (queue.name, queue.demand.get(flavor, 0), queue.wanted(flavor), queue.grains.get(flavor, 1)) for queue in asking
+        (queue.name, queue.demand.get(flavor, 0), queue.wanted(flavor), queue.allocation_units.get(flavor, 1))
+        for queue in asking
     ]
     key = (pool, k, tuple(asks))
     known = tree.divided.get((parent, flavor))
@@ -48,7 +50,7 @@ def _among(
     asking: Sequence[Queue], pool: Amount, flavor: str, k: float, total: Amount
 ) -> tuple[list[Amount], list[float]]:
     # Past use is known as a part of the cluster; among the children of a queue it counts as a part of what they divide.
-    # Together it is all of that at most: else who used more than twice their part would leave the pool to nobody.
+    # Together it is all of that at most: else queues that used more than twice their part would leave the pool undivided.
     past = [queue.spec.past_usage.get(flavor, 0.0) for queue in asking]
     scale = min(float(total) / float(pool), 1.0 / (sum(past) or 1.0)) if k and pool else 0.0
     used = [part * scale for part in past]
@@ -71,7 +73,7 @@ def _among(
             priority=queue.spec.priority,
             usage=mine,
             kept=queue.kept(flavor),
-            unit=Fraction(1, queue.grains.get(flavor, 1)),
+            unit=Fraction(1, queue.allocation_units.get(flavor, 1)),
         )
         for queue, weight, mine in zip(asking, plain, used, strict=True)
     ]

@@ -1,8 +1,8 @@
 """What of the cluster can be used at all, flavor by flavor: what shares are divided from.
 
-Exists so that broken hardware makes shares smaller instead of promising what nobody can be given: a queue would else sit on
-its part of dead devices' share with live ones. Not counted are free devices with a taint or under a taint rule, and free
-devices of nodes that are cordoned, not ready or gone. What is in use counts as long as it is, unless it must go (NoExecute).
+Broken hardware makes all shares smaller. Else a queue would hold its part of the broken devices in working ones. Not counted
+are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready or gone. What is in
+use counts as long as it is, unless it must go (NoExecute).
 Taints that some nodes always have do not matter: some pods tolerate them. Remembers which pools to look at, nothing else.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.inventory.pool import Pool
     from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.types.amounts import Amount
     from fairlead.kube.resource import DeviceTaint
 
 
@@ -32,7 +32,7 @@ class Usable:
     def __init__(self, inventory: Inventory, nodes: NodeTable) -> None:
         self._inventory = inventory
         self._nodes = nodes
-        self._doubtful: list[Pool] = []
+        self._in_doubt: list[Pool] = []
         self._seen = (-1, -1)
 
     def of(self, total: Mapping[str, Amount], charges: Charges) -> Charge:
@@ -40,7 +40,7 @@ class Usable:
         left = dict(total)
         for pool in self._pools():
             add(left, charges.whole(pool), -1)
-            add(left, charges.of_pool(pool, self._standing(pool)))
+            add(left, charges.of_pool(pool, self._devices_in_doubt(pool)))
         return left
 
     def _pools(self) -> list[Pool]:
@@ -48,13 +48,13 @@ class Usable:
         seen = (self._inventory.structure, self._nodes.structure)
         if seen != self._seen:
             self._seen = seen
-            self._doubtful = [
+            self._in_doubt = [
                 pool
-                for pool in self._inventory.any_order()
+                for pool in self._inventory.pools_unordered()
                 if pool.problem is None
                 and (pool.tainted or self._ruled(pool) or any(not self._open(name) for name in pool.local))
             ]
-        return self._doubtful
+        return self._in_doubt
 
     def _ruled(self, pool: Pool) -> bool:
         """Whether a taint rule may be about one of its devices."""
@@ -69,8 +69,8 @@ class Usable:
         node = self._nodes.get(name)
         return node is not None and node.ready and not node.unschedulable
 
-    def _standing(self, pool: Pool) -> dict[Device, bool]:
-        """Of the devices in doubt, whether they still count: they do while somebody may keep them."""
+    def _devices_in_doubt(self, pool: Pool) -> dict[Device, bool]:
+        """The devices that no gang can be given now, and whether they count: while a holder may keep them."""
         found: dict[Device, bool] = {}
         for device in pool.devices.values():
             taints = list(self._taints(device))

@@ -1,8 +1,8 @@
-"""Who runs, as pieces that can be evicted: whole gangs, or single members of an elastic gang's surplus.
+"""The running gangs as units that can be evicted: a whole gang, or one member of an elastic gang's surplus.
 
-Exists so that reclaim, preemption and reservations look at running gangs in one way: by node, in a total order. Knows what
-a piece holds and whether it is protected for itself (min-runtime, unknown pods); whose turn it is to give is `reclaim`'s.
-Order: surplus before whole gangs, lower priority first, youngest first (started last, then made last), then UID.
+Reclaim, preemption and reservations all look at running gangs through these units: by node, by queue, in one total order.
+The module knows what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
+Order: surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
 """
 
 from __future__ import annotations
@@ -12,24 +12,27 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from fairlead.engine.inventory.inventory import HeldClaim, Inventory
+    from fairlead.engine.inventory.allocated import AllocatedClaim
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charges
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import RunningGang, RunningMember
+    from fairlead.engine.queues.gangs import AssumedGang
+    from fairlead.engine.queues.queue import Queue
 
 Rank = tuple[bool, int, float, float, str, str]
 
 
 class EvictionUnit:
-    """What one eviction gives back. `members` are those that would go; leaving ones are gone already."""
+    """What one eviction frees. `members` are the pods that would go; those that are leaving already are not among them."""
 
-    runs = True  # else it was given something by this decision, see `victims_fresh`
-    starts = True  # else it has only been promised what comes free
-    turn = 0  # of what does not start: its gang's place in this decision's order
+    runs = True  # False: this decision gave it its devices, see `tentative`
+    starts = True  # False: it is only nominated for devices that come free
+    turn = 0  # of one that does not start: its gang's place in this decision's order
 
     __slots__ = ("charge", "claims", "devices", "gang", "id", "members", "queue", "rank", "started", "whole")
 
@@ -38,7 +41,7 @@ class EvictionUnit:
         gang: RunningGang,
         queue: Queue,
         members: Sequence[RunningMember],
-        claims: Mapping[str, list[HeldClaim]],
+        claims: Mapping[str, list[AllocatedClaim]],
         charge: Charge,
         devices: int,
         *,
@@ -59,7 +62,7 @@ class EvictionUnit:
     def __repr__(self) -> str:
         return f"EvictionUnit({self.gang.id}{'' if self.whole else ' ' + self.members[0].pod.name})"
 
-    def here(self, node: str) -> int:
+    def devices_on(self, node: str) -> int:
         """Its devices on this node, those by admin access included."""
         return sum(len(claim.devices) for claim in self.claims.get(node, ()))
 
@@ -70,27 +73,73 @@ class EvictionUnit:
         return dict.fromkeys([member.node for member in self.members] + list(self.claims))
 
 
+class TentativeAdmission(EvictionUnit):
+    """A gang to which this decision has given devices: what the next decision could evict, this one need not start.
+
+    `held` is what it holds of the pipelined ledger. `starts`: admitted; else only nominated for what comes free. min-runtime
+    protects it as it would protect the running gang from the next decision, so that both come to the same answer.
+    """
+
+    runs = False
+    __slots__ = ("held", "starts", "turn")
+
+    def __init__(
+        self, assumed: AssumedGang, held: Sequence[UnitPlacement], now: float, turn: int, *, starts: bool
+    ) -> None:
+        gang = assumed.pending.gang
+        members = tuple(
+            RunningMember(pod=member.pod, node=placed.node.name, started=now)
+            for placed in assumed.placed
+            for member in placed.unit.members
+        )
+        as_running = RunningGang(
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=gang.uid,
+            queue=gang.queue,
+            claims=(),
+            priority=gang.priority,
+            created=gang.created,
+            started=now,
+            size=len(members),
+            members=members,
+            ends_by=None if gang.run_s is None else now + gang.run_s,
+        )
+        super().__init__(as_running, assumed.pending.queue, members, {}, assumed.charge, assumed.devices, whole=True)
+        self.held = held
+        self.starts = starts
+        self.turn = turn
+
+    def devices_on(self, node: str) -> int:
+        return sum(len(picks) for placed in self.held if placed.node.name == node for picks in placed.picks)
+
+
 class VictimCandidates:
-    """All that runs, per node, worked out once per decision. `now` decides what min-runtime still protects."""
+    """The units of all running gangs. Per decision: `add_running` each gang, `sort` once, then `insert` and `remove`.
+
+    `now` (unix seconds) decides what min-runtime still protects.
+    """
 
     def __init__(self, inventory: Inventory, charges: Charges, now: float) -> None:
         self._inventory = inventory
         self._charges = charges
         self.now = now
-        self.pieces: list[EvictionUnit] = []
+        self.units: list[EvictionUnit] = []
         self.by_queue: dict[Queue, list[EvictionUnit]] = {}
         self.protected: dict[EvictionUnit, float] = {}  # until when
         self.unprotected: dict[Queue, list[EvictionUnit]] = {}  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
-        self._shortest_s: dict[Queue, float] = {}
-        self._whole: dict[str, EvictionUnit] = {}
+        self._min_runtime_s: dict[Queue, float] = {}
+        self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
-    def enter(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
-        """A gang and its queue; `leaving` are the UIDs of pods that go anyway."""
+    # ------------------------------------------------------------------------------------------------ running gangs
+
+    def add_running(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
+        """The units of a gang of this queue; `leaving` are the UIDs of pods that go for another reason."""
         members: Sequence[RunningMember] = gang.members
         if not members:
-            self._unknown(gang, queue)
+            self._add_unknown(gang, queue)
             return
         for member in members:
             if member.leaving or (leaving and member.pod.uid in leaving):
@@ -98,42 +147,44 @@ class VictimCandidates:
                 break
         if not members:
             return
-        whole = self._single(gang, queue, members[0]) if len(gang.members) == 1 else None
+        whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
-            whole = self._piece(gang, queue, members, _nodes_of(members), whole=True)
-        shortest_s = gang.min_runtime_s
-        if shortest_s is None:
-            shortest_s = self._shortest_s.get(queue)
-            if shortest_s is None:
-                shortest_s = self._shortest_s[queue] = minimum_runtime_s(gang, queue)
+            whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
+        min_runtime_s = gang.min_runtime_s
+        if min_runtime_s is None:
+            min_runtime_s = self._min_runtime_s.get(queue)
+            if min_runtime_s is None:
+                min_runtime_s = self._min_runtime_s[queue] = minimum_runtime_s(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
-        self._add(whole, whole.started + shortest_s)
+        self._add(whole, whole.started + min_runtime_s)
         if len(members) > gang.size:
-            self._surplus(gang, queue, members, shortest_s)
+            self._add_surplus(gang, queue, members, min_runtime_s)
 
-    def _single(self, gang: RunningGang, queue: Queue, member: RunningMember) -> EvictionUnit | None:
-        """A gang of one pod with one claim: most are, and a large cluster runs many. None: it is none of these."""
+    def _of_one_pod(self, gang: RunningGang, queue: Queue, member: RunningMember) -> EvictionUnit | None:
+        """A gang of one pod with one claim, the common case, at the least cost. None: it has more or fewer claims."""
         claim = self._inventory.claim(member.claims[0]) if len(member.claims) == 1 else None
         if claim is None:
             return None
-        charge = self._charges.of_held(claim, self._inventory)
+        charge = self._charges.of_allocated(claim, self._inventory)
         return EvictionUnit(gang, queue, gang.members, {member.node: [claim]}, charge, claim.counted, whole=True)
 
-    def _surplus(self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], shortest_s: float) -> None:
-        """Each member of a gang that runs more than it needs, by what it alone holds."""
+    def _add_surplus(
+        self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], min_runtime_s: float
+    ) -> None:
+        """Each member of a gang that runs with more than its size, by the claims that no other member uses."""
         users: dict[str, int] = {}
         for member in gang.members:
             for uid in member.claims:
                 users[uid] = users.get(uid, 0) + 1
         for member in members:
             own = {uid: member.node for uid in member.claims if users[uid] == 1}
-            piece = self._piece(gang, queue, [member], own, whole=False)
-            if piece.claims:
-                self._add(piece, piece.started + shortest_s)
+            unit = self._unit(gang, queue, [member], own, whole=False)
+            if unit.claims:
+                self._add(unit, unit.started + min_runtime_s)
 
-    def _unknown(self, gang: RunningGang, queue: Queue) -> None:
-        """A gang whose pods the rim does not know: never a victim, but it may be waited for."""
+    def _add_unknown(self, gang: RunningGang, queue: Queue) -> None:
+        """A gang whose pods the rim does not know: never a victim, but a reservation may wait for its end."""
         held: dict[str, str] = {}
         for uid in gang.claims:
             claim = self._inventory.claim(uid)
@@ -141,32 +192,22 @@ class VictimCandidates:
                 device = self._inventory.device(item.ref)
                 if device is not None and device.node is not None:
                     held.setdefault(uid, device.node)
-        piece = self._piece(gang, queue, (), held, whole=True)
-        self.staying[piece.id] = 0
-        self._add(piece, inf)
+        unit = self._unit(gang, queue, (), held, whole=True)
+        self.staying[unit.id] = 0
+        self._add(unit, inf)
 
-    def _add(self, piece: EvictionUnit, until: float) -> None:
+    def _add(self, unit: EvictionUnit, until: float) -> None:
         """With the time until which it is protected."""
         if until > self.now:
-            self.protected[piece] = until
-        self.pieces.append(piece)
-        known = self.by_queue.get(piece.queue)
+            self.protected[unit] = until
+        self.units.append(unit)
+        known = self.by_queue.get(unit.queue)
         if known is None:
-            self.by_queue[piece.queue] = [piece]
+            self.by_queue[unit.queue] = [unit]
         else:
-            known.append(piece)
+            known.append(unit)
 
-    @property
-    def by_node(self) -> Mapping[str, list[EvictionUnit]]:
-        """In order, once sorted. Made when somebody looks for a place: a refusal needs no nodes."""
-        if self._by_node is None:
-            self._by_node = {}
-            for piece in self.pieces:
-                for node in piece.nodes:
-                    self._by_node.setdefault(node, []).append(piece)
-        return self._by_node
-
-    def _piece(
+    def _unit(
         self,
         gang: RunningGang,
         queue: Queue,
@@ -175,7 +216,8 @@ class VictimCandidates:
         *,
         whole: bool,
     ) -> EvictionUnit:
-        claims: dict[str, list[HeldClaim]] = {}
+        """`held`: claim UID and node."""
+        claims: dict[str, list[AllocatedClaim]] = {}
         charge: Charge = {}
         devices = 0
         for uid, node in held.items():
@@ -183,69 +225,81 @@ class VictimCandidates:
             if claim is not None:
                 claims.setdefault(node, []).append(claim)
                 devices += claim.counted
-                more = self._charges.of_held(claim, self._inventory)
+                more = self._charges.of_allocated(claim, self._inventory)
                 if len(held) == 1:
                     charge = more
                 else:
                     add(charge, more)
         return EvictionUnit(gang, queue, members, claims, charge, devices, whole=whole)
 
-    def went(self, piece: EvictionUnit) -> None:
-        """A member of a surplus is evicted for good: what is left of its gang is a smaller whole."""
-        if piece.whole:
+    def sort(self) -> None:
+        """Once, after the last `add_running`."""
+        self.units.sort(key=_rank)
+        for units in self.by_queue.values():
+            units.sort(key=_rank)
+        self.unprotected = {
+            queue: [unit for unit in units if unit not in self.protected] for queue, units in self.by_queue.items()
+        }
+
+    # -------------------------------------------------------------------------------------------- in one decision
+
+    @property
+    def by_node(self) -> Mapping[str, list[EvictionUnit]]:
+        """In order, once sorted. Built when a place is looked for: a refusal needs no nodes."""
+        if self._by_node is None:
+            self._by_node = {}
+            for unit in self.units:
+                for node in unit.nodes:
+                    self._by_node.setdefault(node, []).append(unit)
+        return self._by_node
+
+    def shrink(self, unit: EvictionUnit) -> None:
+        """A member of a surplus is evicted for good: the unit of its whole gang holds so much less."""
+        if unit.whole:
             return
         assert self.by_node  # by where all of them are still
-        whole = self._whole[piece.id]
-        self.staying[piece.id] -= 1
-        whole.members = [member for member in whole.members if member not in piece.members]
+        whole = self._whole[unit.id]
+        self.staying[unit.id] -= 1
+        whole.members = [member for member in whole.members if member not in unit.members]
         whole.claims = {
-            node: [claim for claim in claims if claim not in piece.claims.get(node, ())]
+            node: [claim for claim in claims if claim not in unit.claims.get(node, ())]
             for node, claims in whole.claims.items()
         }
         whole.charge = dict(whole.charge)
-        add(whole.charge, piece.charge, -1)
-        whole.devices -= piece.devices
+        add(whole.charge, unit.charge, -1)
+        whole.devices -= unit.devices
 
-    def join(self, pieces: Iterable[EvictionUnit]) -> None:
-        """More of them, that start now, when the others are sorted already."""
-        for piece in pieces:
-            insort(self.pieces, piece, key=_rank)
-            insort(self.by_queue.setdefault(piece.queue, []), piece, key=_rank)
-            until = self.now + minimum_runtime_s(piece.gang, piece.queue)
-            if piece.starts and until > self.now:
-                self.protected[piece] = until
+    def insert(self, units: Iterable[EvictionUnit]) -> None:
+        """More units, which start now, into the sorted ones."""
+        for unit in units:
+            insort(self.units, unit, key=_rank)
+            insort(self.by_queue.setdefault(unit.queue, []), unit, key=_rank)
+            until = self.now + minimum_runtime_s(unit.gang, unit.queue)
+            if unit.starts and until > self.now:
+                self.protected[unit] = until
             else:
-                insort(self.unprotected.setdefault(piece.queue, []), piece, key=_rank)
+                insort(self.unprotected.setdefault(unit.queue, []), unit, key=_rank)
             if self._by_node is not None:
-                for node in piece.nodes:
-                    insort(self._by_node.setdefault(node, []), piece, key=_rank)
+                for node in unit.nodes:
+                    insort(self._by_node.setdefault(node, []), unit, key=_rank)
 
-    def leave(self, piece: EvictionUnit) -> None:
-        """One that joined, and is no more."""
-        self.pieces.remove(piece)
-        self.by_queue[piece.queue].remove(piece)
-        if self.protected.pop(piece, None) is None:
-            self.unprotected[piece.queue].remove(piece)
+    def remove(self, unit: EvictionUnit) -> None:
+        """One that was inserted."""
+        self.units.remove(unit)
+        self.by_queue[unit.queue].remove(unit)
+        if self.protected.pop(unit, None) is None:
+            self.unprotected[unit.queue].remove(unit)
         if self._by_node is not None:
-            for node in piece.nodes:
-                self._by_node[node].remove(piece)
-
-    def sort(self) -> None:
-        """Once, when all have entered."""
-        self.pieces.sort(key=_rank)
-        for pieces in self.by_queue.values():
-            pieces.sort(key=_rank)
-        self.unprotected = {
-            queue: [piece for piece in pieces if piece not in self.protected] for queue, pieces in self.by_queue.items()
-        }
+            for node in unit.nodes:
+                self._by_node[node].remove(unit)
 
 
-def _rank(piece: EvictionUnit) -> Rank:
-    return piece.rank
+def _rank(unit: EvictionUnit) -> Rank:
+    return unit.rank
 
 
-def _nodes_of(members: Iterable[RunningMember]) -> dict[str, str]:
-    """Claim UID: the node of its first user."""
+def _node_of_claims(members: Iterable[RunningMember]) -> dict[str, str]:
+    """Claim UID: the node of the first member that uses it."""
     nodes: dict[str, str] = {}
     for member in members:
         for uid in member.claims:
@@ -254,7 +308,7 @@ def _nodes_of(members: Iterable[RunningMember]) -> dict[str, str]:
 
 
 def minimum_runtime_s(gang: RunningGang, queue: Queue) -> float:
-    """The gang's own, else its queue's, else that of the queues above, at last none."""
+    """The gang's own, else its queue's, else that of the queues above, else 0."""
     if gang.min_runtime_s is not None:
         return gang.min_runtime_s
     return next((step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None), 0.0)

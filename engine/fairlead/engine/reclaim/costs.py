@@ -1,280 +1,302 @@
-"""What it would cost to make room for one unit of a gang, node by node: a heap of the cheapest nodes.
+"""What it costs to make room for one unit of a gang, node by node: heaps of the cheapest nodes.
 
-Exists so that victims are chosen where their devices make a place, not by count, and so that two thousand alike gangs do
-not each look at every node. Evicts nothing: every trial is undone. A node is looked at again when it changed, and before it
-is offered: what is allowed only shrinks while one decision is made, so a cost on the heap is never too high.
-Cheap is, in this order: nobody is left under what is deserved; no whole gang (surplus only); low priority; few gangs; few pods;
-other queues before the own one; few devices; the queue with most surplus; the youngest; the one made last; the node's name.
+Victims are chosen where their devices make a place, not by count; and two thousand alike gangs do not each look at every
+node. Nothing is evicted: every trial is rolled back. A node is looked at again when it has changed, and before it is offered.
+While one decision is made fewer and fewer units may be evicted, so that a cost on a heap is never too high.
+Cheap means, in this order: no queue is left below what it deserves; no whole gang goes (surplus only); low priority; few gangs;
+few pods; other queues before the gang's own; few devices; the queue with most surplus; started last; created last; node name.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.placement.model import NodeScope
+from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.queues.charges import add
-from fairlead.engine.reclaim.policy import parting
+from fairlead.engine.queues.limits import over_limit
+from fairlead.engine.reclaim.policy import branches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from fairlead.engine.allocator.model import Budget
-    from fairlead.engine.placement.node_info import CandidateNode, ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.scored_nodes import ScoredNodes
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.reclaim.candidates import EvictionUnit, Rank, VictimCandidates
-    from fairlead.engine.reclaim.reclaim import Preemptor
-    from fairlead.engine.reclaim.releasing import PipelinedCluster
-    from fairlead.engine.types.reasons import PreemptionBlock
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
+    from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-Givers = frozenset["Queue"]
-# What counts before the surplus of those who give, and what counts after it.
+    CostsOf = Callable[[UnitShape, NodeScope], "EvictionCosts"]
+
+Queues = frozenset["Queue"]  # of the victims on one node
+# What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
-STEPS_PUT = 10  # what asking the allocator costs, in pieces tried
-
-
-class EvictionRules(Protocol):
-    """Who may go, and the count of what is used up by those that do: `reclaim.Rules`, or that all may end."""
-
-    crowd: VictimCandidates
-
-    def refusal(self, wish: Preemptor, piece: EvictionUnit) -> PreemptionBlock | None: ...
-    def take(self, piece: EvictionUnit) -> None: ...
-    def give(self, piece: EvictionUnit) -> None: ...
+DOMAINS_MAX = 32  # topology domains tried for one gang
+STEPS_PUT = 10  # of the budget, for asking the allocator; trying one eviction unit is one step
 
 
 class EvictionCosts:
-    """For one kind of wish and one shape, over the nodes of the spots."""
+    """For one kind of preemptor and one shape, over the nodes of `scored`."""
 
-    def __init__(self, later: PipelinedCluster, rules: EvictionRules, spots: ScoredNodes) -> None:
-        self.later = later
-        self.rules = rules
-        self.spots = spots
-        # By who would give: what a queue has in surplus changes with every choice, the rest of a cost seldom.
-        self._heaps: dict[Givers, list[tuple[Cost, int, CandidateNode]]] = {}
+    def __init__(self, policy: EvictionPolicy, scored: ScoredNodes) -> None:
+        self.policy = policy
+        self.cluster = policy.cluster
+        self.statement = policy.statement
+        self.scored = scored
+        # By queues of the victims: what those have in surplus changes with every choice, the rest of a cost seldom.
+        self._heaps: dict[Queues, list[tuple[Cost, int, CandidateNode]]] = {}
         self._stamp: dict[CandidateNode, int] = {}
         self._cursor = -1
 
     def best(
-        self, wish: Preemptor, unit: PlacementUnit, budget: Budget
+        self, preemptor: Preemptor, unit: PlacementUnit, budget: StepBudget
     ) -> tuple[CandidateNode, list[EvictionUnit]] | None:
-        """The node where the unit finds a place for least, and who has to go; None when there is none."""
-        self._catch_up(wish, unit, budget)
-        while (givers := self._cheapest(wish)) is not None:
-            cost, _, site = self._heaps[givers][0]
-            found = self._clear(wish, unit, site, budget)
+        """The node where the unit finds a place for least, and what has to go; None when there is none."""
+        self._catch_up(preemptor, unit, budget)
+        while (queues := self._cheapest(preemptor)) is not None:
+            cost, _, node = self._heaps[queues][0]
+            found = self._cheapest_on(preemptor, unit, node, budget)
             if budget.steps < 0:
                 budget.ended = True
                 return None
             if found is not None and found[0] == cost:
-                return site, found[1]
-            heapq.heappop(self._heaps[givers])
-            self._enter(site, found)
+                return node, found[1]
+            heapq.heappop(self._heaps[queues])
+            self._push(node, found)
         return None
 
-    def _cheapest(self, wish: Preemptor) -> Givers | None:
+    def _cheapest(self, preemptor: Preemptor) -> Queues | None:
         """Whose heap has the cheapest node on top."""
-        best: tuple[tuple[object, ...], Givers] | None = None
-        for givers in sorted(self._heaps, key=_names) if len(self._heaps) > 1 else list(self._heaps):
-            heap = self._heaps[givers]
+        best: tuple[tuple[object, ...], Queues] | None = None
+        for queues in sorted(self._heaps, key=_names) if len(self._heaps) > 1 else list(self._heaps):
+            heap = self._heaps[queues]
             while heap and heap[0][1] != self._stamp[heap[0][2]]:
                 heapq.heappop(heap)
             if not heap:
-                del self._heaps[givers]
+                del self._heaps[queues]
                 continue
             first, last = heap[0][0]
-            cost = (*first, -self._surplus(wish, givers), *last)
+            surplus = min((_surplus(preemptor, queue, {}) for queue in queues), default=float("inf"))
+            cost = (*first, -surplus, *last)
             if best is None or cost < best[0]:
-                best = (cost, givers)
+                best = (cost, queues)
         return None if best is None else best[1]
 
-    def _surplus(self, wish: Preemptor, givers: Givers) -> float:
-        """The least that one of them, at the level where it parts from the taker, has beyond deserved, for its weight."""
-        return min((_surplus_of(wish, queue, {}) for queue in givers), default=float("inf"))
-
-    def _catch_up(self, wish: Preemptor, unit: PlacementUnit, budget: Budget) -> None:
-        log = self.later.board.sites.log
-        self.spots.best()
+    def _catch_up(self, preemptor: Preemptor, unit: PlacementUnit, budget: StepBudget) -> None:
+        """Look again at the nodes that changed since the last time."""
+        log = self.cluster.cache.node_snapshot.log
+        self.scored.best()
         changed = None if self._cursor < 0 else log.since(self._cursor)
-        for site in self.spots.among if changed is None else dict.fromkeys(changed):
+        for node in self.scored.among if changed is None else dict.fromkeys(changed):
             if budget.steps < 0:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            self._enter(site, self._clear(wish, unit, site, budget) if site in self.spots.among else None)
+            possible = node in self.scored.among
+            self._push(node, self._cheapest_on(preemptor, unit, node, budget) if possible else None)
         self._cursor = log.cursor
 
-    def _enter(self, site: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
-        stamp = self._stamp[site] = self._stamp.get(site, 0) + 1
+    def _push(self, node: CandidateNode, found: tuple[Cost, list[EvictionUnit]] | None) -> None:
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
         if found is not None:
-            givers = frozenset(self._givers(found[1]))
-            heapq.heappush(self._heaps.setdefault(givers, []), (found[0], stamp, site))
+            heapq.heappush(self._heaps.setdefault(self._queues_of(found[1]), []), (found[0], stamp, node))
 
-    def _givers(self, pieces: Sequence[EvictionUnit]) -> Iterator[Queue]:
-        for piece in pieces:
-            yield piece.queue
+    def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
+        return frozenset(victim.queue for victim in victims)
 
     # -------------------------------------------------------------------------------------------------- one node
 
-    def _clear(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget
+    def _cheapest_on(
+        self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
-        """The cheapest pieces found on this node that make room on it for the unit: in order, one alone, or large ones first."""
-        pieces: Sequence[EvictionUnit] = self.rules.crowd.by_node.get(site.name, ())
-        if not pieces:
+        """The cheapest victims found that make room on this node: in order, one alone, or the largest first."""
+        candidates: Sequence[EvictionUnit] = self.policy.candidates.by_node.get(node.name, ())
+        if not candidates:
             return None
-        pieces = self._in_turn(wish, pieces)
-        best = self._try(wish, unit, site, pieces, budget)
-        alone = best[1][0].here(site.name) if best is not None and len(best[1]) == 1 else None
-        tries: list[Sequence[EvictionUnit]] = [
-            (piece,)
-            for piece in pieces
-            if (alone is None or piece.here(site.name) < alone) and self._may_do(unit, site, piece)
+        candidates = self._ordered(preemptor, candidates)
+        best = self._try(preemptor, unit, node, candidates, budget)
+        alone = best[1][0].devices_on(node.name) if best is not None and len(best[1]) == 1 else None
+        orders: list[Sequence[EvictionUnit]] = [
+            (each,)
+            for each in candidates
+            if (alone is None or each.devices_on(node.name) < alone) and self._enough_alone(unit, node, each)
         ]
-        if alone is None and len({piece.here(site.name) for piece in pieces}) > 1:
-            tries.append(sorted(pieces, key=lambda piece: (-piece.here(site.name), piece.rank)))
-        for order in tries:
-            other = self._try(wish, unit, site, order, budget)
+        if alone is None and len({each.devices_on(node.name) for each in candidates}) > 1:
+            orders.append(sorted(candidates, key=lambda each: (-each.devices_on(node.name), each.rank)))
+        for order in orders:
+            other = self._try(preemptor, unit, node, order, budget)
             if other is not None and (best is None or other[0] < best[0]):
                 best = other
         return best
 
-    def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
-        """Of alike pieces of several queues, each time the next of whose queue then has most beyond deserved; own ones last."""
-        if len({piece.queue for piece in pieces}) == 1:
-            return pieces
+    def _ordered(self, preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
+        """Of alike units of several queues each time one of the queue that then has most surplus; the own queue's last."""
+        if len({each.queue for each in candidates}) == 1:
+            return candidates
         lines: dict[tuple[bool, int, Queue], list[EvictionUnit]] = {}
-        for piece in reversed(pieces):
-            lines.setdefault((*piece.rank[:2], piece.queue), []).append(piece)
-        gone: dict[Queue, Charge] = {}  # of each giver, by those before
-        order: list[EvictionUnit] = []
+        for each in reversed(candidates):
+            lines.setdefault((*each.rank[:2], each.queue), []).append(each)
+        gone: dict[Queue, Charge] = {}  # by branch: of the units ordered so far
+        ordered: list[EvictionUnit] = []
 
         def turn(key: tuple[bool, int, Queue]) -> tuple[bool, int, bool, float, Rank]:
             queue = key[2]
-            return (*key[:2], queue is wish.queue, -_surplus_of(wish, queue, gone), lines[key][-1].rank)
+            return (*key[:2], queue is preemptor.queue, -_surplus(preemptor, queue, gone), lines[key][-1].rank)
 
         while lines:
             key = min(lines, key=turn) if len(lines) > 1 else next(iter(lines))
-            piece = lines[key].pop()
-            order.append(piece)
-            add(gone.setdefault(_giver(wish, piece.queue), {}), piece.charge)
+            each = lines[key].pop()
+            ordered.append(each)
+            add(gone.setdefault(_branch(preemptor, each.queue), {}), each.charge)
             if not lines[key]:
                 del lines[key]
-        return order
+        return ordered
 
-    def _may_do(self, unit: PlacementUnit, site: CandidateNode, piece: EvictionUnit) -> bool:
-        """Whether the piece alone might make room: for n alike devices only if it and what is free are enough."""
+    def _enough_alone(self, unit: PlacementUnit, node: CandidateNode, candidate: EvictionUnit) -> bool:
+        """Whether the candidate alone might make room: for n alike devices only if it and what is free are enough."""
         if not unit.shape.plain:
             return True
-        ask = unit.shape.claims[0].alternatives[0][0]
-        return self.spots.free(ask, self.later.board.sites.candidates(site, ask)) + piece.here(site.name) >= ask.count
+        request = unit.shape.claims[0].alternatives[0][0]
+        free = self.scored.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
+        return free + candidate.devices_on(node.name) >= request.count
 
     def _try(
-        self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, order: Sequence[EvictionUnit], budget: Budget
+        self,
+        preemptor: Preemptor,
+        unit: PlacementUnit,
+        node: CandidateNode,
+        order: Sequence[EvictionUnit],
+        budget: StepBudget,
     ) -> tuple[Cost, list[EvictionUnit]] | None:
-        """Take pieces out in order until the unit fits, put back those that were not needed, and undo it all."""
-        chosen: list[EvictionUnit] = []
+        """Evict in this order until the unit fits, spare what was not needed; the cost, and all rolled back."""
+        mark = self.statement.checkpoint()
+        victims: list[EvictionUnit] = []
         fits = False
-        for _ in range(2):  # what is refused at first may be allowed once own gangs are out
-            before = len(chosen)
-            for piece in order:
+        for _ in range(2):  # what is refused at first may be allowed once gangs of the own queue are gone
+            before = len(victims)
+            for each in order:
                 budget.steps -= 1
-                if self.rules.refusal(wish, piece) is not None:
+                if self.policy.refusal(preemptor, each) is not None:
                     continue
-                self._out(piece, site)
-                chosen.append(piece)
-                fits = self._fits(wish, unit, site, budget)
+                self.policy.evict(each, only=node.name)
+                victims.append(each)
+                fits = self._fits(preemptor, unit, node, budget)
                 if fits:
                     break
-            if fits or len(chosen) == before:
+            if fits or len(victims) == before:
                 break
         if fits:
-            for piece in chosen[-2::-1]:
-                self._back(piece, site)
-                chosen.remove(piece)
-                if not self._fits(wish, unit, site, budget):
-                    self._out(piece, site)
-                    chosen.append(piece)
-        cost = self._cost(wish, site, chosen) if fits else None
-        for piece in chosen:
-            self._back(piece, site)
-        return None if cost is None else (cost, chosen)
+            for each in victims[-2::-1]:
+                self.policy.spare(each, only=node.name)
+                victims.remove(each)
+                if not self._fits(preemptor, unit, node, budget):
+                    self.policy.evict(each, only=node.name)
+                    victims.append(each)
+        cost = self._cost(preemptor, node, victims) if fits else None
+        self.statement.rollback(mark)
+        return None if cost is None else (cost, victims)
 
-    def _out(self, piece: EvictionUnit, site: CandidateNode) -> None:
-        self.later.take_out(piece, only=site.name)
-        self.rules.take(piece)
-
-    def _back(self, piece: EvictionUnit, site: CandidateNode) -> None:
-        self.rules.give(piece)
-        self.later.put_back(piece, only=site.name)
-
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
-        if len(wish.units) == 1 and wish.queue.over_limit(wish.charge):
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
+        if len(preemptor.units) == 1 and over_limit(preemptor.queue, preemptor.charge):
             return False
-        if self.spots.score(site) is None:
+        if self.scored.score(node) is None:
             return False
         if unit.shape.plain:
             return True
         budget.steps -= STEPS_PUT
-        entry = self.later.placer.put(unit, site, budget)
-        if not isinstance(entry, UnitPlacement):
-            return False
-        self.later.placer.undo((entry,))
-        return True
+        mark = self.statement.checkpoint()
+        placed = self.statement.put(unit, node, budget)
+        self.statement.rollback(mark)
+        return placed is not None
 
     # ------------------------------------------------------------------------------------------------------ cost
 
-    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
-        """As things stand with all of them out; what the givers have in surplus comes in between."""
-        whole = [float(piece.gang.priority) for piece in chosen if piece.whole]
-        surplus = [float(piece.gang.priority) for piece in chosen if not piece.whole]
-        pods = sum(len(piece.members) for piece in chosen)
-        own = any(piece.queue is wish.queue for piece in chosen)
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+        """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
+        whole = [float(each.gang.priority) for each in victims if each.whole]
+        surplus = [float(each.gang.priority) for each in victims if not each.whole]
         first = (
-            any(_below(wish, piece) for piece in chosen),
+            any(_leaves_below_deserved(preemptor, each) for each in victims),
             max(whole, default=float("-inf")),
             len(whole),
             max(surplus, default=float("-inf")),
-            pods,
-            own,
-            sum(piece.devices for piece in chosen),
+            sum(len(each.members) for each in victims),
+            any(each.queue is preemptor.queue for each in victims),
+            sum(each.devices for each in victims),
         )
-        started = min((piece.started for piece in chosen), default=0.0)
-        return first, (-started, -min((piece.gang.created for piece in chosen), default=0.0), site.name)
+        started = min((each.started for each in victims), default=0.0)
+        return first, (-started, -min((each.gang.created for each in victims), default=0.0), node.name)
 
 
-def _giver(wish: Preemptor, queue: Queue) -> Queue:
-    """The queue that gives, at the level where it parts from the taker."""
-    return queue if queue is wish.queue else parting(wish.queue, queue)[1]
+def _branch(preemptor: Preemptor, queue: Queue) -> Queue:
+    """The victim queue's branch below the common ancestor."""
+    return queue if queue is preemptor.queue else branches(preemptor.queue, queue)[1]
 
 
-def _surplus_of(wish: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
-    """What the giver has beyond deserved, for its weight, without what is `gone`."""
-    giver = _giver(wish, queue)
-    less = gone.get(giver, {})
-    return max((giver.surplus(flavor, -less.get(flavor, 0)) for flavor in wish.charge), default=0.0)
+def _surplus(preemptor: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -> float:
+    """What the victim queue's branch has beyond deserved, for its weight, without what is `gone` of it."""
+    branch = _branch(preemptor, queue)
+    less = gone.get(branch, {})
+    return max((branch.surplus(flavor, -less.get(flavor, 0)) for flavor in preemptor.charge), default=0.0)
 
 
-def _below(wish: Preemptor, piece: EvictionUnit) -> bool:
-    """Whether its queue, or one above it, is left with less than it deserves and asks for."""
-    if piece.queue is wish.queue:
+def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
+    """Whether its queue, or one above it up to its branch, is left with less than it deserves and asks for."""
+    if victim.queue is preemptor.queue:
         return False
-    giver = parting(wish.queue, piece.queue)[1]
     return any(
         step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
-        for step in _up_to(piece, giver)
-        for flavor in piece.charge
+        for step in _path_to(victim.queue, branches(preemptor.queue, victim.queue)[1])
+        for flavor in victim.charge
     )
 
 
-def _names(givers: Givers) -> list[str]:
-    return sorted(queue.name for queue in givers)
+def _names(queues: Queues) -> list[str]:
+    return sorted(queue.name for queue in queues)
 
 
-def _up_to(piece: EvictionUnit, last: Queue) -> Iterator[Queue]:
-    for queue in piece.queue.path():
-        yield queue
-        if queue is last:
+def _path_to(queue: Queue, last: Queue) -> Iterator[Queue]:
+    for step in queue.path():
+        yield step
+        if step is last:
             return
+
+
+# ---------------------------------------------------------------------------------------------------- a whole gang
+
+
+def evict_and_place(
+    policy: EvictionPolicy, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget, costs_of: CostsOf
+) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
+    """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
+
+    None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
+    of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
+
+    `costs_of` has the costs of a shape on the nodes that the scope allows.
+    """
+    statement = policy.statement
+    scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
+    mark = statement.checkpoint()
+    evicted: list[EvictionUnit] = []
+    placed: list[UnitPlacement] = []
+    for unit in hardest_first(preemptor.units):
+        entry = statement.placer.place_unit(unit, budget, scope)
+        if entry is not None:
+            statement.allocated((entry,))
+        elif (cheapest := costs_of(unit.shape, scope).best(preemptor, unit, budget)) is not None:
+            node, victims = cheapest
+            for victim in victims:
+                policy.evict(victim)
+            evicted += victims
+            entry = statement.put(unit, node, budget)
+        if entry is None:
+            statement.rollback(mark)
+            return None
+        placed.append(entry)
+    return evicted, placed

@@ -1,20 +1,25 @@
-"""May this queue take devices back from that one? The law of reclaim, apart from who is chosen.
+"""May one queue reclaim devices from another? The rule alone, apart from which gangs are chosen.
 
-Exists so that choosing victims, judging the chosen set again after it was minimised, and `explain` ask one place. Knows
-queues and amounts; no gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption, not this.
-Compared are the two queues just below the level where the paths to reclaimer and victim part, flavor by flavor:
-    guarantee   with the ask, the reclaimer's side holds no more than it deserves: it may take from a side above what that
-                deserves, even a gang with which the victim falls below: the gang ran on what was lent. This is all that
-                ever takes a queue below deserved, and it gives another one its deserved share.
-    fairness    with the ask, the reclaimer's side stays within its fair share: it may take from a side above its own, down
-                to what that deserves and no further, and only where the reclaimer ends with less surplus per weight than the
-                victim had before (else whole devices would move back and forth over a rounding).
-Below that level, every queue on the victim's path must be above what it deserves too: who is within it, is left alone.
-Keeps: who took by fairness cannot lose it to the same victim by fairness, for it ends within its share.
+Knows queues and amounts; no gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
+not reclaim. The paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
+by flavor, with the request counted on the reclaimer's branch:
+    guarantee   the reclaimer's branch holds no more than it deserves. It may reclaim from a branch above what that deserves,
+                even a gang without which the victim falls below: that gang ran on borrowed devices. Nothing else ever takes
+                a queue below what it deserves, and this gives another queue what that deserves.
+    fairness    the reclaimer's branch stays within its fair share. It may reclaim from a branch above its own, down to what
+                that deserves and no further, and only if it ends with less surplus per weight than the victim had before
+                (else whole devices would move back and forth over a rounding).
+Every queue from the victim up to its branch must be above what it deserves, too.
+Invariant: what a queue took by fairness it cannot lose to the same victim by fairness, for it ends within its share.
 
-    may_reclaim(reclaimer, ask, victim, freed) -> ReclaimPolicy      one more victim; those taken before are off `used` already
-`reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `ask` is not charged yet. A set is legal
-when it can be taken one by one in some order.
+Example, 12 devices, queues a, b and c deserve 2 each. b holds all 12, a asks for 7, c for nothing: fair shares 6, 6 and 0.
+    a asks for 2:  0 + 2 <= deserved 2, guarantee: b holds 12 > 2, so its gangs of up to 12 devices may go
+    then 4 more:   2 + 4 > deserved 2 but <= fair share 6, fairness: b holds 10 > fair share 6; after a gang of 4 it holds 6 >= 2
+    then 1 more:   6 + 1 > fair share 6: refused, OVER_SHARE
+
+    may_reclaim(reclaimer, request, victim, freed)    one more victim; those taken before are off `used` already
+`reclaimer` and `victim` are leaves of one Tree whose `used` and `fair` are current; `request` is not charged yet. A set is
+allowed when its units can be taken one by one in some order.
 Source: KAI-Scheduler reclaimable.go and strategies.go, Kueue's fair sharing preemption; DESIGN 4.
 """
 
@@ -27,12 +32,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.queues.tree import Queue
-    from fairlead.engine.types.model import Amount
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.types.amounts import Amount
 
 
 class Rule(StrEnum):
-    """What allowed it, or what stands in the way."""
+    """What allows it, or what stands in the way."""
 
     GUARANTEE = "gets what it deserves"
     FAIRNESS = "gets its fair share"
@@ -46,8 +51,8 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimPolicy:
-    """True where it is allowed. `queue` is the one that gets, or the one because of which not."""
+class ReclaimVerdict:
+    """True where it is allowed. `queue` is the reclaimer's branch, or the queue because of which it is not allowed."""
 
     allowed: bool
     rule: Rule
@@ -61,75 +66,67 @@ class ReclaimPolicy:
         return f"queue {self.queue} {self.rule.value}{f' of flavor {self.flavor}' if self.flavor else ''}"
 
 
-def parting(reclaimer: Queue, victim: Queue) -> tuple[Queue, Queue]:
-    """The two queues just below the level where the paths part. The queues differ and both are leaves."""
-    above = {queue: below for below, queue in _steps(reclaimer)}
-    for below, queue in _steps(victim):
-        if queue in above:
-            return above[queue], below
+def branches(reclaimer: Queue, victim: Queue) -> tuple[Queue, Queue]:
+    """The two queues just below the common ancestor, the reclaimer's first. They are different leaves of one tree."""
+    below = {step.parent: step for step in reclaimer.path()}
+    for step in victim.path():
+        if step.parent in below:
+            return below[step.parent], step
     raise AssertionError("all paths end above the roots")
 
 
 def may_reclaim(
-    reclaimer: Queue, ask: Mapping[str, Amount], victim: Queue, freed: Mapping[str, Amount]
-) -> ReclaimPolicy:
+    reclaimer: Queue, request: Mapping[str, Amount], victim: Queue, freed: Mapping[str, Amount]
+) -> ReclaimVerdict:
+    """Whether the victim queue must give up `freed` for `request`, both by flavor."""
     if reclaimer is victim:
-        return ReclaimPolicy(False, Rule.SAME_QUEUE, victim.name)
-    taker, giver = parting(reclaimer, victim)
-    claim = _claim(taker, ask)
-    return claim if not claim else _give(claim.rule, ask, _over(taker, ask), taker, victim, giver, freed)
+        return ReclaimVerdict(False, Rule.SAME_QUEUE, victim.name)
+    branch, victim_branch = branches(reclaimer, victim)
+    entitled = _entitlement(branch, request)
+    if not entitled:
+        return entitled
+    return _from_victim(entitled.rule, request, branch, victim, victim_branch, freed)
 
 
-def _steps(queue: Queue) -> list[tuple[Queue, Queue | None]]:
-    return [(step, step.parent) for step in queue.path()]
-
-
-def _claim(taker: Queue, ask: Mapping[str, Amount]) -> ReclaimPolicy:
-    """What the reclaimer's side is entitled to."""
+def _entitlement(branch: Queue, request: Mapping[str, Amount]) -> ReclaimVerdict:
+    """By which rule the reclaimer's branch may have the request, if by any."""
     rule = Rule.GUARANTEE
-    for flavor in sorted(ask):
-        after = taker.used.get(flavor, 0) + ask[flavor]
-        if after > taker.deserved(flavor):
+    for flavor in sorted(request):
+        after = branch.used.get(flavor, 0) + request[flavor]
+        if after > branch.deserved(flavor):
             rule = Rule.FAIRNESS
-            if after > taker.fair.get(flavor, 0):
-                return ReclaimPolicy(False, Rule.OVER_SHARE, taker.name, flavor)
-    return ReclaimPolicy(True, rule, taker.name)
+            if after > branch.fair.get(flavor, 0):
+                return ReclaimVerdict(False, Rule.OVER_SHARE, branch.name, flavor)
+    return ReclaimVerdict(True, rule, branch.name)
 
 
-def _over(taker: Queue, ask: Mapping[str, Amount]) -> dict[str, float]:
-    """Flavor: the surplus per weight that the reclaimer's side would hold."""
-    return {flavor: taker.surplus(flavor, value) for flavor, value in ask.items()}
-
-
-def _give(
+def _from_victim(
     rule: Rule,
-    ask: Mapping[str, Amount],
-    over: Mapping[str, float],
-    taker: Queue,
+    request: Mapping[str, Amount],
+    branch: Queue,
     victim: Queue,
-    giver: Queue,
+    victim_branch: Queue,
     freed: Mapping[str, Amount],
-) -> ReclaimPolicy:
-    """Whether the victim's side must give it."""
-    wanted = sorted(flavor for flavor, value in freed.items() if value and ask.get(flavor))
+) -> ReclaimVerdict:
+    wanted = sorted(flavor for flavor, value in freed.items() if value and request.get(flavor))
     if not wanted:
-        return ReclaimPolicy(False, Rule.NOTHING_ASKED, victim.name)
+        return ReclaimVerdict(False, Rule.NOTHING_ASKED, victim.name)
     for queue in victim.path():
         if not any(queue.used.get(flavor, 0) > queue.deserved(flavor) for flavor in wanted):
-            return ReclaimPolicy(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
+            return ReclaimVerdict(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
         if rule is Rule.FAIRNESS:
             for flavor, value in sorted(freed.items()):
                 if queue.used.get(flavor, 0) - value < queue.deserved(flavor):
-                    return ReclaimPolicy(False, Rule.BELOW_DESERVED, queue.name, flavor)
-        if queue is giver:
+                    return ReclaimVerdict(False, Rule.BELOW_DESERVED, queue.name, flavor)
+        if queue is victim_branch:
             break
     if rule is Rule.FAIRNESS:
-        above = [flavor for flavor in wanted if giver.used.get(flavor, 0) > giver.fair.get(flavor, 0)]
+        above = [flavor for flavor in wanted if victim_branch.used.get(flavor, 0) > victim_branch.fair.get(flavor, 0)]
         if not above:
-            return ReclaimPolicy(False, Rule.WITHIN_SHARE, giver.name, wanted[0])
-        # Between priority bands the fair shares have settled it: what is left to the lower band is left over.
-        if taker.spec.priority == giver.spec.priority and all(
-            over[flavor] >= giver.surplus(flavor) for flavor in above
+            return ReclaimVerdict(False, Rule.WITHIN_SHARE, victim_branch.name, wanted[0])
+        # Between priority bands the division has decided already: the lower band has what the higher one left over.
+        if branch.spec.priority == victim_branch.spec.priority and all(
+            branch.surplus(flavor, request[flavor]) >= victim_branch.surplus(flavor) for flavor in above
         ):
-            return ReclaimPolicy(False, Rule.NO_FAIRER, giver.name, above[0])
-    return ReclaimPolicy(True, rule, taker.name)
+            return ReclaimVerdict(False, Rule.NO_FAIRER, victim_branch.name, above[0])
+    return ReclaimVerdict(True, rule, branch.name)

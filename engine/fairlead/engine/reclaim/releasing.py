@@ -1,56 +1,52 @@
-"""The cluster as it will be when all that leaves is gone and all that was promised has landed.
+"""The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have landed.
 
-Exists so that a gang is only promised what it will really find: nodes and devices, not counts. Everything here is tried on
-a ledger and a tree of queues of their own count, with exact undo; nothing is evicted here.
-Keeps: `tree.used` is what the queues hold once leaving pods are gone and promises are kept; `gone` is what they hold beyond
-that now. What is promised is held: no later gang of the same decision starts on it.
+A gang is nominated only for nodes and devices that it will really find there, not for counts. Victims are tried out on the
+same ledger: `releasing` counts a unit as gone, and the statement rolls that back. Nothing is evicted here.
+Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have landed; `queue.releasing`
+is what leaving pods and victims hold beyond that now. What a nominated gang is to have is held: no later gang of the same
+decision starts on it.
+Source: KAI-Scheduler's pipelined pods on releasing resources.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.reclaim.tentative import TentativeAdmission
+from fairlead.engine.queues.statement import Statement
+from fairlead.engine.reclaim.candidates import TentativeAdmission
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldClaim
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import PlacementResult
-    from fairlead.engine.placement.node_info import CandidateNode
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
-    from fairlead.engine.queues.snapshot import Snapshot
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.queues.gangs import AssumedGang
+    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.types.model import GangRequest, RunningGang, RunningMember
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
 
 
 class PipelinedCluster:
-    """One per decision, made when the first gang finds no place."""
+    """One per decision, made when pods are leaving or the first gang finds no place."""
 
-    def __init__(self, board: SchedulerCache, snapshot: Snapshot, gone: dict[Queue, Charge]) -> None:
-        self.board = board
+    def __init__(self, cache: SchedulerCache, snapshot: Snapshot) -> None:
+        self.cache = cache
         self.snapshot = snapshot
-        self.gone = gone
-        self.placer, self.domains = board.later
+        self.placer, self.domains = cache.pipelined
         self.placer.begin()
-        self.placer.mark = board.sites.log.cursor
-        self.ledger: Ledger = self.placer.ledger
-        self.lifted: dict[str, int] = {}  # claim UID, pod UID: times
+        self.placer.mark = cache.node_snapshot.log.cursor
+        self.statement = Statement(self.placer, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
-        self.leaving = False  # some pods go anyway
-        self._failed: dict[object, tuple[int, PlacementResult]] = {}
+        self.leaving = False  # some pods go for another reason
+        self.assumed: dict[str, Sequence[UnitPlacement]] = {}  # gang id: what an admitted gang holds of this ledger
+        self._failed: dict[object, tuple[int, PlacementResult]] = {}  # by signature: at which version
 
-    # -------------------------------------------------------------------------------------------- what comes free
-
-    def leaves(self, running: Iterable[tuple[RunningGang, Queue]], leaving: set[str]) -> None:
-        """Pods that go anyway, and the claims that nobody else uses then; off what their queues hold."""
+    def leave(self, running: Iterable[tuple[RunningGang, Queue]], leaving: set[str]) -> None:
+        """Pods that go anyway are gone, with the claims that no staying pod uses; `leaving` are UIDs of more such pods."""
         for gang, queue in running:
             going = [member for member in gang.members if member.leaving or member.pod.uid in leaving]
             if not going:
@@ -66,127 +62,43 @@ class PipelinedCluster:
             claims = [claim for uid in uids if (claim := self.snapshot.inventory.claim(uid)) is not None]
             charge: Charge = {}
             for claim in claims:
-                add(charge, self.board.charges.of_held(claim, self.snapshot.inventory))
-            for step in queue.path():
-                add(self.gone.setdefault(step, {}), charge)
-            queue.charge(charge, sum(not item.admin for claim in claims for item in claim.devices), -1)
-            self._give_back(going, claims, 1)
+                add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
+            queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
+            self.statement.releasing(1, going, claims)
         self.version += 1
 
-    def take_out(self, piece: EvictionUnit, *, only: str | None = None) -> None:
-        """As if the piece were evicted; `only` this node's part of its devices, for a moment: nobody is told."""
-        self.count_out(piece)
-        self._move(piece, 1, only)
-
-    def put_back(self, piece: EvictionUnit, *, only: str | None = None) -> None:
-        """Undo `take_out`."""
-        self.count_out(piece, -1)
-        self._move(piece, -1, only)
-
-    def count_out(self, piece: EvictionUnit, sign: int = 1) -> None:
-        """Take the piece off what its queues hold, or (sign -1) count it again; the ledger is left alone."""
-        for queue in piece.queue.path() if piece.runs else ():
-            add(self.gone.setdefault(queue, {}), piece.charge, sign)
-        piece.queue.charge(piece.charge, piece.devices, -sign)
-
-    def _move(self, piece: EvictionUnit, sign: int, only: str | None) -> None:
-        if isinstance(piece, TentativeAdmission):
-            part = [entry for entry in piece.kept if only is None or entry.site.name == only]
-            if sign > 0:
-                drop(part, self.ledger)
-            else:
-                keep(part, self.ledger)
-            for entry in part if only is None else ():
-                self.board.sites.changed(entry.site)
+    def releasing(self, times: int, unit: EvictionUnit, only: str | None) -> None:
+        """The unit's devices and room come free; `only`: those on this node, for as long as a look at the node takes."""
+        quiet = only is not None
+        if isinstance(unit, TentativeAdmission):
+            held = [entry for entry in unit.held if only is None or entry.node.name == only]
+            self.statement.holding(-times, held, quiet=quiet)
+        elif only is None:
+            claims = [claim for claims in unit.claims.values() for claim in claims]
+            self.statement.releasing(times, unit.members, claims)
         else:
-            self._give_back(*_part(piece, only), sign, quiet=only is not None)
+            members = [member for member in unit.members if member.node == only]
+            self.statement.releasing(times, members, unit.claims.get(only, ()), quiet=True)
 
-    def _give_back(
-        self, members: Iterable[RunningMember], claims: Iterable[HeldClaim], sign: int, *, quiet: bool = False
-    ) -> None:
-        sites, nodes = self.board.sites, self.snapshot.nodes
-        touched: dict[CandidateNode, None] = {}
-        for claim in claims:
-            if self._turns(claim.uid, sign):
-                (self.ledger.lift if sign > 0 else self.ledger.lower)(claim, self.snapshot.inventory)
-                for held in () if quiet else claim.devices:
-                    device = self.snapshot.inventory.device(held.ref)
-                    if device is not None and device.node in sites.by_name:
-                        touched[sites.by_name[device.node]] = None
-        for member in members:
-            at = nodes.pod(member.pod.uid)
-            if at is None or not self._turns(member.pod.uid, sign):
-                continue
-            node = nodes.get(at[0])
-            if node is not None:
-                self.ledger.lift_pod(node, member.pod.uid, at[1], sign)
-            if at[0] in sites.by_name:
-                touched[sites.by_name[at[0]]] = None
-        if not quiet:
-            for site in touched:
-                sites.changed(site)
-
-    def _turns(self, uid: str, sign: int) -> bool:
-        """Whether this is the first to lift it, or the last to lower it."""
-        before = self.lifted.get(uid, 0)
-        self.lifted[uid] = before + sign
-        return before == (0 if sign > 0 else 1)
-
-    # ---------------------------------------------------------------------------------------------- what is placed
+    def assume(self, gang: AssumedGang) -> None:
+        """A gang that was admitted now has its devices later, too."""
+        self.assumed[gang.pending.id] = self.statement.hold(gang.placed)
 
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], signature: object, *, spread: bool
     ) -> PlacementResult:
-        """As the decision's placement does, on what will be. What failed fails until more comes free."""
+        """As `try_place`, with failures remembered until more comes free."""
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
             return known[1]
-        outcome = self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-        if outcome.verdict is not Verdict.FOUND:
+        outcome = self.try_place(gang, units, spread=spread)
+        if outcome.status is not SearchStatus.FOUND:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
     def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
-        """The same, nothing remembered: victims are being tried out."""
-        return self.domains.place(gang, units, Budget(self.snapshot.search_steps), spread=spread)
-
-    def mirror(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
-        """What was admitted now is taken later too; returns what of it nobody held before."""
-        for entry in placed:
-            self.board.sites.changed(entry.site)
-        return keep(placed, self.ledger)
-
-
-def keep(placed: Iterable[UnitPlacement], ledger: Ledger) -> list[UnitPlacement]:
-    """Hold what is promised, see `Ledger.hold`; returns what of it nobody held before."""
-    kept: list[UnitPlacement] = []
-    for entry in placed:
-        for needs in entry.unit.shape.needs:
-            ledger.load(entry.site.node, needs, 1)
-        picks = [
-            [pick for pick in given if not pick.ask.admin and ledger.hold(pick.device, pick.consumption)]
-            for given in entry.picks
-        ]
-        kept.append(UnitPlacement(entry.unit, entry.site, picks))
-    return kept
-
-
-def devices_of(placed: Iterable[UnitPlacement]) -> set[Device]:
-    """Those it holds, or draws shares of."""
-    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.ask.admin}
-
-
-def drop(kept: Iterable[UnitPlacement], ledger: Ledger) -> None:
-    """Undo `keep`."""
-    for entry in kept:
-        for needs in entry.unit.shape.needs:
-            ledger.load(entry.site.node, needs, -1)
-        for picks in entry.picks:
-            for pick in picks:
-                ledger.unhold(pick.device, pick.consumption)
-
-
-def _part(piece: EvictionUnit, only: str | None) -> tuple[Iterable[RunningMember], Iterable[HeldClaim]]:
-    if only is None:
-        return piece.members, [claim for claims in piece.claims.values() for claim in claims]
-    return [member for member in piece.members if member.node == only], piece.claims.get(only, ())
+        """Places for the whole gang, taken in the statement, or none."""
+        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
+        if outcome.status is SearchStatus.FOUND:
+            self.statement.allocated(outcome.placed)
+        return outcome

@@ -1,7 +1,7 @@
-"""Gangs whose hardware broke: whose pods must go because a device of theirs has a NoExecute taint.
+"""Gangs whose hardware broke: their pods must go because a device of theirs has a NoExecute taint.
 
-Exists so that broken devices are given up gang by gang: an elastic gang loses the members that hold them, any other goes
-whole, to come back on sound devices together. Asks neither shares nor min-runtime: nobody is served by a broken device.
+Broken devices are released gang by gang: an elastic gang loses the members that hold them, any other goes whole, to be placed
+on sound devices together. Neither shares nor min-runtime protect them: a broken device is of no use to its holder.
 A toleration in the claim's result counts, also one with `tolerationSeconds` from the taint's `timeAdded`.
 """
 
@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.candidates import covers
 from fairlead.engine.inventory.nodes import tolerated
-from fairlead.engine.types.model import Eviction
+from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from fairlead.engine.inventory.allocated import AllocatedDevice
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.inventory.inventory import HeldDevice, Inventory
-    from fairlead.engine.types.model import RunningGang
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.types.gangs import RunningGang
     from fairlead.kube.resource import DeviceTaint
 
 
@@ -36,7 +37,7 @@ class BrokenDevices:
         """One for each gang that must give up devices; queues are filled in by the plan."""
         if not self._inventory.rules and not any(
             taint.effect == "NoExecute"
-            for pool in self._inventory.any_order()
+            for pool in self._inventory.pools_unordered()
             for device in pool.tainted
             for taint in device.kind.taints
         ):
@@ -92,7 +93,7 @@ class BrokenDevices:
             if rule.taint.effect == "NoExecute" and covers(rule.device_selector, device):
                 yield rule.taint
 
-    def _hurts(self, taint: DeviceTaint, held: HeldDevice) -> bool:
+    def _hurts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
         """Not tolerated, or no longer."""
         ends: list[float] = []
         for toleration in held.tolerations:

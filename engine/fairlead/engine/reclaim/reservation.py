@@ -1,12 +1,12 @@
-"""Places kept for gangs that have waited too long, and who may use them meanwhile.
+"""Places reserved for gangs that have waited too long, and which gangs may use them meanwhile.
 
-Exists so that small jobs do not push a large gang back for ever. A reservation is devices and room on named nodes: those
-for which the least has to end that has not promised an end, then what ends soonest, then the fewest devices. Worked out
-anew by every decision, it stays where it is while the same gangs run, and moves only to where less is to be waited for:
-nothing starts on it (but what ends in time), so each end of a gang there brings the reserved one nearer. So a feasible gang
+Without them small gangs would push a large one back forever. A reserved place is devices and room on named nodes: those for
+which the fewest gangs have to end that promise no end, then those that end soonest, then the fewest devices. Each decision
+works it out anew. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
+nothing starts on it (but what ends in time), so each end of a gang there brings the reserved gang nearer. So a feasible gang
 is passed over at most until those have ended that ran on its nodes when its reservation began.
-Bounded: one per queue, RESERVATIONS_MAX in all, and only for a gang that its queue's limits and fair share allow; beyond
-that nothing idles. Backfill: a gang that promises (activeDeadlineSeconds) to end before `ready_by` may start on it.
+Bounds: one per queue, RESERVATIONS_MAX in all, and only for a gang that its queue's limits and fair share allow; beyond
+that nothing idles. Backfill: a gang that promises (activeDeadlineSeconds) to end before `ready_by` may start on the place.
 """
 
 from __future__ import annotations
@@ -15,194 +15,164 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget
-from fairlead.engine.placement.attempt import Attempt, hardest_first
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import EvictionCosts
-from fairlead.engine.reclaim.reclaim import over_share
-from fairlead.engine.reclaim.releasing import drop, keep
+from fairlead.engine.queues.limits import over_limit
+from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
+from fairlead.engine.reclaim.eviction_policy import EvictionPolicy
+from fairlead.engine.reclaim.shares import over_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from fairlead.engine.inventory.ledger import Ledger
-    from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.node_info import CandidateNode, NodeSnapshot
-    from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.tree import Queue
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
-    from fairlead.engine.reclaim.costs import Cost
-    from fairlead.engine.reclaim.reclaim import Preemptor
+    from fairlead.engine.reclaim.costs import Cost, Queues
+    from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
 
 RESERVATIONS_MAX = 8
-DOMAINS_MAX = 32  # topology domains looked at for one gang
 
 
-@dataclass(slots=True, eq=False)
-class Held:
-    """A reservation's hold on the ledger of now, and on that of later."""
+class Hold:
+    """Devices and room that are held on one ledger, and may be lent meanwhile."""
 
-    wish: Preemptor
-    placed: list[UnitPlacement]
-    ready_by: float | None
-    ledger: Ledger
-    sites: NodeSnapshot
-    _kept: list[UnitPlacement] | None = None
-    _later: list[UnitPlacement] | None = None
+    def __init__(self, statement: Statement, placed: Sequence[UnitPlacement]) -> None:
+        self._statement = statement
+        self._placed = placed
+        self._held = statement.hold(placed)
 
     def take(self) -> None:
-        """Hold it, but for what somebody else has taken meanwhile."""
-        self._kept = keep(self.placed, self.ledger)
-        self._changed()
+        """Hold them again; what another gang has taken meanwhile is not held."""
+        self._held = self._statement.hold(self._placed)
 
-    def let_go(self) -> None:
-        drop(self._kept or (), self.ledger)
-        self._kept = None
-        self._changed()
-
-    def come_back(self, later: PipelinedCluster) -> None:
-        """Hold it later, too."""
-        self._later = later.mirror(self.placed)
-
-    def stand_aside(self, later: PipelinedCluster) -> None:
-        """Undo `come_back`."""
-        drop(self._later or (), later.ledger)
-        self._later = None
-        self._changed()
-
-    def _changed(self) -> None:
-        for entry in self.placed:
-            self.sites.changed(entry.site)
+    def lend(self) -> None:
+        """Let a gang use them, until `take`."""
+        self._statement.unhold(self._held)
+        self._held = []
 
 
-class AllWhoRun:
-    """Every running gang may end: what rules are to victims, this is to waiting."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ReservedPlace:
+    """`now` keeps it from gangs that start now, `later` from nominated gangs and preemptors. `ready_by`: unix seconds, or not known."""
 
-    def __init__(self, crowd: VictimCandidates) -> None:
-        self.crowd = crowd
-        self._ended: set[str] = set()
-
-    def refusal(self, wish: Preemptor, piece: EvictionUnit) -> PreemptionBlock | None:
-        return None if piece.whole and piece.gang.id not in self._ended else PreemptionBlock.PLACE
-
-    def take(self, piece: EvictionUnit) -> None:
-        self._ended.add(piece.gang.id)
-
-    def give(self, piece: EvictionUnit) -> None:
-        self._ended.discard(piece.gang.id)
+    preemptor: Preemptor
+    placed: list[UnitPlacement]
+    ready_by: float | None
+    now: Hold
+    later: Hold
 
 
-class Waits(EvictionCosts):
+class WaitPolicy(EvictionPolicy):
+    """Every running gang may end, as a whole: to waiting what `VictimPolicy` is to evicting."""
+
+    def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
+        super().__init__(cluster, candidates)
+        self._ended: dict[str, int] = {}  # by gang id
+
+    def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
+        return None if unit.whole and not self._ended.get(unit.gang.id) else PreemptionBlock.PLACE
+
+    def tallying(self, times: int, unit: EvictionUnit) -> None:
+        self._ended[unit.gang.id] = self._ended.get(unit.gang.id, 0) + times
+
+
+class WaitCosts(EvictionCosts):
     """What has to end on each node before the unit fits there."""
 
-    def _cost(self, wish: Preemptor, site: CandidateNode, chosen: Sequence[EvictionUnit]) -> Cost:
-        ends = [inf if piece.gang.ends_by is None else piece.gang.ends_by for piece in chosen]
+    def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
+        ends = [inf if each.gang.ends_by is None else each.gang.ends_by for each in victims]
         known = [end for end in ends if end < inf]
-        devices = sum(piece.here(site.name) for piece in chosen)
+        devices = sum(each.devices_on(node.name) for each in victims)
         until = max(known, default=0.0)
-        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, site.name)
+        return (False, float(len(ends) - len(known)), 0, until, devices, False, 0), (0.0, 0.0, node.name)
 
-    def _fits(self, wish: Preemptor, unit: PlacementUnit, site: CandidateNode, budget: Budget) -> bool:
-        return super()._fits(wish, unit, site, budget) and (len(wish.units) > 1 or allowed(wish))
+    def _fits(self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget) -> bool:
+        return super()._fits(preemptor, unit, node, budget) and (len(preemptor.units) > 1 or _allowed(preemptor))
 
-    def _in_turn(self, wish: Preemptor, pieces: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
-        """Own gangs first: their end also gives back what the queue's share is short of."""
-        return sorted(pieces, key=lambda piece: (piece.queue is not wish.queue, piece.rank))
+    def _ordered(self, preemptor: Preemptor, candidates: Sequence[EvictionUnit]) -> Sequence[EvictionUnit]:
+        """The own queue's gangs first: their end also frees what the queue's share is short of."""
+        return sorted(candidates, key=lambda each: (each.queue is not preemptor.queue, each.rank))
 
-    def _givers(self, pieces: Sequence[EvictionUnit]) -> Iterator[Queue]:
-        return iter(())  # nobody gives: whose they are does not matter
+    def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
+        return frozenset()  # a gang that ends by itself costs its queue nothing
+
+
+@dataclass(frozen=True, slots=True)
+class _Wait:
+    """Where the gang would land first. `cost`: gangs that promise no end, the last promised end, devices to wait for."""
+
+    cost: tuple[float, float, int]
+    placed: list[UnitPlacement]
+    ready_by: float | None
 
 
 class Reserver:
     """One per decision."""
 
-    def __init__(self, later: PipelinedCluster, crowd: VictimCandidates, now: float) -> None:
-        self.later = later
-        self.now = now
-        self.all = AllWhoRun(crowd)
-        self.held: list[Held] = []
-        self._queues: set[Queue] = set()
+    def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
+        self.cluster = cluster
+        self.policy = WaitPolicy(cluster, candidates)
+        self.places: list[ReservedPlace] = []
+        self._queues: set[Queue] = set()  # that have one
 
-    def reserve(self, wish: Preemptor, ledger: Ledger) -> Held | None:
+    def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
-        if wish.queue in self._queues or len(self.held) >= RESERVATIONS_MAX:
+        if preemptor.queue in self._queues or len(self.places) >= RESERVATIONS_MAX:
             return None
-        budget = Budget(self.later.snapshot.search_steps)
-        topology = parse(wish.gang.topology)
-        domains: Sequence[Domain | None] = [None]
+        budget = StepBudget(self.cluster.snapshot.search_steps)
+        topology = parse(preemptor.gang.topology)
+        domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
-            domains = [*self.later.domains.of(topology.label).values()][:DOMAINS_MAX]
-        best: tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None = None
-        for domain in domains:
-            found = self._wait(wish, domain, budget)
-            if found is not None and (best is None or found[0] < best[0]):
-                best = found
+            domains = [*self.cluster.domains.of(topology.label).values()][:DOMAINS_MAX]
+        waits = [self._wait(preemptor, domain, budget) for domain in domains]
+        best = min((wait for wait in waits if wait is not None), key=lambda wait: wait.cost, default=None)
         if best is None:
             return None
-        held = Held(wish, best[1], best[2], ledger, self.later.board.sites)
-        held.take()
-        held.come_back(self.later)
-        self.held.append(held)
-        self._queues.add(wish.queue)
-        return held
+        holds = Hold(now, best.placed), Hold(self.cluster.statement, best.placed)
+        place = ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
+        self.places.append(place)
+        self._queues.add(preemptor.queue)
+        return place
 
-    def cancel(self, held: Held) -> None:
-        """For another gang that stands aside already in the later ledger."""
-        held.let_go()
-        self.held.remove(held)
-        self._queues.discard(held.wish.queue)
+    def cancel(self, place: ReservedPlace) -> None:
+        """One that is not held later any more: not now either, and its queue may have another."""
+        place.now.lend()
+        self.places.remove(place)
+        self._queues.discard(place.preemptor.queue)
 
-    def usable(self, end: float) -> list[Held]:
-        """Reservations that are ready no sooner than this; the caller lets them go and takes them again."""
-        return [held for held in self.held if held.ready_by is not None and end <= held.ready_by]
+    def ready_after(self, end: float) -> list[ReservedPlace]:
+        """Places that are ready no sooner than this: a gang that ends by then may use them."""
+        return [place for place in self.places if place.ready_by is not None and end <= place.ready_by]
 
-    def _wait(
-        self, wish: Preemptor, among: Domain | None, budget: Budget
-    ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
-        """Where it would land first, and for whom it would wait; nothing stays taken."""
-        placer = self.later.placer
-        avoid = frozenset(wish.gang.avoid)
-        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
-        rooms: dict[object, Waits] = {}
-        pieces: list[EvictionUnit] = []
-        placed: list[UnitPlacement] = []
-        whole = True
-        for unit in hardest_first(wish.units):
-            entry: object = attempt.best_node(unit)[0]
-            if entry is None:
-                room = rooms.get(unit.shape)
-                if room is None:
-                    spots = placer.spots(unit.shape, spread=wish.spread, avoid=avoid, among=among)
-                    room = rooms[unit.shape] = Waits(self.later, self.all, spots)
-                found = room.best(wish, unit, budget)
-                if found is not None:
-                    for piece in found[1]:
-                        self.later.take_out(piece)
-                        self.all.take(piece)
-                        pieces.append(piece)
-                    entry = placer.put(unit, found[0], budget)
-            if not isinstance(entry, UnitPlacement):
-                whole = False
-                break
-            placed.append(entry)
-        may = whole and allowed(wish)
-        placer.undo(placed)
-        for piece in reversed(pieces):
-            self.all.give(piece)
-            self.later.put_back(piece)
-        if not may:
+    def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
+        costs: dict[UnitShape, WaitCosts] = {}
+
+        def costs_of(shape: UnitShape, scope: NodeScope) -> WaitCosts:
+            if shape not in costs:
+                costs[shape] = WaitCosts(self.policy, self.cluster.statement.placer.scored_nodes(shape, scope))
+            return costs[shape]
+
+        mark = self.cluster.statement.checkpoint()
+        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
+        allowed = found is not None and _allowed(preemptor)
+        self.cluster.statement.rollback(mark)
+        if found is None or not allowed:
             return None
-        ends = [piece.gang.ends_by for piece in pieces]
+        ending, placed = found
+        ends = [unit.gang.ends_by for unit in ending]
         known = [end for end in ends if end is not None]
-        cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(piece.devices for piece in pieces))
-        return cost, placed, max(known) if known and len(known) == len(ends) else None
+        cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending))
+        return _Wait(cost, placed, max(known) if known and len(known) == len(ends) else None)
 
 
-def allowed(wish: Preemptor) -> bool:
+def _allowed(preemptor: Preemptor) -> bool:
     """Within limits, and within the fair share of its queues, once those have ended that it waits for."""
-    if wish.queue.over_limit(wish.charge):
+    if over_limit(preemptor.queue, preemptor.charge):
         return False
-    return not wish.queue.name or over_share(wish.queue, wish.charge) is None
+    return not preemptor.queue.name or over_share(preemptor.queue, preemptor.charge) is None

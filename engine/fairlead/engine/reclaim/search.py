@@ -1,10 +1,10 @@
-"""Who has to go so that one gang finds a place: found, made minimal, and judged again as a whole.
+"""The victims of one gang: found, made minimal, and judged again as a whole.
 
-Exists so that no eviction is decided but one after which the gang really lands on nodes and devices that exist. First unit by
-unit, each where it is cheapest (`victims_rooms`); where that fails, everything that may go is taken out, in order, and what
-was not needed is put back. A negative answer is final for the kind of gang as long as nothing else comes free.
-Keeps: no set that could lose a piece and still do; the final set is judged from nothing, so that putting back never makes an
-earlier choice illegal (kueue#14543); on failure ledger, tree and budgets are as before.
+Victims are evicted only if the gang then really lands on nodes and devices that exist. First unit by unit, each where it is
+cheapest (`costs`); where that fails, everything that may go is evicted on trial, in order, and what was not needed is spared.
+A refusal holds for that kind of gang until more comes free.
+Invariants: no victim of the found set could be spared; the set is judged again from nothing, so that sparing one never makes
+an earlier choice illegal (kueue#14543); without a result the statement is rolled back: ledger, queues and budgets are as before.
 """
 
 from __future__ import annotations
@@ -12,262 +12,235 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import Budget, Verdict
-from fairlead.engine.placement.attempt import Attempt, hardest_first
-from fairlead.engine.placement.model import UnitPlacement
+from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.placement.topology import parse
-from fairlead.engine.reclaim.costs import EvictionCosts
+from fairlead.engine.queues.limits import over_limit
+from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
 from fairlead.engine.types.reasons import PreemptionBlock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import Domain
-    from fairlead.engine.placement.shapes import Shape
+    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.shapes import UnitShape
     from fairlead.engine.reclaim.candidates import EvictionUnit
-    from fairlead.engine.reclaim.reclaim import Preemptor, Rules
-    from fairlead.engine.reclaim.releasing import PipelinedCluster
+    from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
-PIECES_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
-DOMAINS_MAX = 32  # topology domains tried for one gang
-STEPS_UNIT = 10  # what placing one unit again costs, in pieces looked at
+UNITS_MAX = 20_000  # looked at for one gang when nodes alone do not show the way
+STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked at
 
 
 @dataclass(slots=True)
 class VictimChoice:
-    """Who goes, in order, and where the gang will be. `placed` is taken in the later ledger."""
+    """The victims, in order, and where the gang lands: both in force in the pipelined cluster's statement."""
 
-    pieces: list[EvictionUnit]
+    victims: list[EvictionUnit]
     placed: list[UnitPlacement]
 
 
 class VictimSearch:
-    """One per decision. `choose` leaves a found choice in force."""
+    """One per decision and set of candidates."""
 
-    def __init__(self, later: PipelinedCluster, rules: Rules) -> None:
-        self.later = later
-        self.rules = rules
-        self._rooms: dict[object, EvictionCosts] = {}
-        self._hopeless: dict[object, PreemptionBlock] = {}
+    def __init__(self, policy: VictimPolicy) -> None:
+        self.policy = policy
+        self.cluster = policy.cluster
+        self.statement = policy.statement
+        self._costs: dict[object, EvictionCosts] = {}
+        self._refused: dict[object, PreemptionBlock] = {}
 
-    def choose(self, wish: Preemptor) -> VictimChoice | PreemptionBlock:
-        """A legal, minimal set, out of the later ledger and tree; or why there is none."""
-        key = (wish.kind, wish.signature, self.later.version)
-        known = self._hopeless.get(key)
-        if known is None and (wish.kind, "none") in self._hopeless:
-            known = PreemptionBlock.PLACE
+    def choose(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+        """A legal, minimal set of victims; or why there is none."""
+        key = (preemptor.kind, preemptor.signature, self.cluster.version)
+        known = self._refused.get(key) or self._refused.get((preemptor.kind, "none"))
         if known is not None:
             return known
-        if not self.rules.anybody(wish):
-            self._hopeless[wish.kind, "none"] = PreemptionBlock.PLACE
+        if not self.policy.any_victim(preemptor):
+            self._refused[preemptor.kind, "none"] = PreemptionBlock.PLACE
             return PreemptionBlock.PLACE
-        budget = Budget(self.later.snapshot.search_steps)
-        choice = self._cheapest(wish, budget) or self._of_all(wish, budget)
+        budget = StepBudget(self.cluster.snapshot.search_steps)
+        choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
         if choice is not None:
             return choice
-        bar = self._hopeless[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
-        return bar
+        block = self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
+        return block
 
-    def again(self) -> None:
-        """Others were evicted since: what was hopeless may not be."""
-        self._hopeless.clear()
-        self.rules.again()
+    def forget(self) -> None:
+        """There may be more victims than before: what was refused is looked at again."""
+        self._refused.clear()
+        self.policy.forget()
 
     # ---------------------------------------------------------------------------------------------- unit by unit
 
-    def _cheapest(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
+    def _unit_by_unit(self, preemptor: Preemptor, budget: StepBudget) -> VictimChoice | None:
         """Each unit where it costs least; of topology domains the cheapest."""
-        topology = parse(wish.gang.topology)
-        if topology is None or topology.mode == "preferred":
-            return self._settled(wish, self._greedy(wish, None, budget), budget)
-        best: tuple[tuple[float, ...], Domain] | None = None
-        for domain in list(self.later.domains.of(topology.label).values())[:DOMAINS_MAX]:
-            pieces = self._greedy(wish, domain, budget)
-            if pieces is None:
-                continue
-            for piece in reversed(pieces):
-                self._back(piece)
-            cost = _cost(pieces)
-            if best is None or cost < best[0]:
-                best = (cost, domain)
-        return None if best is None else self._settled(wish, self._greedy(wish, best[1], budget), budget)
+        mark = self.statement.checkpoint()
+        topology = parse(preemptor.gang.topology)
+        domain: TopologyDomain | None = None
+        if topology is not None and topology.mode == "required":
+            best: tuple[tuple[float, ...], TopologyDomain] | None = None
+            for each in list(self.cluster.domains.of(topology.label).values())[:DOMAINS_MAX]:
+                victims = self._greedy(preemptor, each, budget)
+                if victims is not None:
+                    self.statement.rollback(mark)
+                    cost = _cost(victims)
+                    if best is None or cost < best[0]:
+                        best = (cost, each)
+            if best is None:
+                return None
+            domain = best[1]
+        return self._minimal(preemptor, self._greedy(preemptor, domain, budget), mark, budget)
 
-    def _greedy(self, wish: Preemptor, among: Domain | None, budget: Budget) -> list[EvictionUnit] | None:
-        """Pieces taken out so that every unit found a node; None (and nothing out) when one found none."""
-        placer = self.later.placer
-        avoid = frozenset(wish.gang.avoid)
-        attempt = Attempt(placer, budget, spread=wish.spread, avoid=avoid, among=among)
-        pieces: list[EvictionUnit] = []
-        placed: list[UnitPlacement] = []
-        whole = True
-        for unit in hardest_first(wish.units):
-            entry: object = attempt.best_node(unit)[0]
-            if entry is None:
-                found = self._room(wish, unit.shape, avoid, among).best(wish, unit, budget)
-                if found is not None:
-                    for piece in found[1]:
-                        self._out(piece)
-                        pieces.append(piece)
-                    entry = placer.put(unit, found[0], budget)
-            if not isinstance(entry, UnitPlacement):
-                whole = False
-                break
-            placed.append(entry)
-        placer.undo(placed)
-        if whole:
-            return pieces
-        for piece in reversed(pieces):
-            self._back(piece)
-        return None
+    def _greedy(
+        self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
+    ) -> list[EvictionUnit] | None:
+        """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
 
-    def _room(self, wish: Preemptor, shape: Shape, avoid: frozenset[str], among: Domain | None) -> EvictionCosts:
-        key = (wish.kind, shape, avoid, among, wish.spread, len(wish.units) == 1)
-        found = self._rooms.get(key)
+        def costs_of(shape: UnitShape, scope: NodeScope) -> EvictionCosts:
+            key = (preemptor.kind, shape, scope, len(preemptor.units) == 1)
+            found = self._costs.get(key)
+            if found is None:
+                found = self._costs[key] = EvictionCosts(self.policy, self.statement.placer.scored_nodes(shape, scope))
+            return found
+
+        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
         if found is None:
-            spots = self.later.placer.spots(shape, spread=wish.spread, avoid=avoid, among=among)
-            found = self._rooms[key] = EvictionCosts(self.later, self.rules, spots)
-        return found
+            return None
+        victims, placed = found
+        self.statement.deallocate(placed)
+        return victims
 
     # ------------------------------------------------------------------------------------------ all that may go
 
-    def _of_all(self, wish: Preemptor, budget: Budget) -> VictimChoice | None:
-        """Everything that may go is out; then what was not needed comes back.
+    def _of_all(self, preemptor: Preemptor, budget: StepBudget) -> VictimChoice | None:
+        """Everything that may go is evicted, then what was not needed is spared.
 
-        Each that goes leaves its queue less to give, and whose surplus goes does not go whole. So where that is not enough the
-        same is tried with whole gangs only, and with the largest first.
+        Each victim leaves its queue less surplus, and a gang larger than what is left of it may not go. So where members come
+        first and are not enough, the same is tried with whole gangs only, and with the largest first.
         """
-        pieces = self.rules.crowd.pieces[:PIECES_MAX]
-        orders = [pieces]
-        whole = [piece for piece in pieces if piece.whole]
-        if len(whole) < len(pieces):
+        units = self.policy.candidates.units[:UNITS_MAX]
+        orders = [units]
+        whole = [unit for unit in units if unit.whole]
+        if len(whole) < len(units):
             orders.append(whole)
-        if len({piece.devices for piece in whole}) > 1:
-            orders.append(sorted(whole, key=lambda piece: (-piece.devices, piece.rank)))
+        if len({unit.devices for unit in whole}) > 1:
+            orders.append(sorted(whole, key=lambda unit: (-unit.devices, unit.rank)))
         for order in orders:
-            choice = self._settled(wish, self._all_out(wish, order, budget), budget)
+            mark = self.statement.checkpoint()
+            choice = self._minimal(preemptor, self._evict_all(preemptor, order, budget), mark, budget)
             if choice is not None:
                 return choice
         return None
 
-    def _all_out(self, wish: Preemptor, pieces: Sequence[EvictionUnit], budget: Budget) -> list[EvictionUnit]:
-        """Those of them that may go, out."""
-        out: list[EvictionUnit] = []
-        for _ in range(2):  # what is refused at first may be allowed once own gangs are out
-            before = len(out)
-            for piece in pieces:
+    def _evict_all(self, preemptor: Preemptor, units: Sequence[EvictionUnit], budget: StepBudget) -> list[EvictionUnit]:
+        """Those of them that may go."""
+        evicted: list[EvictionUnit] = []
+        for _ in range(2):  # what is refused at first may be allowed once gangs of the own queue are gone
+            before = len(evicted)
+            for unit in units:
                 budget.steps -= 1
                 if budget.steps < 0:
                     budget.ended = True
                     break
-                if self.rules.refusal(wish, piece) is None:
-                    self._out(piece)
-                    out.append(piece)
-            if len(out) == before:
+                if self.policy.refusal(preemptor, unit) is None:
+                    self.policy.evict(unit)
+                    evicted.append(unit)
+            if len(evicted) == before:
                 break
-        return out
+        return evicted
 
     # -------------------------------------------------------------------------------------- minimal, and legal
 
-    def _settled(self, wish: Preemptor, pieces: list[EvictionUnit] | None, budget: Budget) -> VictimChoice | None:
-        """Place the gang, spare whom it can do without, and judge what is left; None, and all undone, if that fails."""
-        if pieces is None:
+    def _minimal(
+        self, preemptor: Preemptor, victims: list[EvictionUnit] | None, mark: int, budget: StepBudget
+    ) -> VictimChoice | None:
+        """Place the gang, spare what it can do without, and judge what is left; None, and rolled back to `mark`, if that fails."""
+        if victims is None:
             return None
-        placed = self._place(wish)
+        placed = self._place(preemptor)
         if placed is not None:
-            pieces, placed = self._spare(wish, pieces, placed, budget)
-        if placed is not None and pieces and self._legal(wish, pieces, placed):
-            return VictimChoice(pieces, placed)
-        if placed is not None:
-            self.later.placer.undo(placed)
-        for piece in reversed(pieces):
-            self._back(piece)
+            victims, placed = self._spare(preemptor, victims, placed, budget)
+        if placed is not None and victims and self._legal(preemptor, victims, placed):
+            return VictimChoice(victims, placed)
+        self.statement.rollback(mark)
         return None
 
-    def _place(self, wish: Preemptor) -> list[UnitPlacement] | None:
-        if wish.queue.over_limit(wish.charge):
+    def _place(self, preemptor: Preemptor) -> list[UnitPlacement] | None:
+        if over_limit(preemptor.queue, preemptor.charge):
             return None
-        outcome = self.later.try_place(wish.gang, wish.units, spread=wish.spread)
-        return outcome.placed if outcome.verdict is Verdict.FOUND else None
+        outcome = self.cluster.try_place(preemptor.gang, preemptor.units, spread=preemptor.spread)
+        return outcome.placed if outcome.status is SearchStatus.FOUND else None
 
     def _spare(
-        self, wish: Preemptor, pieces: list[EvictionUnit], placed: list[UnitPlacement], budget: Budget
+        self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
-        """Put back whoever is not needed: at once those on none of the gang's nodes, then one by one, last one first."""
-        kept = self._without_strangers(wish, pieces, placed)
-        for piece in list(reversed(kept)) if len(kept) > 1 else ():
-            budget.steps -= STEPS_UNIT * len(wish.units)
+        """Without the victims that are not needed: those on none of the gang's nodes at once, then one by one, last one first."""
+        victims = self._without_strangers(preemptor, victims, placed)
+        for unit in list(reversed(victims)) if len(victims) > 1 else ():
+            budget.steps -= STEPS_UNIT * len(preemptor.units)
             if budget.steps < 0:
                 budget.ended = True
                 break
-            self.later.placer.undo(placed)
-            self._back(piece)
-            others = [other for other in kept if other is not piece]
-            found = self._place(wish)
-            if found is not None and self._legal(wish, others, found):
-                kept, placed = others, found
+            self.statement.deallocate(placed)
+            mark = self.statement.checkpoint()
+            self.policy.spare(unit)
+            others = [other for other in victims if other is not unit]
+            found = self._place(preemptor)
+            if found is not None and self._legal(preemptor, others, found):
+                victims, placed = others, found
                 continue
-            if found is not None:
-                self.later.placer.undo(found)
-            self._out(piece)
-            again = self._place(wish)
+            self.statement.rollback(mark)
+            again = self._place(preemptor)
             if again is None:
-                return kept, None
+                return victims, None
             placed = again
-        return kept, placed
+        return victims, placed
 
     def _without_strangers(
-        self, wish: Preemptor, pieces: list[EvictionUnit], placed: Sequence[UnitPlacement]
+        self, preemptor: Preemptor, victims: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
-        """Without the pieces that are on none of the gang's nodes, if limits and law allow."""
-        nodes = {entry.site.name for entry in placed}
-        strangers = {piece for piece in pieces if not any(node in nodes for node in piece.nodes)}
-        kept = [piece for piece in pieces if piece not in strangers]
-        if not strangers or self.later.board.sites.roaming:
-            return pieces
-        for piece in strangers:
-            self._back(piece)
-        if self._legal(wish, kept, placed):
-            return kept
-        for piece in strangers:
-            self._out(piece)
-        return pieces
+        """Without the victims that are on none of the gang's nodes, if the rest is legal."""
+        nodes = {entry.node.name for entry in placed}
+        needed = [unit for unit in victims if any(node in nodes for node in unit.nodes)]
+        if len(needed) == len(victims) or self.cluster.cache.node_snapshot.has_network_attached:
+            return victims
+        mark = self.statement.checkpoint()
+        for unit in victims:
+            if unit not in needed:
+                self.policy.spare(unit)
+        if self._legal(preemptor, needed, placed):
+            return needed
+        self.statement.rollback(mark)
+        return victims
 
-    def _legal(self, wish: Preemptor, pieces: Sequence[EvictionUnit], placed: Sequence[UnitPlacement]) -> bool:
-        """The whole set from nothing, with what the gang really gets: in some order each piece may go when its turn comes."""
-        charge = self.later.board.charges.of_placed(placed)
-        if wish.queue.over_limit(charge):
+    def _legal(self, preemptor: Preemptor, victims: Sequence[EvictionUnit], placed: Sequence[UnitPlacement]) -> bool:
+        """Whether, with what the gang really gets, each victim may go when its turn comes, in some order, from nothing."""
+        charge = self.cluster.cache.charges.of_placed(placed)
+        if over_limit(preemptor.queue, charge):
             return False
-        real = wish.with_charge(charge)
-        for piece in pieces:
-            self.rules.give(piece)
-            self.later.count_out(piece, -1)
-        left = sorted(pieces, key=lambda piece: (piece.devices, piece.rank))
+        real = preemptor.with_charge(charge)
+        mark = self.statement.checkpoint()
+        for unit in victims:
+            self.statement.undo(self.policy.counting, unit)
+        left = sorted(victims, key=lambda unit: (unit.devices, unit.rank))
         while left:
-            going = next((piece for piece in left if self.rules.refusal(real, piece) is None), None)
+            going = next((unit for unit in left if self.policy.refusal(real, unit) is None), None)
             if going is None:
                 break
-            self.rules.take(going)
-            self.later.count_out(going)
+            self.statement.do(self.policy.counting, going)
             left.remove(going)
-        legal = not left and not self.rules.grows(real, pieces) and not self.rules.spoils(real, pieces)
-        for piece in left:
-            self.rules.take(piece)
-            self.later.count_out(piece)
+        legal = (
+            not left
+            and not self.policy.exceeds_fair_share(real, victims)
+            and not self.policy.leaves_victim_below_deserved(real, victims)
+        )
+        self.statement.rollback(mark)
         return legal
 
-    def _out(self, piece: EvictionUnit) -> None:
-        self.later.take_out(piece)
-        self.rules.take(piece)
 
-    def _back(self, piece: EvictionUnit) -> None:
-        self.rules.give(piece)
-        self.later.put_back(piece)
-
-
-def _cost(pieces: Sequence[EvictionUnit]) -> tuple[float, ...]:
+def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:
     """Low priority, few gangs, few pods, the youngest."""
-    whole = [piece.gang.priority for piece in pieces if piece.whole]
-    started = min((piece.started for piece in pieces), default=0.0)
-    created = min((piece.gang.created for piece in pieces), default=0.0)
-    pods = sum(len(piece.members) for piece in pieces)
+    whole = [unit.gang.priority for unit in victims if unit.whole]
+    started = min((unit.started for unit in victims), default=0.0)
+    created = min((unit.gang.created for unit in victims), default=0.0)
+    pods = sum(len(unit.members) for unit in victims)
     return (max(whole, default=float("-inf")), len(whole), pods, -started, -created)

@@ -1,8 +1,8 @@
 """Amounts, and how much of a device's capacity a request takes.
 
-Exists because consumable capacity has its own arithmetic: a request is rounded up to what the device's policy allows, a
-device without a policy is taken whole, and an exclusive device only has to be big enough. Holds no books: who has how
-much is the ledger's. Amounts are exact (int, or Fraction below one).
+A request is rounded up to what the device's policy allows; a device without a policy is taken whole; an exclusive device only
+has to be big enough. The ledger counts how much is in use. Amounts are exact (int, or Fraction below one).
+Example: a policy with step 1Gi makes 2Gi of a request for 1500Mi.
 Source: resource/v1 CapacityRequirements and CapacityRequestPolicy; structured allocator's consumable capacity.
 """
 
@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
-    from fairlead.engine.types.model import Amount
     from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
+
+# An exact amount in a flavor's measure: devices, bytes, shares of a GPU.
+Amount = int | Fraction
 
 
 @lru_cache(maxsize=8192)
@@ -79,13 +81,13 @@ def consumption(
 ) -> tuple[tuple[str, Amount], ...] | None:
     """What a request takes of a device: (capacity name as published, amount) for each; () of an exclusive device.
 
-    None when the device can never serve the request: a capacity that it lacks, too little of it, or the policy's no.
+    None when the device can never serve the request: it lacks a capacity, has too little, or its policy refuses.
     """
-    asked = {qualified(name, driver): value for name, value in requests}
+    requested_by_name = {qualified(name, driver): value for name, value in requests}
     taken: list[tuple[str, Amount]] = []
     try:
         for name, entry in sorted(capacity.items()):
-            requested = asked.pop(qualified(name, driver), None)
+            requested = requested_by_name.pop(qualified(name, driver), None)
             whole = amount(entry.value)
             if not shared:
                 if requested is not None and requested > whole:
@@ -96,5 +98,5 @@ def consumption(
                 return None
             taken.append((name, value))
     except QuantityError:
-        return None  # a driver's malformed quantity: the device can't be measured, so it can't be shared out
-    return None if asked else tuple(taken)
+        return None  # a driver's malformed quantity: the device can't be measured, so it can't be shared
+    return None if requested_by_name else tuple(taken)

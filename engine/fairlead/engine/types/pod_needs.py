@@ -20,7 +20,7 @@ Port = tuple[str, str, int]  # protocol, host IP, port
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
-    """What a pod asks of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
+    """What a pod needs of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
 
     requests: tuple[tuple[str, int], ...] = ()  # resource, thousandths; sorted; always with one pod
     node_selector: tuple[tuple[str, str], ...] = ()
@@ -72,7 +72,7 @@ def _requests(spec: core.PodSpec) -> dict[str, int]:
     total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in running.keys() | peak.keys()}
     if spec.resources is not None:
         for name, value in spec.resources.requests.items():
-            total[name] = milli(value)  # what the pod says as a whole wins
+            total[name] = milli(value)  # the request of the pod as a whole wins
     _add(total, spec.overhead)
     total[PODS] = 1000
     return {name: amount for name, amount in total.items() if amount > 0}

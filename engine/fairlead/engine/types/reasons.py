@@ -1,6 +1,6 @@
 """Why a gang waits, as facts: one structure that events, Gang status, `explain` and the web page all print.
 
-Exists so that no two places tell a different story about the same wait. It knows no cluster: the planner fills it in.
+Knows no cluster: the decision fills it in.
 Keeps: every Reason has a code, a sentence that names what is missing, and what would change it; `str()` is for people,
 the fields are for programs. Counts are of devices or nodes of the snapshot that was decided on.
 """
@@ -14,7 +14,7 @@ from fairlead.kube import timestamps
 
 
 class Code(StrEnum):
-    """Why, in one CamelCase word that fits a condition's `reason`."""
+    """Why a gang waits or is evicted: one CamelCase word that fits a condition's `reason`."""
 
     GATHERING = "Gathering"  # fewer members exist than the gang's size
     INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
@@ -26,21 +26,21 @@ class Code(StrEnum):
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
     NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now
-    OVER_SHARE = "OverFairShare"  # the same, and its queue may not take devices back: it would hold more than its share
-    PROTECTED = "VictimsProtected"  # the same, and what it could take back is protected: by min-runtime, a budget, …
+    OVER_SHARE = "OverFairShare"  # the same, and its queue may not reclaim: it would hold more than its fair share
+    PROTECTED = "VictimsProtected"  # the same, and its victims are protected: by min-runtime, a budget, …
     MAKING_ROOM = "MakingRoom"  # others are being evicted for it
-    COMING_FREE = "DevicesComingFree"  # fits as soon as pods that are leaving anyway are gone
+    COMING_FREE = "DevicesComingFree"  # fits as soon as terminating pods are gone
     HELD = "DevicesHeld"  # would fit, but the free devices are held for a gang before it
     NO_NODE = "NoSuitableNode"  # devices would do, but no node takes the pod beside them
     SELECTOR_ERROR = "SelectorError"  # a CEL expression failed on devices that might have matched
     POOL_INCOMPLETE = "PoolIncomplete"  # `All` must wait until the driver has published its pool whole
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
-    RECLAIMED = "Reclaimed"  # evicted: its queue gives back to another one
+    RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
-class Filter(StrEnum):
+class Rejection(StrEnum):
     """What removed a device from a request's candidates, in the order in which the filters apply."""
 
     POOL = "pool incomplete or invalid"
@@ -66,7 +66,7 @@ class RequestShortage:
     wanted: int  # devices per claim; for `All` the least it accepts
     per_node_best: int  # most that one node has left for it
     devices: int  # devices known to the inventory
-    removed: tuple[tuple[Filter, int], ...]  # devices removed by each filter, in filter order, zeros left out
+    removed: tuple[tuple[Rejection, int], ...]  # devices removed by each filter, in filter order, zeros left out
     nodes: int = 0  # nodes on which at least one device of this request is free
     detail: str = ""  # the first selector error, the first untolerated taint, …
 
@@ -94,9 +94,9 @@ class NodeShortage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A running gang whose devices this one could use."""
+    """A running gang with devices that this one could use."""
 
-    gang: str  # namespace/name, or "" for claims that belong to no gang we know
+    gang: str  # namespace/name, or "" for claims outside any known gang
     queue: str
     devices: int
 
@@ -106,7 +106,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitBlock:
-    """The quota that stands in the way, in the flavor's measure."""
+    """The limit that would be exceeded, in the flavor's measure."""
 
     queue: str
     flavor: str
@@ -119,7 +119,7 @@ class LimitBlock:
 
 
 class PreemptionBlock(StrEnum):
-    """What keeps running gangs from being evicted for one that waits."""
+    """Why running gangs are not evicted for a waiting one."""
 
     SHARE = "would hold more than its fair share with this gang"
     WITHIN_SHARE = "holds no more than its fair share"
@@ -140,8 +140,8 @@ class PreemptionBlock(StrEnum):
 class PreemptionBlocker:
     """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
 
-    bar: PreemptionBlock
-    queue: str  # whose gangs, or (SHARE, POLICY) the queue that may not take more
+    block: PreemptionBlock
+    queue: str  # of the running gangs; with SHARE and POLICY the queue of the waiting gang
     gangs: int = 0
     devices: int = 0
     example: str = ""  # a gang, or a budget
@@ -149,14 +149,14 @@ class PreemptionBlocker:
     detail: str = ""  # the numbers
 
     def __str__(self) -> str:
-        text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.bar.value}"
+        text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.block.value}"
         if self.until is not None:
             text += f" until {timestamps.seconds(self.until)}"
         if self.detail:
             text += f": {self.detail}"
-        return f"{text} ({self._whom()})" if self.gangs or self.example else text
+        return f"{text} ({self._gangs()})" if self.gangs or self.example else text
 
-    def _whom(self) -> str:
+    def _gangs(self) -> str:
         if not self.gangs:
             return self.example
         held = f"{self.devices} device{'s' if self.devices != 1 else ''}"
@@ -176,7 +176,7 @@ class NearMiss:
 
     @property
     def telling(self) -> bool:
-        """That none of one member fits is what the message says already."""
+        """Whether it adds to the message, which says already that none of one member fits."""
         return self.members_wanted > 1 or bool(self.lacking)
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ class Reason:
     near_miss: NearMiss | None = None
     holders: tuple[Holder, ...] = ()
     limit: LimitBlock | None = None
-    barriers: tuple[PreemptionBlocker, ...] = ()  # whose share stands in the way, and what protects who runs
+    blockers: tuple[PreemptionBlocker, ...] = ()  # shares that stand in the way, and what protects running gangs
 
     def __str__(self) -> str:
         parts = [_sentence(self.message)]
@@ -214,8 +214,8 @@ class Reason:
             shown = ", ".join(str(holder) for holder in self.holders[:3])
             more = len(self.holders) - 3
             parts.append(shown + (f" and {more} more" if more > 0 else ""))
-        if self.barriers:
-            parts.append("Nothing is evicted for it: " + "; ".join(str(barrier) for barrier in self.barriers[:4]))
+        if self.blockers:
+            parts.append("Nothing is evicted for it: " + "; ".join(str(blocker) for blocker in self.blockers[:4]))
         if self.advice:
             parts.append(_sentence(self.advice))
         return ". ".join(part.rstrip(".") for part in parts) + "."

@@ -1,7 +1,7 @@
 """Authorization checks in policies: `authorizer.group("apps").resource("deployments").check("create").allowed()`.
 
-Exists for admission policies; in a selector there is no authorizer, but the functions are known there too, as in
-Kubernetes. Who may do what is asked of the callable that the caller puts in; this module only builds the question.
+The functions only build a Question; the callable of the Authorizer that the caller binds answers it. Selectors have no
+authorizer, but the functions exist there as well, as in Kubernetes.
 Source: k8s.io/apiserver/pkg/cel/library/authz.go.
 """
 
@@ -24,7 +24,7 @@ _DECISION: Final = t.opaque("kubernetes.authorization.Decision")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """May `user` (None: who made the request) do `verb`?"""
+    """Whether `user` (None: the user of the request) may do `verb`."""
 
     verb: str = ""
     path: str | None = None
@@ -46,15 +46,15 @@ class Decision:
     error: str = ""
 
 
-Ask = Callable[[Question], Decision]
+Authorize = Callable[[Question], Decision]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Authorizer:
-    """Bind one to `authorizer`; `ask` decides."""
+    """The value of the variable `authorizer`; `authorize` decides."""
 
     cel_type_name: ClassVar[str] = AUTHORIZER_TYPE.name
-    ask: Ask
+    authorize: Authorize
     question: Question = Question()
 
 
@@ -74,15 +74,15 @@ class _ResourceCheck(Authorizer):
 
 
 def _with(kind: type[Authorizer], field: str) -> Callable[[Authorizer, str], Authorizer]:
-    return lambda held, text: kind(held.ask, replace(held.question, **{field: text}))
+    return lambda held, text: kind(held.authorize, replace(held.question, **{field: text}))
 
 
 def _check(held: Authorizer, verb: str) -> Decision:
-    return held.ask(replace(held.question, verb=verb))
+    return held.authorize(replace(held.question, verb=verb))
 
 
 def _service_account(held: Authorizer, namespace: str, name: str) -> Authorizer:
-    return Authorizer(held.ask, replace(held.question, user=f"system:serviceaccount:{namespace}:{name}"))
+    return Authorizer(held.authorize, replace(held.question, user=f"system:serviceaccount:{namespace}:{name}"))
 
 
 def _member(

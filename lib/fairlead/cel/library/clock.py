@@ -1,7 +1,7 @@
 """Timestamps and durations: Go's text forms, arithmetic, and getters in a time zone.
 
-Exists because Python's datetime stops at microseconds and CEL has nanoseconds. Reads no clock; the only thing outside
-is the time zone database, when a getter names a zone. Source: cel-go common/types/timestamp.go, duration.go; Go time.
+Both count nanoseconds; Python's datetime has only microseconds. Reads no clock; a getter with a zone's name reads the time
+zone database. Source: cel-go common/types/timestamp.go, duration.go; Go time.
 """
 
 from __future__ import annotations

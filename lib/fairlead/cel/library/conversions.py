@@ -1,6 +1,5 @@
-"""Conversions: `int(x)`, `string(x)`, `timestamp(x)`…, `type(x)` and `dyn(x)`.
+"""Conversions: `int(x)`, `string(x)`, `timestamp(x)`…, `type(x)` and `dyn(x)`. Each prints and parses as Go does.
 
-Exists apart from the operators because each follows what Go prints and parses, not what Python does.
 Source: cel-go common/types, ConvertToType of each; Go strconv and time.
 """
 
@@ -69,7 +68,7 @@ def _bool_of_string(text: str) -> bool:
     raise EvaluationError("type conversion error from 'string' to 'bool'")
 
 
-def _string_of_bytes(value: bytes) -> str:
+def string_of_bytes(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -137,7 +136,7 @@ def _declare() -> None:
     lib.function("bool", "string", "bool", "string_to_bool", _bool_of_string)
     lib.function("string", "string", "string", "string_to_string", _identity)
     lib.function("string", "bool", "string", "bool_to_string", _string_of_bool)
-    lib.function("string", "bytes", "string", "bytes_to_string", _string_of_bytes)
+    lib.function("string", "bytes", "string", "bytes_to_string", string_of_bytes)
     lib.function("string", "double", "string", "double_to_string", string_of_float)
     lib.function("string", "duration", "string", "duration_to_string", clock.format_duration)
     lib.function("string", "int", "string", "int64_to_string", str)

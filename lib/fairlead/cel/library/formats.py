@@ -1,6 +1,6 @@
-"""Named formats: `format.dns1123Label().validate(x)` gives the complaints, or none.
+"""Named formats: `format.dns1123Label().validate(x)` is optional.none() for a valid text, else the list of what is wrong.
 
-Exists as a table from name to validator. Source: k8s.io/apiserver/pkg/cel/library/format.go, apimachinery validation.
+Source: k8s.io/apiserver/pkg/cel/library/format.go, apimachinery validation.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Quantities, semantic versions and `includes`: Kubernetes' additions that device selectors live on.
+"""Quantities, semantic versions and `includes`: Kubernetes' additions for device selectors.
 
-Exists as a table over fairlead.kube.quantity and .semver, which know the semantics.
+Declarations; the semantics are in fairlead.kube.quantity and .semver.
 Source: k8s.io/apiserver/pkg/cel/library/quantity.go, semverlib.go; dynamic-resource-allocation/cel (includes, alpha).
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import contains, equal_or_unlike
 from fairlead.cel.errors import EvaluationError
-from fairlead.cel.values import contains, equal_or_unlike
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.quantity import parse as parse_quantity
 from fairlead.kube.semver import Version, VersionError
@@ -71,7 +71,7 @@ def _declare_quantities() -> None:
     lib = QUANTITIES
     lib.function("quantity", "string", "quantity", "string_to_quantity", quantity)
     lib.function("isQuantity", "string", "bool", "is_quantity_string", _is_quantity)
-    # A function, not a method: so it stands in Kubernetes.
+    # A function, not a method, as in Kubernetes.
     lib.function("sign", "quantity", "int", "quantity_sign", lambda value: value.sign)
     lib.member(
         "isGreaterThan", "quantity, quantity", "bool", "quantity_is_greater_than", lambda a, b: _compare(a, b) > 0

@@ -1,6 +1,6 @@
 """List and set functions: cel-go's lists (version 3) and sets extensions, and Kubernetes' own list functions.
 
-Exists in one module because they share what "comparable" means. Source: cel-go ext/lists.go, ext/sets.go;
+Source: cel-go ext/lists.go, ext/sets.go;
 k8s.io/apiserver/pkg/cel/library/lists.go.
 """
 
@@ -12,9 +12,10 @@ from itertools import pairwise
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare, contains, equal_or_unlike
 from fairlead.cel.errors import BudgetError, EvaluationError
 from fairlead.cel.library.standard import check_int, check_uint
-from fairlead.cel.values import Duration, UInt, compare, contains, equal_or_unlike, no_overload
+from fairlead.cel.values import Duration, UInt, no_overload
 
 LISTS: Final = Library("lists")
 SETS: Final = Library("sets")
@@ -202,7 +203,7 @@ def _declare_kubernetes() -> None:
     lib.member("lastIndexOf", "list(T), T", "int", "list_a_last_index_of_int", _last_index_of, charge=_length)
 
 
-# What the two-variable macros that make maps expand to; loops.py has the loops.
+# The two-variable macros that make maps expand to this function; loops.py evaluates them without calling it.
 TWO_VARIABLES: Final = Library("comprehensions")
 TWO_VARIABLES.function(
     "cel.@mapInsert",

@@ -1,6 +1,6 @@
-"""IP addresses and CIDRs, as netip reads them and Kubernetes restricts them.
+"""IP addresses and CIDRs: parsed as by Go's netip, with Kubernetes' restrictions.
 
-Exists because Go refuses what Python takes: zones, IPv4-mapped IPv6, prefixes with leading zeros.
+Refused here, though Python's ipaddress accepts them: zones, IPv4-mapped IPv6 addresses, prefix lengths with leading zeros.
 Source: k8s.io/apiserver/pkg/cel/library/ip.go, cidr.go.
 """
 

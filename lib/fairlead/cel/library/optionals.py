@@ -1,7 +1,7 @@
 """Optional values: `optional.of`, `orValue`, `a.?b`, `a[?0]`.
 
-Exists as declarations; what must not evaluate its argument (`or`, `orValue`) or follows a path (`_?._`, `_[?_]`) has its
-code in compile.py. Source: cel-go cel/library.go (OptionalTypes).
+`or` and `orValue`, which evaluate their argument only if it is needed, and the accesses `_?._` and `_[?_]` are only declared
+here; their code is in forms.py. Source: cel-go cel/library.go (OptionalTypes).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 from fairlead.cel.declare import Library
 from fairlead.cel.errors import EvaluationError
-from fairlead.cel.library.standard import _lazy
+from fairlead.cel.library.standard import compiled_specially
 from fairlead.cel.values import NONE, Duration, Optional, Timestamp
 
 OPTIONALS: Final = Library("optionals")
@@ -55,19 +55,23 @@ def _declare() -> None:
     lib.function("optional.none", "", "optional(V)", "optional_none", lambda: NONE)
     lib.member("value", "optional(V)", "V", "optional_value", _value)
     lib.member("hasValue", "optional(V)", "bool", "optional_hasValue", lambda held: held.present)
-    lib.member("or", "optional(V), optional(V)", "optional(V)", "optional_or_optional", _lazy)
-    lib.member("orValue", "optional(V), V", "V", "optional_orValue_value", _lazy)
+    lib.member("or", "optional(V), optional(V)", "optional(V)", "optional_or_optional", compiled_specially)
+    lib.member("orValue", "optional(V), V", "V", "optional_orValue_value", compiled_specially)
     lib.function("optional.unwrap", "list(optional(V))", "list(V)", "optional_unwrap", _unwrap_list)
     lib.member("unwrapOpt", "list(optional(V))", "list(V)", "optional_unwrapOpt", _unwrap_list)
     lib.member("first", "list(V)", "optional(V)", "list_first", _first)
     lib.member("last", "list(V)", "optional(V)", "list_last", _last)
-    lib.function("_?._", "dyn, string", "optional(V)", "select_optional_field", _lazy)
-    lib.function("_[?_]", "list(V), int", "optional(V)", "list_optindex_optional_int", _lazy)
-    lib.function("_[?_]", "optional(list(V)), int", "optional(V)", "optional_list_optindex_optional_int", _lazy)
-    lib.function("_[?_]", "map(K, V), K", "optional(V)", "map_optindex_optional_value", _lazy)
-    lib.function("_[?_]", "optional(map(K, V)), K", "optional(V)", "optional_map_optindex_optional_value", _lazy)
-    lib.function("_[_]", "optional(list(V)), int", "optional(V)", "optional_list_index_int", _lazy)
-    lib.function("_[_]", "optional(map(K, V)), K", "optional(V)", "optional_map_index_value", _lazy)
+    lib.function("_?._", "dyn, string", "optional(V)", "select_optional_field", compiled_specially)
+    lib.function("_[?_]", "list(V), int", "optional(V)", "list_optindex_optional_int", compiled_specially)
+    lib.function(
+        "_[?_]", "optional(list(V)), int", "optional(V)", "optional_list_optindex_optional_int", compiled_specially
+    )
+    lib.function("_[?_]", "map(K, V), K", "optional(V)", "map_optindex_optional_value", compiled_specially)
+    lib.function(
+        "_[?_]", "optional(map(K, V)), K", "optional(V)", "optional_map_optindex_optional_value", compiled_specially
+    )
+    lib.function("_[_]", "optional(list(V)), int", "optional(V)", "optional_list_index_int", compiled_specially)
+    lib.function("_[_]", "optional(map(K, V)), K", "optional(V)", "optional_map_index_value", compiled_specially)
 
 
 _declare()

@@ -1,7 +1,7 @@
 """Regular expressions: RE2, so that every match takes linear time, as in cel-go.
 
-Exists with a memory because a cluster has few product names and few patterns, and a call into re2 costs 20 times a
-lookup. Long texts are not remembered. Source: k8s.io/apiserver/pkg/cel/library/regex.go for find and findAll.
+Results of `matches` are cached for short texts: a cluster has few product names and few patterns, and a call into re2 costs
+20 times a lookup. Source: k8s.io/apiserver/pkg/cel/library/regex.go for find and findAll.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fairlead.cel.declare import Library
 from fairlead.cel.errors import EvaluationError
 
 REGEX: Final = Library("kubernetes.regex")
-_REMEMBERED_TEXT_MAX: Final = 256
+_CACHED_TEXT_MAX: Final = 256
 
 
 def _options() -> Any:
@@ -45,12 +45,12 @@ def _search(text: str, pattern: str) -> bool:
         raise EvaluationError("string holds a lone surrogate") from None
 
 
-_remembered = lru_cache(maxsize=16384)(_search)
+_cached_search = lru_cache(maxsize=16384)(_search)
 
 
 def matches(text: str, pattern: str) -> bool:
     """Whether the pattern occurs anywhere in the text."""
-    return _remembered(text, pattern) if len(text) <= _REMEMBERED_TEXT_MAX else _search(text, pattern)
+    return _cached_search(text, pattern) if len(text) <= _CACHED_TEXT_MAX else _search(text, pattern)
 
 
 def _find(text: str, pattern: str) -> str:

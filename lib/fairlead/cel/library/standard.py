@@ -1,7 +1,7 @@
-"""Operators and `size`, `contains`, `matches`…: what every CEL environment has.
+"""Operators and `size`, `contains`, `matches`…: the library of every CEL environment.
 
-Exists as data plus small functions; `&&`, `||`, `?:`, `has` and indexing have their own code in compile.py, for they do
-not evaluate all their arguments, and appear here only with their types. Integers are 64 bits and overflow is an error.
+Integers have 64 bits and overflow is an error. `&&`, `||`, `?:` and indexing are only declared here, for the checker; their
+code is in forms.py, for they do not evaluate all their arguments or have a faster form.
 
 Source: cel-spec langdef "Standard Definitions", cel-go common/stdlib.
 """
@@ -13,19 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from fairlead.cel.declare import Library
+from fairlead.cel.equality import compare, contains, equal
 from fairlead.cel.errors import EvaluationError
 from fairlead.cel.library.regex import matches
-from fairlead.cel.values import (
-    INT64_MAX,
-    INT64_MIN,
-    UINT64_MAX,
-    UInt,
-    compare,
-    contains,
-    equal,
-    lookup_key,
-    no_overload,
-)
+from fairlead.cel.values import INT64_MAX, INT64_MIN, UINT64_MAX, UInt, lookup_key, no_overload
 
 STANDARD: Final = Library("standard")
 
@@ -152,19 +143,20 @@ def in_map(key: object, entries: dict[object, object]) -> bool:
     return lookup_key(key) in entries
 
 
-def _lazy(*args: object) -> object:
-    return no_overload("lazy", *args)  # compile.py has code of its own for these
+def compiled_specially(*args: object) -> object:
+    """Stands for the implementation of a function that forms.py compiles; a call is an error."""
+    return no_overload("lazy", *args)
 
 
 def _special_forms() -> None:
     lib = STANDARD
-    lib.function("_&&_", "bool, bool", "bool", "logical_and", _lazy)
-    lib.function("_||_", "bool, bool", "bool", "logical_or", _lazy)
+    lib.function("_&&_", "bool, bool", "bool", "logical_and", compiled_specially)
+    lib.function("_||_", "bool, bool", "bool", "logical_or", compiled_specially)
     lib.function("!_", "bool", "bool", "logical_not", operator.not_)
-    lib.function("@not_strictly_false", "bool", "bool", "not_strictly_false", _lazy)
-    lib.function("_?_:_", "bool, T, T", "T", "conditional", _lazy)
-    lib.function("_[_]", "list(T), int", "T", "index_list", _lazy)
-    lib.function("_[_]", "map(K, V), K", "V", "index_map", _lazy)
+    lib.function("@not_strictly_false", "bool", "bool", "not_strictly_false", compiled_specially)
+    lib.function("_?_:_", "bool, T, T", "T", "conditional", compiled_specially)
+    lib.function("_[_]", "list(T), int", "T", "index_list", compiled_specially)
+    lib.function("_[_]", "map(K, V), K", "V", "index_map", compiled_specially)
     lib.function("@in", "T, list(T)", "bool", "in_list", in_list, charge=lambda _, values: len(values))
     lib.function("@in", "K, map(K, V)", "bool", "in_map", in_map)
 

@@ -1,6 +1,6 @@
-"""String functions: cel-go's strings extension, version 2 (and `reverse` of version 3 apart).
+"""String functions: cel-go's strings extension, version 2. Indices count code points; case maps ASCII only.
 
-Exists because indices count code points and case maps ASCII only, as in Go. Source: cel-go ext/strings.go.
+Source: cel-go ext/strings.go.
 """
 
 from __future__ import annotations
@@ -11,13 +11,10 @@ from typing import Final
 from fairlead.cel.declare import Library
 from fairlead.cel.errors import EvaluationError
 from fairlead.cel.library.formatting import format_string, quote
-from fairlead.cel.library.formatting_v1 import format_v1
 from fairlead.cel.values import no_overload, weight
 
 STRINGS: Final = Library("strings")
-FORMAT_V1: Final = Library("strings.format")
-FORMAT_V4: Final = Library("strings.format.4")  # the specification's, which Kubernetes does not have yet
-STRINGS_REVERSE: Final = Library("strings.reverse")  # version 3, which Kubernetes does not have
+FORMAT: Final = Library("strings.format")  # apart, for its clauses differ from the specification's
 
 # unicode.IsSpace, which is not str.isspace
 _SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -103,7 +100,7 @@ def _joined_size(parts: Sequence[object], separator: str = "") -> int:
     return sum(len(part) for part in parts if type(part) is str) + len(separator) * len(parts)
 
 
-def _formatted_size(text: str, args: Sequence[object]) -> int:
+def formatted_size(text: str, args: Sequence[object]) -> int:
     return len(text) + weight(args, 2_000_000)
 
 
@@ -136,7 +133,5 @@ STRINGS.member("substring", "string, int", "string", "string_substring_int", _su
 STRINGS.member("substring", "string, int, int", "string", "string_substring_int_int", _substring)
 STRINGS.member("join", "list(string)", "string", "list_join", _join, charge=_joined_size)
 STRINGS.member("join", "list(string), string", "string", "list_join_string", _join, charge=_joined_size)
-FORMAT_V1.member("format", "string, list(dyn)", "string", "string_format", format_v1, charge=_formatted_size)
-FORMAT_V4.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=_formatted_size)
 STRINGS.function("strings.quote", "string", "string", "strings_quote", quote, charge=_text_size)
-STRINGS_REVERSE.member("reverse", "string", "string", "string_reverse", lambda text: text[::-1])
+FORMAT.member("format", "string, list(dyn)", "string", "string_format", format_string, charge=formatted_size)

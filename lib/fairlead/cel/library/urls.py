@@ -1,6 +1,6 @@
-"""URLs: absolute ones or absolute paths, taken apart as Go's net/url does.
+"""URLs: absolute ones or absolute paths, parsed as by Go's net/url (urllib accepts nearly any text).
 
-Exists because urllib accepts nearly anything. Source: k8s.io/apiserver/pkg/cel/library/urls.go; Go net/url.
+Source: k8s.io/apiserver/pkg/cel/library/urls.go; Go net/url.
 """
 
 from __future__ import annotations

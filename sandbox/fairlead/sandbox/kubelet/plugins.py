@@ -22,7 +22,7 @@ from typing import Any, Final
 import grpc
 import grpc.aio
 
-from fairlead.driver import protocol
+from fairlead.driver.kubelet import protocol
 
 log = logging.getLogger(__name__)
 

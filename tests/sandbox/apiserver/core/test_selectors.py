@@ -55,6 +55,12 @@ def test_a_selector_that_does_not_parse_is_told_in_gos_words(text, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["a in (x", "=b", "a=b=c", "a b", "a>x", "-a", ",", "A.b/c/d"])
+def test_what_is_no_selector_is_refused(text):
+    with pytest.raises(SelectorError):
+        parse_labels(text)
+
+
 @pytest.mark.parametrize(
     ("text", "matches"),
     [
@@ -75,6 +81,14 @@ def test_field_selectors_compare_text(text, matches):
 def test_a_field_selector_without_an_operator_is_refused():
     with pytest.raises(SelectorError, match="can't understand 'abc'"):
         parse_fields("abc")
+
+
+def test_a_field_selector_is_read_with_its_escapes():
+    assert parse_fields(r"spec.nodeName=n1,status.phase!=Running,metadata.name=a\,b").terms == (
+        ("spec.nodeName", "=", "n1"),
+        ("status.phase", "!=", "Running"),
+        ("metadata.name", "=", "a,b"),
+    )
 
 
 def test_the_value_that_a_field_must_have_is_known():

@@ -1,0 +1,94 @@
+"""Carries out an admission: its devices and nodes assumed taken, the gang committed, the assumption ended.
+
+While the commit runs, the next decision counts what this one gave though the informers do not show it yet. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from fairlead.controller.commit.committer import Committer
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.watch.tables import Tables
+from fairlead.engine.types.plan import Admission, ClaimAllocation
+from fairlead.kube import resource
+from fairlead.kube.limits import Clock
+from fairlead.kube.objects import ObjectMeta
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX = 64  # pods of a gang that get an event each
+
+
+class Admitter:
+    def __init__(self, committer: Committer, tables: Tables, events: Events, metrics: Metrics, *, clock: Clock) -> None:
+        self._committer = committer
+        self._tables = tables
+        self._events = events
+        self._metrics = metrics
+        self._clock = clock
+        self._assumed: dict[GangId, Admission] = {}
+
+    def assume(self, gang: Gang, admission: Admission) -> None:
+        """From here on the admission's devices and nodes are taken."""
+        pods = {member.uid: member.pod for member in gang.members}
+        self._assumed[gang.id] = admission
+        for claim_allocation in admission.claims:
+            if not claim_allocation.already_allocated:
+                self._tables.assume_claim(claim_allocation.key, _allocated_claim(claim_allocation))
+        for assigned in admission.assignments:
+            self._tables.assume_pod(pods[assigned.pod.uid], assigned.node)
+
+    def forget(self, gang_id: GangId) -> None:
+        """From here on the informers show what became of the admission."""
+        admission = self._assumed.pop(gang_id, None)
+        if admission is None:
+            return
+        for claim_allocation in admission.claims:
+            self._tables.forget_claim(claim_allocation.key)
+        for assigned in admission.assignments:
+            self._tables.forget_pod(assigned.pod.uid)
+
+    async def admit(self, gang: Gang, admission: Admission) -> str:
+        """Returns "" when all its pods are released, else why not.
+
+        Raises LeaseLostError: then it is not certain what was written, and the assumption stays.
+        """
+        began = self._clock()
+        log.info("gang %s: admitting %d pods in queue %r", admission.id, len(admission.assignments), admission.queue)
+        outcome = await self._committer.admit(gang, admission)
+        self.forget(gang.id)  # not reached on an error
+        self._metrics.admissions.labels("admitted" if outcome.done else "failed").inc()
+        if not outcome.done:
+            return outcome.why or "not released"
+        self._metrics.commit_seconds.observe(self._clock() - began)
+        self._record_events(gang, admission)
+        return ""
+
+    def _record_events(self, gang: Gang, admission: Admission) -> None:
+        members = {member.uid: member for member in gang.members}
+        by_key = {claim_allocation.key: claim_allocation for claim_allocation in admission.claims}
+        for assigned in admission.assignments[:EVENTS_MAX]:
+            member = members[assigned.pod.uid]
+            devices = [
+                result.device.device
+                for pod_claim in member.claims
+                if pod_claim.key in by_key
+                for result in by_key[pod_claim.key].allocation.results
+            ]
+            what = f" with {', '.join(devices[:16])}" if devices else ""
+            self._events.pod(member.pod, "Admitted", f"released to node {assigned.node}{what}")
+
+
+def _allocated_claim(claim_allocation: ClaimAllocation) -> resource.ResourceClaim:
+    """The claim as the inventory should see it while it is being written; its UID is the key of the ClaimAllocation."""
+    return resource.ResourceClaim(
+        metadata=ObjectMeta(uid=claim_allocation.key, namespace=claim_allocation.namespace, name=claim_allocation.name),
+        status=resource.ResourceClaimStatus(
+            allocation=msgspec.convert(claim_allocation.allocation.to_json(), resource.AllocationResult)
+        ),
+    )

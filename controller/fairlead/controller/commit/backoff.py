@@ -1,0 +1,73 @@
+"""Backoff of gangs whose admission failed: how long they are not requested, and which nodes they avoid.
+
+Each failure in a row doubles the wait. Nodes to which a gang did not bind are avoided for `AVOID_S`, and its age is kept
+when its pods are recreated. In memory only: a new leader starts without backoff. Reads no clock: `now` is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from fairlead.controller.gangs.gangs import GangId
+from fairlead.kube.limits import Backoff
+
+AVOID_S = 600.0
+BACKOFF = Backoff(base_s=1.0, max_s=120.0)
+
+
+@dataclass(slots=True)
+class GangBackoff:
+    why: str = ""  # of the last failure
+    failures: int = 0  # in a row
+    until: float = 0.0  # unix seconds; 0: over
+    avoid: dict[str, float] = field(default_factory=dict)  # node: until when
+    queued_since: float | None = None  # of the gang that was rolled back
+
+
+class GangBackoffs:
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._known: dict[GangId, GangBackoff] = {}
+
+    def note_failure(
+        self, gang: GangId, why: str, *, now: float, nodes: Iterable[str] = (), created: float | None = None
+    ) -> None:
+        """`nodes` are to be avoided; `created` is the gang's age, when its pods are evicted."""
+        backoff = self._known.setdefault(gang, GangBackoff())
+        backoff.why = why
+        backoff.until = now + BACKOFF.delay(backoff.failures, self._random)
+        backoff.failures += 1
+        for node in nodes:
+            backoff.avoid[node] = now + AVOID_S
+        if created is not None:
+            backoff.queued_since = created if backoff.queued_since is None else min(created, backoff.queued_since)
+
+    def get(self, gang: GangId) -> GangBackoff:
+        """An empty one when nothing is known of the gang."""
+        return self._known.get(gang) or GangBackoff()
+
+    def reset(self, gang: GangId) -> None:
+        """The gang runs."""
+        self._known.pop(gang, None)
+
+    def active(self, gang: GangId, now: float) -> bool:
+        return self.get(gang).until > now
+
+    def next_end(self) -> float | None:
+        """When the next backoff is over; unix seconds."""
+        return min((backoff.until for backoff in self._known.values() if backoff.until), default=None)
+
+    def expire(self, now: float, existing: Iterable[GangId]) -> list[GangId]:
+        """The gangs whose backoff is over now. Drops expired nodes, and gangs that are gone and have nothing left."""
+        over: list[GangId] = []
+        exist = set(existing)
+        for gang, backoff in list(self._known.items()):
+            backoff.avoid = {node: until for node, until in backoff.avoid.items() if until > now}
+            if backoff.until and backoff.until <= now:
+                backoff.until = 0.0
+                over.append(gang)
+            if not backoff.until and not backoff.avoid and gang not in exist:
+                del self._known[gang]
+        return over

@@ -1,0 +1,107 @@
+"""What the pods and claims of a gang need apart from a decision, whenever the gang changes.
+
+- The template behind a legacy request (`nvidia.com/gpu: 8`) is created: the webhook writes only its name into the pod.
+- One claim per template entry is in use, and the pod's status names it; duplicates are deleted.
+- A gated pod without a managed claim is ungated: the webhook gates what it cannot judge, because a gate cannot be added
+  later.
+- Garbage collection: an orphaned allocation, seen in two sweeps, is cleared.
+The claim controller and users write the same objects; each step may be repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from fairlead.api import legacy
+from fairlead.controller.commit.tasks import Tasks
+from fairlead.controller.commit.writer import Writer
+from fairlead.controller.gangs import claims, recovery
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member
+from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.watch.caches import Caches
+from fairlead.kube import errors, resources
+from fairlead.kube.client import Client
+
+log = logging.getLogger(__name__)
+
+SWEEP_S = 30.0
+
+
+class ClaimReconciler:
+    def __init__(self, client: Client, caches: Caches, writer: Writer, tasks: Tasks, metrics: Metrics) -> None:
+        self._client = client
+        self._caches = caches
+        self._writer = writer
+        self._tasks = tasks
+        self._metrics = metrics
+        self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
+
+    def reconcile(self, gang: Gang, *, busy: bool) -> None:
+        """`busy`: a task is writing the gang's claims; then they are left alone."""
+        for member in gang.unmanaged:
+            self._tasks.start(f"pod {member.pod.metadata.key}", self._ungate(member))
+        for member in gang.members:
+            for name in member.legacy_templates:
+                self._tasks.start(f"template {gang.namespace}/{name}", self._create_template(gang.namespace, name))
+            if not busy and not member.pod.finished:
+                self._agree_on_claims(member)
+
+    def _agree_on_claims(self, member: Member) -> None:
+        """Names the claims in use in the pod's status, then deletes the duplicates.
+
+        The claim controller works from a cache: it may name its own claim after ours was allocated, even after the pod was
+        bound. Nothing else would correct that.
+        """
+        named = claims.names_used(member.pod)
+        misnamed = {
+            pod_claim.name: pod_claim.claim.metadata.name
+            for pod_claim in member.claims
+            if pod_claim.claim is not None
+            and pod_claim.template is not None
+            and pod_claim.reserved_for(member.uid)
+            and named.get(pod_claim.name) not in {None, pod_claim.claim.metadata.name}
+        }
+        if misnamed:
+            self._tasks.start(f"names of {member.uid}", self._correct_names(member, misnamed))
+            return
+        for pod_claim in member.claims:
+            if pod_claim.claim is None or pod_claim.template is None:
+                continue
+            owned = self._caches.claims_of(member.uid)
+            for duplicate in claims.duplicates(member.pod, pod_claim.name, named.get(pod_claim.name), owned):
+                self._tasks.start(f"claim {duplicate.metadata.uid}", self._writer.delete_duplicate(duplicate))
+
+    async def _correct_names(self, member: Member, claim_names: dict[str, str]) -> None:
+        log.info("pod %s: its status names another claim than the allocated one; corrected", member.pod.metadata.key)
+        with contextlib.suppress(errors.Conflict, errors.NotFound):  # tried again with the pod's next change
+            await self._writer.name_claims(member.pod, claim_names)
+
+    async def _create_template(self, namespace: str, name: str) -> None:
+        manifest = legacy.template_manifest(name, namespace, driver=self._caches.drivers[0])
+        try:
+            created = await self._client.create(resources.RESOURCE_CLAIM_TEMPLATES, manifest)
+        except errors.AlreadyExists:
+            created = await self._client.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
+        self._caches.templates.note(created)
+
+    async def _ungate(self, member: Member) -> None:
+        log.info("pod %s has no claim for a managed device; its gate is removed", member.pod.metadata.key)
+        await self._writer.release_pod(member.pod, None, {})
+
+    def collect_garbage(self) -> None:
+        """Clears allocations that were orphaned in the last sweep and still are."""
+        orphaned = {
+            claim.metadata.uid: claim
+            for claim in recovery.orphaned_allocations(
+                self._caches.claims.all(),
+                drivers=self._caches.drivers,
+                used=lambda claim: bool(self._caches.users(claim)),
+            )
+        }
+        for uid in sorted(self._suspects & set(orphaned)):
+            log.warning("ResourceClaim %s: orphaned allocation cleared", orphaned[uid].metadata.key)
+            self._metrics.orphaned_claims.inc()
+            self._tasks.start(f"claim {uid}", self._writer.deallocate(orphaned[uid], [], keep_allocation=False))
+        self._suspects = set(orphaned)

@@ -1,0 +1,182 @@
+"""The gang protocol: a gang's claims written and its pods released, or none of it.
+
+Order: claims created and named in the pods' status, all allocations written, one pod released, then the others. A failure
+before the first release undoes everything. After it the rest is completed, by `gangs.recovery` should this process end.
+Chooses nothing: devices and nodes are the plan's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, all_done, outcomes
+from fairlead.controller.gangs import claims
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, PodClaim
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.types.plan import Admission, ClaimAllocation
+from fairlead.kube import core, errors, resource, timestamps
+from fairlead.kube.limits import Clock
+
+log = logging.getLogger(__name__)
+
+Claims = dict[str, resource.ResourceClaim]  # by the key of their ClaimAllocation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """`released` pods are on their way. Not done and none released: everything is undone."""
+
+    done: bool
+    released: int = 0
+    why: str = ""
+
+
+class Committer:
+    def __init__(self, writer: Writer, caches: Caches, *, wall: Clock) -> None:
+        self._writer = writer
+        self._caches = caches
+        self._wall = wall
+
+    async def admit(self, gang: Gang, admission: Admission) -> Outcome:
+        """Raises LeaseLostError; everything else is an Outcome."""
+        members = {member.uid: member for member in gang.members}
+        placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
+        written: Claims = {}
+        try:
+            for found in await all_done(self._claims_of(member) for member, _ in placed):
+                written |= found
+            await all_done(self._allocate(written, allocation) for allocation in admission.claims)
+        except (GivenUpError, errors.ApiError) as error:
+            log.warning("gang %s: not admitted: %s; undoing what was written", admission.id, error)
+            await self._deallocate(written, admission)
+            return Outcome(done=False, why=str(error))
+        outcome = await self.release(placed, written)
+        if outcome.done or outcome.released:
+            return outcome
+        # Only the first release was tried. It may have arrived, or still be on its way.
+        if not await self._writer.ensure_gated(placed[0][0].pod, outcome.why):
+            return Outcome(done=False, released=1, why=outcome.why)
+        log.warning("gang %s: not released: %s; undoing what was written", admission.id, outcome.why)
+        await self._deallocate(written, admission)
+        return outcome
+
+    async def release(
+        self, placed: Sequence[tuple[Member, str]], written: Mapping[str, resource.ResourceClaim]
+    ) -> Outcome:
+        """Releases members whose claims are written: one, and when that succeeded the others.
+
+        `written` are their claims where they are newer than the members'.
+        """
+        pods = [self._caches.latest(member.pod) for member, _ in placed]
+
+        def release(index: int) -> Awaitable[bool]:
+            member, node = placed[index]
+            return self._writer.release_pod(pods[index], node, _claim_names(member, written))
+
+        results = await outcomes([release(0)])
+        if results[0] is True:
+            results += await outcomes(map(release, range(1, len(placed))))
+        released = sum(result is True for result in results)
+        problems = [
+            str(result) if result else f"pod {member.pod.metadata.key} is gone"
+            for (member, _), result in zip(placed, results, strict=False)
+            if result is not True
+        ]
+        return Outcome(done=not problems, released=released, why="; ".join(problems[:4]))
+
+    async def undo(self, members: Sequence[Member], why: str) -> bool:
+        """Removes what was written for gated members. Returns when that is certain; False when one was released."""
+        if not all(await all_done(self._writer.ensure_gated(member.pod, why) for member in members)):
+            return False
+        pods: dict[str, list[str]] = {}
+        reserved: Claims = {}
+        for member in members:
+            for pod_claim in member.claims:
+                if pod_claim.claim is not None and pod_claim.reserved_for(member.uid):
+                    reserved[pod_claim.key] = pod_claim.claim
+                    pods.setdefault(pod_claim.key, []).append(member.uid)
+        await all_done(
+            self._writer.deallocate(claim, pods[key], keep_allocation=False) for key, claim in reserved.items()
+        )
+        return True
+
+    async def roll_back(self, members: Iterable[Member]) -> None:
+        """Evicts members of a gang that did not start; what budgets refuse now is tried again with the gang's next step."""
+        await all_done(self._writer.evict_late(member.pod) for member in members)
+
+    # -- claims ----------------------------------------------------------------------------------------------------
+
+    async def _claims_of(self, member: Member) -> Claims:
+        """The member's claims: created where missing, and named in the pod's status."""
+        pod = self._caches.latest(member.pod)
+        for _ in range(CONFLICTS_MAX):
+            if pod.metadata.deletion_timestamp:
+                raise GivenUpError(f"pod {pod.metadata.key} is being deleted")
+            found: Claims = {}
+            unnamed: dict[str, str] = {}
+            for pod_claim in member.claims:
+                claim = await self._find_or_create(pod, pod_claim)
+                found[pod_claim.key] = claim
+                if claims.names_used(pod).get(pod_claim.name) != claim.metadata.name:
+                    unnamed[pod_claim.name] = claim.metadata.name
+            if not unnamed:
+                return found
+            try:
+                await self._writer.name_claims(pod, unnamed)
+            except (errors.Conflict, errors.NotFound):
+                now = await self._writer.read_pod(pod)
+                if now is None:
+                    raise GivenUpError(f"pod {pod.metadata.key} is gone") from None
+                pod = now
+            else:
+                return found
+        raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while its claims were named")
+
+    async def _find_or_create(self, pod: core.Pod, pod_claim: PodClaim) -> resource.ResourceClaim:
+        use = next(use for use in pod.spec.resource_claims if use.name == pod_claim.name)
+        if use.resource_claim_name:
+            claim = self._caches.claim(pod.metadata.namespace, use.resource_claim_name)
+            if claim is None or claim.metadata.uid != pod_claim.key:
+                raise GivenUpError(f"ResourceClaim {pod.metadata.namespace}/{use.resource_claim_name} is gone")
+            return claim
+        named = claims.names_used(pod).get(pod_claim.name)
+        in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
+        if in_use is not None:
+            return in_use
+        if pod_claim.template is None:
+            template = f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
+            raise GivenUpError(f"ResourceClaimTemplate {template} is gone")
+        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template)
+
+    async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
+        allocation = None
+        if not claim_allocation.already_allocated:
+            allocation = claim_allocation.allocation.to_json(timestamp=timestamps.seconds(self._wall()))
+        written[claim_allocation.key] = await self._writer.allocate(
+            written[claim_allocation.key], allocation, claim_allocation.reserved_for
+        )
+
+    async def _deallocate(self, written: Claims, admission: Admission) -> None:
+        """Also of claims whose allocation was not reached or failed: that write may still be on its way."""
+        await all_done(
+            self._writer.deallocate(
+                written[claim_allocation.key],
+                [pod.uid for pod in claim_allocation.reserved_for],
+                keep_allocation=claim_allocation.already_allocated,
+            )
+            for claim_allocation in admission.claims
+            if claim_allocation.key in written
+        )
+
+
+def _claim_names(member: Member, written: Mapping[str, resource.ResourceClaim]) -> dict[str, str]:
+    """By entry the names of the member's claims."""
+    return {
+        pod_claim.name: claim.metadata.name
+        for pod_claim in member.claims
+        if (claim := written.get(pod_claim.key) or pod_claim.claim) is not None
+    }

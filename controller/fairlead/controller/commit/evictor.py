@@ -1,0 +1,226 @@
+"""Carries out evictions: begins those decided, and brings those under way to their end, step by step.
+
+What comes next is read from the pods' marks (`gangs.eviction_steps`). So all that is kept here may be lost with this
+process: evictions decided but not yet marked, failed attempts, refusals. Chooses no victims.
+Order of writes: the queue's eviction times, the hold for the beneficiary, then the marks; before the first pod is
+evicted, the gang's age is written on its Gang object.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.commit.writer import Writer
+from fairlead.controller.commit.writes import all_done
+from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps
+from fairlead.controller.gangs.allocations import held_claims, results
+from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress, PastEviction
+from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step, Wait
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.running import RunningContext
+from fairlead.controller.gangs.victims import Victims
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.types.plan import Eviction
+from fairlead.kube import timestamps
+from fairlead.kube.limits import Clock
+
+log = logging.getLogger(__name__)
+
+EXEMPT_S = 60.0  # how long a gang that could not be evicted is no victim
+EVENTS_MAX = 16  # pods of a gang that get an event each
+DOUBLINGS_MAX = 4  # a refused eviction is tried again after 5, 10, 20, … s
+# Gangs whose eviction is being written: half of all writes, so that admissions do not wait behind thousands of evictions.
+CONCURRENT_MAX = 32
+
+
+class Evictor:
+    def __init__(
+        self, writer: Writer, caches: Caches, budgets: QueueBudgets, events: Events, metrics: Metrics, *, wall: Clock
+    ) -> None:
+        self.victims = Victims()
+        self._writer = writer
+        self._caches = caches
+        self._budgets = budgets
+        self._events = events
+        self._metrics = metrics
+        self._wall = wall
+        self._decided: dict[GangId, Eviction] = {}  # their marks are being written
+        self._decided_for: Counter[str] = Counter()  # of those: how many by beneficiary
+        self._exempt_until: dict[GangId, float] = {}
+        self._refused: dict[GangId, str] = {}
+        self._retry_at: dict[GangId, float] = {}
+        self._failures: dict[GangId, int] = {}  # in a row
+        self._preempting_since: dict[GangId, float] = {}  # by beneficiary: when the first gang was evicted for it
+        self._slots = asyncio.Semaphore(CONCURRENT_MAX)
+
+    # -- what is known of evictions --------------------------------------------------------------------------------
+
+    def update(self, gang_id: GangId, gang: Gang | None) -> None:
+        """The gang changed: its marks are read again."""
+        self.victims.update(gang_id, gang)
+        if gang is None or not eviction_marks.marked(gang):
+            self._refused.pop(gang_id, None)
+            self._retry_at.pop(gang_id, None)
+            self._failures.pop(gang_id, None)
+
+    def gone(self, gang_id: GangId) -> None:
+        """The gang has no members left."""
+        self.update(gang_id, None)
+        self._preempting_since.pop(gang_id, None)
+        self._exempt_until.pop(gang_id, None)
+
+    def context(self, gang_id: GangId, now: float) -> RunningContext:
+        decided = self._decided.get(gang_id)
+        if self._exempt_until.get(gang_id, 0.0) <= now:
+            self._exempt_until.pop(gang_id, None)
+        return RunningContext(
+            evicting=frozenset(pod.uid for pod in decided.pods) if decided else (),
+            not_evictable=gang_id in self._exempt_until,
+            budgets_of=lambda member: self._caches.budgets_of(member.pod),
+            job_deadline=lambda member: self._caches.job_deadline(member.pod),
+        )
+
+    def is_preemptor(self, gang: Gang, now: float) -> bool:
+        """Whether devices are reserved for the gang because others are or were evicted for it."""
+        return (
+            bool(self.victims.of(gang.id))
+            or eviction_marks.holds_until(gang) > now
+            or self._decided_for["/".join(gang.id)] > 0
+        )
+
+    def progress(self, gang: Gang) -> EvictionProgress | None:
+        pairs = eviction_marks.marked(gang)
+        return EvictionProgress(mark=pairs[0][1], refused=self._refused.get(gang.id, "")) if pairs else None
+
+    # -- a decided eviction ----------------------------------------------------------------------------------------
+
+    def assume(self, gang_id: GangId, eviction: Eviction) -> None:
+        """From here on the pods count as leaving, until `begin` has marked them or failed."""
+        self._decided[gang_id] = eviction
+        self._decided_for[eviction.beneficiary] += 1
+        self._metrics.evictions.labels(eviction.kind, "begun").inc()
+
+    async def begin(self, gang: Gang, eviction: Eviction, at: float) -> None:
+        """Marks the pods to be evicted. On an error the gang is exempt for a while, and the error is raised."""
+        try:
+            async with self._slots:
+                await self._mark(gang, eviction, max(at, self._wall() + eviction.checkpoint_grace_s))
+        finally:
+            self._decided.pop(gang.id, None)
+            self._decided_for[eviction.beneficiary] -= 1
+            if not self._decided_for[eviction.beneficiary]:
+                del self._decided_for[eviction.beneficiary]
+
+    async def _mark(self, gang: Gang, eviction: Eviction, at: float) -> None:
+        mark = eviction_marks.mark_for(eviction, at=at)
+        chosen = {pod.uid for pod in eviction.pods}
+        members = tuple(member for member in gang.released if member.uid in chosen and not member.terminating)
+        log.info("gang %s: %d pods to be evicted at %s: %s",
+            eviction.id, len(members), timestamps.seconds(at), mark.description)  # fmt: skip
+        try:
+            if eviction.beneficiary:
+                await self._budgets.note_eviction(eviction.queue, self._wall())
+                await self._hold(mark)
+            await all_done(self._writer.mark(member.pod, mark) for member in members)
+        except Exception:
+            self._exempt_until[gang.id] = self._wall() + EXEMPT_S
+            self._metrics.evictions.labels(mark.kind, "failed").inc()
+            raise
+        if mark.beneficiary_id is not None:
+            self._preempting_since.setdefault(mark.beneficiary_id, self._wall())
+        if at > self._wall():  # else the event of the eviction follows at once
+            self._events.gang(gang.id, "Evicting", str(EvictionProgress(mark=mark)), warning=True)
+
+    async def _hold(self, mark: EvictionMark) -> None:
+        """Reserves the devices for the beneficiary: on its first gated pod, unless a hold lasts as long already."""
+        gang = self._caches.gangs.get(mark.beneficiary_id) if mark.beneficiary_id else None
+        until = mark.at + eviction_marks.HOLD_S
+        if gang is None or not gang.gated or eviction_marks.holds_until(gang) >= until:
+            return
+        await self._writer.hold_until(gang.gated[0].pod, until)
+
+    # -- an eviction under way -------------------------------------------------------------------------------------
+
+    def next_step(self, gang: Gang, *, now: float, still_waits: Callable[[GangId], bool]) -> Step | None:
+        retry_at = self._retry_at.get(gang.id, 0.0)
+
+        def refusal(members: tuple[Member, ...]) -> str:
+            budgets = self._caches.tables.pod_budgets.values()
+            why = disruption.refusal([member.pod for member in members], budgets)
+            return why or (self._refused.get(gang.id, "") if retry_at > now else "")
+
+        step = eviction_steps.next_step(gang, now=now, still_waits=still_waits, refusal=refusal)
+        if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
+            return Wait(until=retry_at, mark=step.mark)
+        if isinstance(step, Wait) and step.refused:
+            self._note_refusal(gang.id, step.refused, step.mark)
+        return step
+
+    async def carry_out(self, gang: Gang, step: Step, *, queued_since: float) -> None:
+        """One step. The gang's next change, or its deadline, leads to the next."""
+        async with self._slots:
+            if isinstance(step, Spread):
+                await all_done(self._writer.mark(member.pod, step.mark) for member in step.members)
+            elif isinstance(step, Cancel):
+                await self._cancel(gang, step)
+            elif isinstance(step, Evict):
+                await self._evict(gang, step, queued_since=queued_since)
+
+    async def _cancel(self, gang: Gang, step: Cancel) -> None:
+        log.info("gang %s/%s: eviction cancelled: %s", *gang.id, step.why)
+        if step.refused:
+            self._exempt_until[gang.id] = self._wall() + EXEMPT_S
+        reason = "Refused" if step.refused else "Cancelled"
+        await all_done(self._writer.unmark(member.pod, reason, step.why) for member in step.members)
+        self._metrics.evictions.labels(step.mark.kind, reason.lower()).inc()
+        more = f"; it is no victim for {EXEMPT_S:.0f} s" if step.refused else ""
+        self._events.gang(gang.id, f"Eviction{reason}", f"it stays: {step.why}{more}")
+
+    async def _evict(self, gang: Gang, step: Evict, *, queued_since: float) -> None:
+        mark = step.mark
+        if mark.whole:
+            owner = step.members[0].owner if gang.solo else ""
+            past = PastEviction(at=self._wall(), queued_since=queued_since, mark=str(mark), why=mark.why, owner=owner)
+            await self._writer.note_past_eviction(gang.id, past)
+        freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
+        # The first shows whether budgets allow the others.
+        refusals = [await self._writer.evict(step.members[0].pod, mark)]
+        if not refusals[0] or step.partly_gone:
+            refusals += await all_done(self._writer.evict(member.pod, mark) for member in step.members[1:])
+        self._note_attempt(gang.id, failed=any(refusals))
+        for member, why in list(zip(step.members, refusals, strict=False))[:EVENTS_MAX]:
+            if not why:
+                self._events.pod(member.pod, "Evicted", mark.description, warning=True)
+        if any(refusals):
+            self._note_refusal(gang.id, next(why for why in refusals if why), mark)
+            return
+        log.info("gang %s/%s: %d pods evicted: %s", *gang.id, len(refusals), mark)
+        self._metrics.evictions.labels(mark.kind, "evicted").inc()
+        self._metrics.reclaimed_devices.labels(mark.kind).inc(freed)
+        pods = f"{len(refusals)} pod{'s' if len(refusals) != 1 else ''}"
+        self._events.gang(gang.id, "Evicted", f"{pods} evicted: {mark.description}", warning=True)
+
+    def _note_attempt(self, gang_id: GangId, *, failed: bool) -> None:
+        self._failures[gang_id] = failures = self._failures.get(gang_id, 0) + 1 if failed else 0
+        doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
+        self._retry_at[gang_id] = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
+
+    def _note_refusal(self, gang_id: GangId, why: str, mark: EvictionMark) -> None:
+        if self._refused.get(gang_id) != why:
+            until = timestamps.seconds(mark.refusable_until)
+            message = f"{why}; tried again until {until}, then others are chosen"
+            self._events.gang(gang_id, "EvictionRefused", message, warning=True)
+        self._refused[gang_id] = why
+
+    def admitted(self, gang_id: GangId) -> None:
+        """A gang was released: if others were evicted for it, that took this long."""
+        since = self._preempting_since.pop(gang_id, None)
+        if since is not None:
+            self._metrics.preemptor_admission_seconds.observe(max(0.0, self._wall() - since))

@@ -1,0 +1,83 @@
+"""Starts what a plan decided: assumes it, then commits each gang's part in a task of its own.
+
+What two gangs would write at once is left to the next decision: a claim that another admission is writing, and an eviction
+of a gang whose task still runs.
+"""
+
+from __future__ import annotations
+
+from fairlead.controller.commit.admitter import Admitter
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.types.plan import Admission, Eviction, Plan
+from fairlead.kube.limits import Clock
+
+
+class Executor:
+    def __init__(
+        self,
+        caches: Caches,
+        admitter: Admitter,
+        evictor: Evictor,
+        tasks: GangTasks,
+        backoffs: GangBackoffs,
+        *,
+        wall: Clock,
+    ) -> None:
+        self.queues: dict[GangId, str] = {}  # into which each gang was admitted
+        self._caches = caches
+        self._admitter = admitter
+        self._evictor = evictor
+        self._tasks = tasks
+        self._backoffs = backoffs
+        self._wall = wall
+
+    def start(self, plan: Plan, now: float) -> list[GangId]:
+        """Returns the gangs whose admission started. Waits for no write."""
+        started: list[GangId] = []
+        writing = self._tasks.writing()
+        for admission in plan.admissions:
+            keys = {claim.key for claim in admission.claims}
+            if keys & writing:
+                continue
+            writing |= keys
+            started.append(self._start_admission(admission))
+        times = eviction_marks.eviction_times(plan.evictions, now)
+        for eviction in plan.evictions:
+            self._start_eviction(eviction, times[eviction.id])
+        return started
+
+    def _start_admission(self, admission: Admission) -> GangId:
+        gang_id = (admission.namespace, admission.name)
+        gang = self._caches.gangs[gang_id]
+        self._admitter.assume(gang, admission)
+        self.queues[gang_id] = admission.queue
+        self._tasks.start(gang_id, self._admit(gang, admission), admission)
+        return gang_id
+
+    async def _admit(self, gang: Gang, admission: Admission) -> None:
+        why = await self._admitter.admit(gang, admission)
+        if why:
+            self._backoffs.note_failure(gang.id, why, now=self._wall())
+        else:
+            self._evictor.admitted(gang.id)
+
+    def _start_eviction(self, eviction: Eviction, at: float) -> None:
+        gang_id = (eviction.namespace, eviction.name)
+        gang = self._caches.gangs.get(gang_id)
+        if gang is None or self._tasks.running(gang_id):
+            return
+        self._evictor.assume(gang_id, eviction)
+        self._tasks.start(gang_id, self._evictor.begin(gang, eviction, at))
+        self._caches.triggers.gang(gang_id)
+        namespace, _, name = eviction.beneficiary.partition("/")
+        if name:
+            self._caches.triggers.gang((namespace, name))
+
+    def gone(self, gang_id: GangId) -> None:
+        """The gang has no members left."""
+        self.queues.pop(gang_id, None)

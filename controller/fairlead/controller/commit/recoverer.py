@@ -1,0 +1,76 @@
+"""Carries out recovery: completes, undoes or rolls back an admission, as `gangs.recovery` says.
+
+Undo and rollback start the gang's backoff; a rollback also notes the nodes to avoid and the gang's age.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from fairlead.controller.commit.admitter import Admitter
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.committer import Committer
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.recovery import Complete, RollBack, Step, Undo
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.metrics import Metrics
+from fairlead.kube.limits import Clock
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX = 16  # pods of a gang that get an event each
+
+
+class Recoverer:
+    def __init__(
+        self,
+        committer: Committer,
+        admitter: Admitter,
+        backoffs: GangBackoffs,
+        events: Events,
+        metrics: Metrics,
+        *,
+        wall: Clock,
+    ) -> None:
+        self._committer = committer
+        self._admitter = admitter
+        self._backoffs = backoffs
+        self._events = events
+        self._metrics = metrics
+        self._wall = wall
+
+    async def carry_out(self, gang: Gang, step: Step) -> None:
+        self._metrics.recoveries.labels(type(step).__name__).inc()
+        if isinstance(step, Complete):
+            await self._complete(gang, step)
+        elif isinstance(step, Undo):
+            await self._undo(gang, step)
+        else:
+            await self._roll_back(gang, step)
+
+    def no_step(self, gang: Gang) -> None:
+        """The informers show the end of the gang's admission: nothing is assumed any more, and a bound gang is healthy."""
+        self._admitter.forget(gang.id)
+        if gang.released and gang.placed >= gang.size and all(member.bound for member in gang.released):
+            self._backoffs.reset(gang.id)
+
+    async def _complete(self, gang: Gang, step: Complete) -> None:
+        log.info("gang %s/%s: completing its admission: %d pods to release", *gang.id, len(step.members))
+        outcome = await self._committer.release(step.members, {})
+        if not outcome.done:
+            self._backoffs.note_failure(gang.id, outcome.why, now=self._wall())
+
+    async def _undo(self, gang: Gang, step: Undo) -> None:
+        log.warning("gang %s/%s: undoing the admission of %d pods: %s", *gang.id, len(step.members), step.why)
+        if await self._committer.undo(step.members, step.why):
+            self._admitter.forget(gang.id)
+        self._backoffs.note_failure(gang.id, step.why, now=self._wall())
+
+    async def _roll_back(self, gang: Gang, step: RollBack) -> None:
+        log.warning("gang %s/%s: rolled back: %s", *gang.id, step.why)
+        self._events.gang(gang.id, "RolledBack", step.why, warning=True)
+        for member in step.members[:EVENTS_MAX]:
+            self._events.pod(member.pod, "RolledBack", step.why, warning=True)
+        why = f"rolled back: {step.why}"
+        self._backoffs.note_failure(gang.id, why, now=self._wall(), nodes=step.nodes, created=gang.created)
+        await self._committer.roll_back(step.members)

@@ -1,0 +1,50 @@
+"""What an allocated claim states: since when, on which node, for which pods. And where a member runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.controller.gangs import release
+from fairlead.controller.gangs.members import Member
+from fairlead.engine.types.references import PodRef
+from fairlead.kube import resource, timestamps
+
+
+def pod_ref(member: Member) -> PodRef:
+    return PodRef(member.pod.metadata.namespace, member.pod.metadata.name, member.uid)
+
+
+def node_of(member: Member) -> str | None:
+    """The node on which a member runs, or to which it is pinned."""
+    return member.pod.spec.node_name or release.pinned_node(member.pod)
+
+
+def results(claim: resource.ResourceClaim) -> tuple[resource.DeviceRequestAllocationResult, ...]:
+    return claim.status.allocation.devices.results if claim.status.allocation else ()
+
+
+def allocated_at(claim: resource.ResourceClaim) -> float:
+    """Unix seconds; 0 without an allocation or its timestamp."""
+    stamp = claim.status.allocation.allocation_timestamp if claim.status.allocation else None
+    return timestamps.parse(stamp) if stamp else 0.0
+
+
+def allocated_node(claim: resource.ResourceClaim) -> str | None:
+    """The one node that the allocation names; None when it names none or several."""
+    selector = claim.status.allocation.node_selector if claim.status.allocation else None
+    if selector is None or len(selector.node_selector_terms) != 1:
+        return None
+    for field in selector.node_selector_terms[0].match_fields:
+        if field.key == "metadata.name" and field.operator == "In" and len(field.values) == 1:
+            return field.values[0]
+    return None
+
+
+def held_claims(members: Iterable[Member]) -> dict[str, resource.ResourceClaim]:
+    """By UID the claims that are allocated and reserved for one of these members."""
+    found: dict[str, resource.ResourceClaim] = {}
+    for member in members:
+        for pod_claim in member.claims:
+            if pod_claim.claim is not None and pod_claim.allocated and pod_claim.reserved_for(member.uid):
+                found.setdefault(pod_claim.claim.metadata.uid, pod_claim.claim)
+    return found

@@ -1,0 +1,137 @@
+"""A gang made of its pods: which of them are members, and what they agree on.
+
+Members must agree on size, queue and topology; where none states one, a PodGroup object of the gang's name does. A
+disagreement, an unreadable annotation or a missing size becomes a `GangProblem` in words. Pure; decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from fairlead.api import names
+from fairlead.api.intent import Intent, IntentError
+from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
+from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
+from fairlead.controller.gangs.pods import is_member, member_of
+from fairlead.engine.types.reasons import Code
+from fairlead.kube import core
+
+V = TypeVar("V", int, str)
+Intents = Sequence[tuple[Member, Intent]]
+
+
+def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known: bool = False) -> Gang | None:
+    """The gang made of those of `pods` that are its members; None when there is none.
+
+    `known` says that the gang was reported before; then a finished pod is a member though its claims are gone.
+    """
+    chosen = [pod for pod in pods if is_member(pod, lookup) or _was_member(pod, known)]
+    everyone = tuple(sorted((member_of(pod, lookup) for pod in chosen), key=_order))
+    if all(member.stage is Stage.DELETED for member in everyone):
+        return None
+    members = tuple(member for member in everyone if not member.unmanaged)
+    unmanaged = tuple(member for member in everyone if member.unmanaged)
+    if not members:
+        return Gang(id=gang, size=1, members=(), unmanaged=unmanaged)
+    solo = not any(named_gang(member.pod) for member in members)
+    intents, problems = _intents(members)
+    problems += [] if solo else _namesakes(gang, members)
+    active: Intents = [pair for pair in intents if pair[0].stage in {Stage.GATED, Stage.RELEASED}] or intents
+    size, size_problem = _agreed("gang-size", active, lambda intent: intent.size)
+    queue, queue_problem = _agreed("queue", active, lambda intent: intent.queue)
+    topology, topology_problem = _agreed("topology", active, lambda intent: intent.topology)
+    problems += [found for found in (size_problem, queue_problem, topology_problem) if found]
+    first = active[0][1] if active else Intent()
+    terms = _terms(gang, first, lookup)
+    if size is None and not solo and not size_problem:
+        size, missing = _size_elsewhere(gang, first, terms)
+        problems += [missing] if missing else []
+    if terms is not None:
+        queue, topology = queue or terms.queue, topology or terms.topology
+    foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
+    return Gang(
+        id=gang,
+        size=size or 1,
+        members=members,
+        queue=queue,
+        topology=topology,
+        min_runtime_s=first.min_runtime_s,
+        checkpoint_grace_s=first.checkpoint_grace_s,
+        foreign_queue=queue is not None and foreign_queue,
+        problems=tuple(problems),
+        solo=solo,
+        unmanaged=unmanaged,
+    )
+
+
+def _intents(members: Iterable[Member]) -> tuple[Intents, list[GangProblem]]:
+    """What each member's annotations and labels ask for; members whose annotations cannot be read are left out."""
+    intents: list[tuple[Member, Intent]] = []
+    problems: list[GangProblem] = []
+    for member in members:
+        try:
+            intents.append((member, intent(member.pod)))
+        except IntentError as error:
+            problems.append(GangProblem(code=Code.INVALID, message=f"member {member.pod.metadata.name}: {error}"))
+    return intents, problems
+
+
+def _namesakes(gang: GangId, members: Iterable[Member]) -> list[GangProblem]:
+    """A pod without gang annotation whose own name is the gang's."""
+    for member in members:
+        if member.stage in {Stage.GATED, Stage.RELEASED} and not named_gang(member.pod):
+            message = (
+                f"pod {member.pod.metadata.name} has the gang's name but is no member; delete it and give it another "
+                f"name, or annotate it with {names.GANG}: {gang[1]}"
+            )
+            return [GangProblem(code=Code.INVALID, message=message)]
+    return []
+
+
+def _terms(gang: GangId, intent: Intent, lookup: Lookup) -> GroupTerms | None:
+    """What the PodGroup object of the gang's name states, where the members follow another system."""
+    if intent.provider is None or intent.group is None or intent.group.name != gang[1]:
+        return None
+    return lookup.pod_group(intent.provider, *gang)
+
+
+def _size_elsewhere(gang: GangId, intent: Intent, terms: GroupTerms | None) -> tuple[int | None, GangProblem | None]:
+    """The size where no member states it."""
+    if not intent.size_elsewhere:
+        cure = f"annotate each with {names.GANG_SIZE}: <number>"
+        if intent.system == "Kueue":
+            cure = f"annotate each with {names.KUEUE_SIZE}: <number>"
+        return None, GangProblem(code=Code.INVALID, message=f"no member says how many there are; {cure}")
+    if terms is not None:
+        return terms.size, None
+    message = (
+        f"PodGroup {gang[0]}/{gang[1]} of {intent.provider} does not exist, or this cluster does not serve it; "
+        f"create it, or annotate each member with {names.GANG_SIZE}: <number>"
+    )
+    return None, GangProblem(code=Code.GATHERING, message=message)
+
+
+def _agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> tuple[V | None, GangProblem | None]:
+    """The one value that members state, or the problem that they state several."""
+    given: dict[V, str] = {}
+    for member, each in intents:
+        value = pick(each)
+        if value is not None:
+            given.setdefault(value, member.pod.metadata.name)
+    if len(given) <= 1:
+        return next(iter(given), None), None
+    said = ", ".join(f"{name} says {value}" for value, name in list(given.items())[:4])
+    message = f"members disagree on the {what}: {said}; give all members one value and create them anew"
+    return None, GangProblem(code=Code.INVALID, message=message)
+
+
+def _order(member: Member) -> tuple[int, str, str]:
+    """By completion index where the pod has one, then by name."""
+    index = member.pod.metadata.annotations.get("batch.kubernetes.io/job-completion-index", "")
+    return int(index) if index.isdigit() else -1, member.pod.metadata.name, member.uid
+
+
+def _was_member(pod: core.Pod, known: bool) -> bool:
+    """Finished pods no longer have claims that show it."""
+    return pod.finished and (known or named_gang(pod) is not None)

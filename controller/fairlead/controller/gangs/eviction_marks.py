@@ -1,0 +1,184 @@
+"""What of an eviction is written in the cluster, so that it survives a leader: three annotations and their codecs.
+
+- `EvictionMark`, on each pod to be evicted, from the decision on: when, for which gang, and whether the whole gang goes.
+- The hold, on a gated pod of the gang that gets the devices: until when they are reserved for it (`holds_until`).
+- `PastEviction`, on the Gang object: since when the gang is queued, so that its recreated pods keep their age.
+Text that cannot be read counts as absent: such a pod is not evicted. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from fairlead.api import names
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.members import Member
+from fairlead.engine.types.plan import Eviction
+from fairlead.kube import core, timestamps
+
+REFUSAL_TIMEOUT_S = 300.0  # how long budgets may refuse an eviction before it is cancelled
+HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved for the gang that gets them
+REMEMBER_S = 600.0  # how long the Gang object of an evicted gang outlives its pods
+REASON_MAX = 1000
+
+Kind = Literal["Reclaim", "Preempt", "Replace"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionMark:
+    """On a pod that is to be evicted. `at` is unix seconds, to the second."""
+
+    kind: Kind
+    at: float
+    whole: bool  # the gang stops; else only the marked pods go
+    beneficiary: str = ""  # namespace/name of the gang that gets the devices
+    why: str = ""
+
+    @property
+    def beneficiary_id(self) -> GangId | None:
+        namespace, _, name = self.beneficiary.partition("/")
+        return (namespace, name) if name else None
+
+    def annotations(self) -> dict[str, str]:
+        fields = {"kind": self.kind, "for": self.beneficiary, "whole": self.whole, "why": self.why}
+        return {names.EVICT_AT: timestamps.seconds(self.at), names.EVICTION: json.dumps(fields)}
+
+    @property
+    def refusable_until(self) -> float:
+        return self.at + REFUSAL_TIMEOUT_S
+
+    @property
+    def description(self) -> str:
+        """What happens, for which gang, why, and what would prevent it: the text for users, without the time."""
+        return f"{self}: {self.why}" if self.why else str(self)
+
+    def __str__(self) -> str:
+        what = {"Reclaim": "reclaimed", "Preempt": "preempted", "Replace": "replaced"}[self.kind]
+        return f"{what} for gang {self.beneficiary}" if self.beneficiary else what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvictionProgress:
+    """For reports: an eviction under way, and which budget refuses it."""
+
+    mark: EvictionMark
+    refused: str = ""
+
+    def __str__(self) -> str:
+        what = "to be evicted" if self.mark.whole else "some of its pods to be evicted"
+        text = f"{what} at {timestamps.seconds(self.mark.at)}: {self.mark.description}"
+        if not self.refused:
+            return text
+        return f"{text}; not yet: {self.refused}; tried until {timestamps.seconds(self.mark.refusable_until)}"
+
+
+def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
+    return EvictionMark(
+        kind=eviction.kind,
+        at=float(int(at + 0.999)),
+        whole=eviction.whole,
+        beneficiary=eviction.beneficiary,
+        why="; ".join(text for text in (eviction.reason.message, eviction.reason.advice) if text)[:REASON_MAX],
+    )
+
+
+def mark_of(pod: core.Pod) -> EvictionMark | None:
+    """None when the pod has no mark, or one that cannot be read."""
+    at, text = pod.metadata.annotations.get(names.EVICT_AT), pod.metadata.annotations.get(names.EVICTION)
+    if not at or not text:
+        return None
+    try:
+        read: Mapping[str, Any] = json.loads(text)
+        kind = read["kind"]
+        if kind not in get_args(Kind):
+            return None
+        return EvictionMark(
+            kind=cast("Kind", kind),
+            at=timestamps.parse(at),
+            whole=bool(read["whole"]),
+            beneficiary=str(read["for"]),
+            why=str(read["why"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def marked(gang: Gang) -> tuple[tuple[Member, EvictionMark], ...]:
+    """The members that are to be evicted and are not yet terminating."""
+    return tuple(
+        (member, mark)
+        for member in gang.released
+        if not member.terminating and (mark := mark_of(member.pod)) is not None
+    )
+
+
+def eviction_times(decided: Iterable[Eviction], now: float) -> dict[str, float]:
+    """When each gang is evicted, by id: all for one beneficiary together, after the longest checkpoint grace.
+
+    Example: for gang x, a with 10 s of grace and b with 60 s: both at now + 60, so that a does not stop early in vain.
+    """
+    known = list(decided)
+    grace_s: dict[str, float] = {}
+    for eviction in known:
+        key = eviction.beneficiary or eviction.id
+        grace_s[key] = max(grace_s.get(key, 0.0), eviction.checkpoint_grace_s)
+    return {eviction.id: now + grace_s[eviction.beneficiary or eviction.id] for eviction in known}
+
+
+def holds_until(gang: Gang) -> float:
+    """Until when devices are reserved for this waiting gang, because others were evicted for it; 0 without a hold."""
+    times = [0.0]
+    for member in gang.gated:
+        text = member.pod.metadata.annotations.get(names.HOLDS_UNTIL)
+        if text:
+            try:
+                times.append(timestamps.parse(text))
+            except ValueError:
+                continue
+    return max(times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEviction:
+    """A gang's last eviction, on its Gang object. Times are unix seconds."""
+
+    at: float
+    queued_since: float
+    mark: str  # "reclaimed for gang ml/x"
+    why: str
+    owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
+
+    @property
+    def description(self) -> str:
+        return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
+
+    def annotation(self) -> str:
+        fields = {
+            "at": timestamps.seconds(self.at),
+            "since": timestamps.seconds(self.queued_since),
+            "what": self.mark,
+            "why": self.why,
+            "owner": self.owner,
+        }
+        return json.dumps(fields)
+
+
+def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
+    """Of a Gang object as the API shows it."""
+    text = (raw.get("metadata", {}).get("annotations") or {}).get(names.EVICTED)
+    if not text:
+        return None
+    try:
+        read = json.loads(text)
+        return PastEviction(
+            at=timestamps.parse(read["at"]),
+            queued_since=timestamps.parse(read["since"]),
+            mark=str(read["what"]),
+            why=str(read["why"]),
+            owner=str(read["owner"]),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,88 @@
+"""The next step of an eviction, from the marks on the gang's pods: a new leader continues where the last one stopped.
+
+In this order:
+- A mark with `whole` spreads to members that have none: they came later, or the leader died while marking.
+- While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits. A gang
+  that has lost members already is evicted to the end.
+- When its time has come and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
+  `REFUSAL_TIMEOUT_S`, it is cancelled, and the engine chooses other victims.
+Pure. Chooses no victims and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.eviction_marks import EvictionMark
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.members import Member
+
+RETRY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """Give these members the mark of the others."""
+
+    members: tuple[Member, ...]
+    mark: EvictionMark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing before `until`. `refused` names the budget that refuses now, if one does."""
+
+    until: float
+    mark: EvictionMark
+    refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    members: tuple[Member, ...]
+    mark: EvictionMark
+    partly_gone: bool  # the gang has lost members already: budgets are tried pod by pod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Remove the marks. `refused`: budgets refused for too long; else it is no longer needed."""
+
+    members: tuple[Member, ...]
+    mark: EvictionMark
+    why: str
+    refused: bool = False
+
+
+Step = Spread | Wait | Evict | Cancel
+
+
+def next_step(
+    gang: Gang, *, now: float, still_waits: Callable[[GangId], bool], refusal: Callable[[tuple[Member, ...]], str]
+) -> Step | None:
+    """`still_waits`: whether a beneficiary still needs the devices. `refusal`: why budgets forbid it now, or ""."""
+    pairs = eviction_marks.marked(gang)
+    if not pairs:
+        return None
+    members, mark = tuple(member for member, _ in pairs), pairs[0][1]
+    if mark.whole:
+        marked_uids = {member.uid for member in members}
+        others = tuple(m for m in gang.released if m.uid not in marked_uids and not m.terminating)
+        if others:
+            return Spread(members=others, mark=mark)
+    cancellable = not mark.whole or gang.placed >= gang.size
+    if cancellable and mark.beneficiary_id is not None and not still_waits(mark.beneficiary_id):
+        return Cancel(members=members, mark=mark, why=f"gang {mark.beneficiary} no longer waits for it")
+    due = max(mark.at for _, mark in pairs)
+    if now < due:
+        return Wait(until=due, mark=mark)
+    why = refusal(members)
+    if why:
+        timeout_s = eviction_marks.REFUSAL_TIMEOUT_S
+        if now >= due + timeout_s:
+            return Cancel(members=members, mark=mark, why=f"given up after {timeout_s:.0f} s: {why}", refused=True)
+        if cancellable:
+            return Wait(until=now + RETRY_S, mark=mark, refused=why)
+    return Evict(members=members, mark=mark, partly_gone=not cancellable)

@@ -1,0 +1,130 @@
+"""A pod as a member of a gang: its claims looked up, its stage, and its problems in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.api import names
+from fairlead.controller.gangs import claims
+from fairlead.controller.gangs.members import GangProblem, Lookup, Member, PodClaim, Stage
+from fairlead.engine.types.reasons import Code
+from fairlead.kube import core, resource
+
+
+def is_member(pod: core.Pod, lookup: Lookup) -> bool:
+    if pod.has_gate(names.ADMISSION_GATE):
+        return True
+    return any(_holds(claim, pod, lookup.drivers) for claim in _claims(pod, lookup))
+
+
+def member_of(pod: core.Pod, lookup: Lookup) -> Member:
+    stage = _stage(pod)
+    if stage in {Stage.SUCCEEDED, Stage.FAILED}:
+        return Member(pod=pod, stage=stage, claims=tuple(_still_held(pod, lookup)))
+    found: list[PodClaim] = []
+    problems: list[GangProblem] = []
+    legacy_templates: set[str] = set()
+    named = claims.names_used(pod)
+    not_needed = {s.name for s in pod.status.resource_claim_statuses if s.resource_claim_name is None}
+    for use in pod.spec.resource_claims:
+        if use.name in not_needed:
+            continue
+        if use.resource_claim_name:
+            looked_up = _named(pod, use, lookup)
+        else:
+            looked_up = _templated(pod, use, named.get(use.name), lookup, legacy_templates)
+        if isinstance(looked_up, GangProblem):
+            problems.append(looked_up)
+            continue
+        managed = claims.managed(looked_up.spec, lookup.classes, lookup.drivers)
+        if managed.problem and stage is Stage.GATED:
+            problems.append(GangProblem(code=Code.INVALID, message=f"pod {pod.metadata.name}: {managed.problem}"))
+        if managed.ours or (stage is Stage.GATED and looked_up.reserved_for(pod.metadata.uid)):
+            found.append(looked_up)
+    if stage is Stage.GATED:
+        problems += _other_gates(pod)
+    return Member(
+        pod=pod,
+        stage=stage,
+        claims=tuple(found),
+        problems=tuple(problems),
+        legacy_templates=tuple(sorted(legacy_templates)),
+    )
+
+
+def _other_gates(pod: core.Pod) -> list[GangProblem]:
+    others = [gate.name for gate in pod.spec.scheduling_gates if gate.name != names.ADMISSION_GATE]
+    if not others:
+        return []
+    message = f"pod {pod.metadata.name} has other scheduling gates: {', '.join(others)}; whoever set them removes them"
+    if names.KUEUE_GATE in others:
+        message += (
+            f" ({names.KUEUE_GATE}: Kueue admits the pod first, by its own quota; without Kueue's label it would not)"
+        )
+    return [GangProblem(code=Code.GATHERING, message=message)]
+
+
+def _still_held(pod: core.Pod, lookup: Lookup) -> Iterable[PodClaim]:
+    """What a finished pod holds until the claim controller removes its reservations."""
+    named = claims.names_used(pod)
+    for use in pod.spec.resource_claims:
+        claim = lookup.claim(pod.metadata.namespace, named.get(use.name, ""))
+        if claim is not None and _holds(claim, pod, lookup.drivers):
+            yield PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+
+
+def _named(pod: core.Pod, use: core.PodResourceClaim, lookup: Lookup) -> PodClaim | GangProblem:
+    name = use.resource_claim_name or ""
+    claim = lookup.claim(pod.metadata.namespace, name)
+    where = f"ResourceClaim {pod.metadata.namespace}/{name}, which pod {pod.metadata.name} uses,"
+    if claim is None:
+        return GangProblem(code=Code.INVALID, message=f"{where} does not exist; create it")
+    if claim.metadata.deletion_timestamp:
+        return GangProblem(code=Code.INVALID, message=f"{where} is being deleted; create it anew once it is gone")
+    return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+
+
+def _templated(
+    pod: core.Pod, use: core.PodResourceClaim, named: str | None, lookup: Lookup, legacy_templates: set[str]
+) -> PodClaim | GangProblem:
+    """Adds to `legacy_templates` the name of a missing template that the controller creates itself."""
+    namespace, template_name = pod.metadata.namespace, use.resource_claim_template_name or ""
+    claim = claims.claim_in_use(pod, use.name, named, lookup.claims_of(pod.metadata.uid))
+    template = lookup.template(namespace, template_name)
+    if claim is not None:
+        return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim, template=template)
+    if template is not None:
+        return PodClaim(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
+    where = f"ResourceClaimTemplate {namespace}/{template_name}, which pod {pod.metadata.name} uses,"
+    if claims.is_legacy_template(template_name):
+        legacy_templates.add(template_name)
+        return GangProblem(code=Code.GATHERING, message=f"{where} is being made")
+    return GangProblem(code=Code.INVALID, message=f"{where} does not exist; create it")
+
+
+def _stage(pod: core.Pod) -> Stage:
+    if pod.status.phase == "Succeeded":
+        return Stage.SUCCEEDED
+    if pod.status.phase == "Failed":
+        return Stage.FAILED
+    if pod.has_gate(names.ADMISSION_GATE):
+        return Stage.DELETED if pod.metadata.deletion_timestamp else Stage.GATED
+    return Stage.RELEASED
+
+
+def _claims(pod: core.Pod, lookup: Lookup) -> Iterable[resource.ResourceClaim]:
+    """Claims created for the pod, even if its status no longer names them, and claims that it names."""
+    yield from lookup.claims_of(pod.metadata.uid)
+    for name in claims.names_used(pod).values():
+        claim = lookup.claim(pod.metadata.namespace, name)
+        if claim is not None:
+            yield claim
+
+
+def _holds(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...]) -> bool:
+    allocation = claim.status.allocation
+    return (
+        allocation is not None
+        and any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+        and any(result.driver in drivers for result in allocation.devices.results)
+    )

@@ -1,0 +1,103 @@
+"""From a gang that holds devices to the engine's `RunningGang`: what its queue is charged for, and what can be evicted. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.allocations import allocated_at, held_claims, node_of, pod_ref
+from fairlead.controller.gangs.gangs import Gang, created_s
+from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.requests import GangRecord
+from fairlead.engine.types.gangs import RunningGang, RunningMember
+from fairlead.engine.types.plan import Admission
+from fairlead.kube import timestamps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningContext:
+    """What is known of a running gang beyond its pods and claims."""
+
+    evicting: Collection[str] = ()  # UIDs of pods whose eviction is decided but not yet marked on them
+    not_evictable: bool = False  # an eviction failed a moment ago: no victim for now
+    budgets_of: Callable[[Member], tuple[str, ...]] | None = None  # names of its PodDisruptionBudgets
+    job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
+
+
+def running_gang(
+    gang: Gang, record: GangRecord, namespace_labels: Mapping[str, str], context: RunningContext
+) -> RunningGang | None:
+    """None when the gang holds nothing."""
+    claims = held_claims(gang.members)
+    if not claims:
+        return None
+    started = {uid: allocated_at(claim) for uid, claim in claims.items()}
+    holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.claims)]
+    evictable = () if context.not_evictable else holders
+    ends = [_ends_by(member, context) for member in gang.released if not member.terminating]
+    return RunningGang(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=record.uid_of(gang),
+        queue=gang.queue,
+        claims=tuple(sorted(claims)),
+        namespace_labels=namespace_labels,
+        priority=gang.priority,
+        created=record.created(gang),
+        started=min(started.values()),
+        size=gang.size,
+        members=tuple(_running_member(member, started, context) for member in evictable),
+        min_runtime_s=gang.min_runtime_s,
+        checkpoint_grace_s=gang.checkpoint_grace_s,
+        ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
+    )
+
+
+def admitted_gang(
+    gang: Gang, admission: Admission, record: GangRecord, namespace_labels: Mapping[str, str], now: float
+) -> RunningGang:
+    """What a gang holds while its admission is written, earlier claims included. Without members: no victim yet."""
+    admitted = {assigned.pod.uid for assigned in admission.assignments}
+    earlier = held_claims(member for member in gang.members if member.uid not in admitted)
+    return RunningGang(
+        namespace=gang.namespace,
+        name=gang.name,
+        uid=admission.uid,
+        queue=admission.queue or gang.queue,
+        claims=tuple(sorted({claim.key for claim in admission.claims} | set(earlier))),
+        namespace_labels=namespace_labels,
+        priority=gang.priority,
+        created=record.created(gang),
+        started=now,
+        size=gang.size,
+        min_runtime_s=gang.min_runtime_s,
+        checkpoint_grace_s=gang.checkpoint_grace_s,
+    )
+
+
+def _running_member(member: Member, started: Mapping[str, float], context: RunningContext) -> RunningMember:
+    uids = tuple(
+        pod_claim.claim.metadata.uid
+        for pod_claim in member.claims
+        if pod_claim.claim and pod_claim.claim.metadata.uid in started
+    )
+    return RunningMember(
+        pod=pod_ref(member),
+        node=node_of(member) or "",
+        claims=uids,
+        started=max((started[uid] for uid in uids), default=created_s(member.pod)),
+        leaving=member.terminating
+        or member.pod.finished
+        or member.uid in context.evicting
+        or eviction_marks.mark_of(member.pod) is not None,
+        guarded_by=context.budgets_of(member) if context.budgets_of else (),
+    )
+
+
+def _ends_by(member: Member, context: RunningContext) -> float | None:
+    """When the cluster will end this pod at the latest: by its own activeDeadlineSeconds or its Job's."""
+    limit, began = member.pod.spec.active_deadline_seconds, member.pod.status.start_time
+    own = timestamps.parse(began) + limit if limit is not None and began else None
+    jobs = context.job_deadline(member) if context.job_deadline else None
+    return min((end for end in (own, jobs) if end is not None), default=None)

@@ -1,0 +1,26 @@
+"""The controller's options, as the command line and tests give them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.api import names
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerOptions:
+    """`lease_s`: how long a dead leader's lease lasts; a third of it bounds each write."""
+
+    kubeconfig: Path | None = None
+    namespace: str = names.NAMESPACE
+    identity: str | None = None
+    metrics_bind: str | None = None
+    managed_drivers: tuple[str, ...] = (names.DRIVER,)
+    gang_timeout_s: float = 120.0
+    usage_half_life_s: float = 7 * 86_400.0  # after this long, past use of a queue counts half
+    usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
+    lease_s: float = 15.0
+    concurrent_writes: int = 64
+    qps: float | None = None
+    seed: int | None = None

@@ -1,0 +1,138 @@
+"""What changed gangs need apart from a decision: claims repaired, a recovery or eviction step, or a new request.
+
+In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`), an eviction is
+continued (`gangs.eviction_steps`), else the gang is requested if members wait. A step runs as the gang's task; when it
+ends, the gang is reconciled again. Deadlines are the times at which a step is due though nothing changed.
+"""
+
+from __future__ import annotations
+
+from fairlead.controller.commit import claim_reconciler
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.claim_reconciler import ClaimReconciler
+from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.recoverer import Recoverer
+from fairlead.controller.gangs import eviction_marks, eviction_steps, recovery
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.requests import GangRecord, blocking_problem
+from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.watch.caches import Caches
+
+DEADLINE_MIN_S = 0.1
+
+
+class GangReconciler:
+    """`gang_timeout_s`: how long a released gang may take to bind before it is rolled back."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        snapshots: SnapshotBuilder,
+        claims: ClaimReconciler,
+        recoverer: Recoverer,
+        evictor: Evictor,
+        tasks: GangTasks,
+        backoffs: GangBackoffs,
+        *,
+        gang_timeout_s: float,
+        now: float,
+    ) -> None:
+        self._caches = caches
+        self._snapshots = snapshots
+        self._claims = claims
+        self._recoverer = recoverer
+        self._evictor = evictor
+        self._tasks = tasks
+        self._backoffs = backoffs
+        self._gang_timeout_s = gang_timeout_s
+        self._deadlines: dict[GangId, float] = {}
+        self._sweep_at = now + claim_reconciler.SWEEP_S
+
+    def due_at(self) -> float:
+        """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
+        times = [self._sweep_at, *self._deadlines.values()]
+        backoff_end = self._backoffs.next_end()
+        if backoff_end is not None:
+            times.append(backoff_end)
+        return min(times)
+
+    def expire(self, now: float) -> None:
+        """Gangs whose deadline or backoff has passed are to be reconciled again."""
+        triggers = self._caches.triggers
+        for gang_id, deadline in list(self._deadlines.items()):
+            if deadline <= now:
+                del self._deadlines[gang_id]
+                triggers.gang(gang_id)
+        for gang_id in self._backoffs.expire(now, self._caches.gangs):
+            triggers.decide(urgent=True)
+            triggers.gang(gang_id)
+
+    def collect_garbage(self, now: float) -> None:
+        if now >= self._sweep_at:
+            self._sweep_at = now + claim_reconciler.SWEEP_S
+            self._claims.collect_garbage()
+
+    def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
+        """Returns `changed`, and the gangs being evicted for one of them: their eviction may be cancelled."""
+        for gang_id in sorted(changed):
+            self._evictor.update(gang_id, self._caches.gangs.get(gang_id))
+        changed = changed | self._evictor.victims.of_any(changed)
+        for gang_id in sorted(changed):
+            self._reconcile(gang_id, now)
+        return changed
+
+    def _reconcile(self, gang_id: GangId, now: float) -> None:
+        gang = self._caches.gangs.get(gang_id)
+        busy = self._tasks.running(gang_id)
+        before = self._snapshots.remove(gang_id)
+        self._deadlines.pop(gang_id, None)
+        if gang is not None:
+            self._claims.reconcile(gang, busy=busy)
+        if gang is None or not gang.members:
+            self._evictor.gone(gang_id)
+            return
+        record = self._snapshots.record(gang, now)
+        self._snapshots.set_running(gang, record, now)
+        if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
+            return
+        if blocking_problem(gang) is None:
+            request = self._snapshots.set_request(gang, record, before)
+            hold_end = eviction_marks.holds_until(gang)
+            if request is not None and request.preemptor and hold_end > now:
+                self._set_deadline(gang_id, hold_end)
+
+    def _recover(self, gang: Gang, now: float) -> bool:
+        """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
+        step = recovery.next_step(gang, now=now, timeout_s=self._gang_timeout_s, node_exists=self._caches.node_exists)
+        if step is None:
+            self._recoverer.no_step(gang)
+            deadline = recovery.next_deadline(gang, self._gang_timeout_s)
+            if deadline is not None:
+                self._set_deadline(gang.id, max(deadline, now + DEADLINE_MIN_S))
+        elif self._backoffs.active(gang.id, now):
+            self._set_deadline(gang.id, self._backoffs.get(gang.id).until)
+        else:
+            self._tasks.start(gang.id, self._recoverer.carry_out(gang, step))
+        return step is not None
+
+    def _continue_eviction(self, gang: Gang, record: GangRecord, now: float) -> bool:
+        """Whether the whole gang is being evicted. Starts the eviction's next step, also of some members."""
+        step = self._evictor.next_step(gang, now=now, still_waits=self._still_waits)
+        if step is None:
+            return False
+        if isinstance(step, eviction_steps.Wait):
+            self._set_deadline(gang.id, step.until)
+        else:
+            self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
+        return step.mark.whole
+
+    def _still_waits(self, beneficiary: GangId) -> bool:
+        """Whether the gang still needs what others are evicted for."""
+        gang = self._caches.gangs.get(beneficiary)
+        if gang is None or not gang.gated or self._tasks.admitting(beneficiary):
+            return False
+        return blocking_problem(gang) is None
+
+    def _set_deadline(self, gang_id: GangId, at: float) -> None:
+        self._deadlines[gang_id] = min(at, self._deadlines.get(gang_id, at))

@@ -1,0 +1,27 @@
+"""Events on Gang objects and on pods."""
+
+from __future__ import annotations
+
+from fairlead.api import names
+from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.watch.caches import Caches
+from fairlead.kube import core, resources
+from fairlead.kube.events import EventRecorder, Regarding
+
+
+class Events:
+    """The recorder aggregates and writes them later; recording never waits and never fails."""
+
+    def __init__(self, recorder: EventRecorder, caches: Caches) -> None:
+        self._recorder = recorder
+        self._caches = caches
+
+    def gang(self, gang: GangId, reason: str, message: str, *, warning: bool = False) -> None:
+        raw = self._caches.gang_object(gang)
+        uid = raw["metadata"].get("uid", "") if raw else ""
+        about = Regarding(api_version=names.API_VERSION, kind="Gang", namespace=gang[0], name=gang[1], uid=uid)
+        self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
+
+    def pod(self, pod: core.Pod, reason: str, message: str, *, warning: bool = False) -> None:
+        about = Regarding.of(resources.PODS, pod)
+        self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")

@@ -1,0 +1,131 @@
+"""A gang's phase and reason, with a message in words: a function of the gang and its place in the scheduling cycle.
+
+`kubectl get gangs`, events and `fairlead explain` all show this one result. Order: pods that ended, pods that terminate,
+a gang that is placed, one being admitted, and then why a pending gang waits. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member, Stage
+from fairlead.controller.gangs.requests import blocking_problem
+from fairlead.engine.types.plan import Reservation, Waiting
+from fairlead.engine.types.reasons import Code
+
+LISTED_MAX = 8
+
+
+class Progress(StrEnum):
+    """Reasons beside `reasons.Code`: how far a gang has come, rather than what blocks it."""
+
+    QUEUED = "Queued"
+    ADMITTING = "Admitting"
+    STARTING = "Starting"
+    RUN = "MembersRun"
+    SUCCEEDED = "PodsSucceeded"
+    FAILED = "PodsFailed"
+    STOPPING = "Stopping"
+    EVICTED = "Evicted"
+    ROLLED_BACK = "RolledBack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingState:
+    """What the controller knows of a gang beyond its pods: the engine's answer, and what is under way for it."""
+
+    waiting: Waiting | None = None
+    admitting: bool = False
+    queue: str | None = None  # into which it was admitted
+    last_failure: str = ""  # why its last admission was undone
+    eviction: EvictionProgress | None = None
+    victims: tuple[str, ...] = ()  # gangs that are being evicted for it
+    reservation: Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseSummary:
+    """`text` may be a function: thousands of gangs are looked at for each one whose message is written."""
+
+    phase: str
+    reason: str
+    text: str | Callable[[], str]
+
+    @property
+    def message(self) -> str:
+        return self.text if isinstance(self.text, str) else self.text()
+
+
+def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
+    released, gated = gang.released, gang.gated
+    if not released and not gated:
+        return _ended(gang)
+    if not gated and all(member.terminating for member in released):
+        return _stopping(released)
+    if released and gang.placed >= gang.size:
+        return _placed(gang, state)
+    if state.admitting:
+        text = "devices are chosen; claims are being written"
+        return PhaseSummary(phase="Admitted", reason=Progress.ADMITTING.value, text=text)
+    problem = blocking_problem(gang)
+    if problem is not None:
+        phase = "Gathering" if problem.code == "Gathering" else "Waiting"
+        return PhaseSummary(phase=phase, reason=problem.code.value, text=problem.message)
+    if state.waiting is not None:
+        text_later = partial(_waiting_text, state.waiting, state)
+        return PhaseSummary(phase="Waiting", reason=state.waiting.reason.code.value, text=text_later)
+    if state.last_failure:
+        return PhaseSummary(phase="Waiting", reason=Progress.ROLLED_BACK.value, text=state.last_failure)
+    return PhaseSummary(phase="Waiting", reason=Progress.QUEUED.value, text="not considered yet")
+
+
+def _ended(gang: Gang) -> PhaseSummary:
+    failed = gang.at(Stage.FAILED)
+    if failed:
+        text = f"{len(failed)} of {len(gang.members)} pods failed"
+        return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
+    return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
+
+
+def _stopping(released: Sequence[Member]) -> PhaseSummary:
+    what = "pod is" if len(released) == 1 else "pods are"
+    mark = next((mark for member in released if (mark := mark_of(member.pod)) is not None), None)
+    why = f": evicted, {mark.description}" if mark is not None else ""
+    text = f"{len(released)} {what} on the way out, and devices still held{why}"
+    return PhaseSummary(phase="Running", reason=Progress.STOPPING.value, text=text)
+
+
+def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
+    ready = sum(is_ready(member) for member in gang.members)
+    more = ""
+    if gang.gated:
+        why = f": {state.waiting.reason}" if state.waiting else ""
+        more = f"; {len(gang.gated)} more wait{why}"
+    if state.eviction is not None:
+        more = f"{more}; {state.eviction}"
+    text = f"{ready} of {gang.size} members run{more}"
+    if ready >= gang.size:
+        return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
+    return PhaseSummary(phase="Admitted", reason=Progress.STARTING.value, text=f"devices are given; {text}")
+
+
+def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:
+    message = str(waiting.reason)
+    if state.victims and waiting.reason.code is not Code.MAKING_ROOM:
+        message = f"{message} Being evicted for it: {listed(state.victims)}."
+    return f"{message} Before that: {state.last_failure}." if state.last_failure else message
+
+
+def is_ready(member: Member) -> bool:
+    runs = member.stage is Stage.RELEASED and member.pod.status.phase == "Running" and not member.terminating
+    return runs or member.stage is Stage.SUCCEEDED
+
+
+def listed(names: Sequence[str]) -> str:
+    more = len(names) - LISTED_MAX
+    return ", ".join(names[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")

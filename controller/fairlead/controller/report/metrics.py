@@ -1,0 +1,94 @@
+"""The controller's Prometheus metrics: names and help in one table. Labels are bounded: queues and outcomes, never gangs."""
+
+from __future__ import annotations
+
+from collections import Counter as Counts
+from collections.abc import Iterable
+from fractions import Fraction
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from fairlead.engine.types.plan import QueueUse
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class Metrics:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        registry = self.registry
+        self.leader = Gauge("fairlead_controller_leader", "1 while this replica leads.", registry=registry)
+        self.decide_seconds = Histogram(
+            "fairlead_controller_decide_seconds",
+            "Time of one decision over all gangs.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.commit_seconds = Histogram(
+            "fairlead_controller_commit_seconds",
+            "Time from a gang's decision to the release of its last pod.",
+            buckets=SECONDS,
+            registry=registry,
+        )
+        self.admissions = Counter(
+            "fairlead_controller_admissions_total", "Gangs admitted, by outcome.", ["outcome"], registry=registry
+        )
+        self.recoveries = Counter(
+            "fairlead_controller_recoveries_total",
+            "Interrupted or late admissions recovered, by step.",
+            ["step"],
+            registry=registry,
+        )
+        self.orphaned_claims = Counter(
+            "fairlead_controller_orphaned_claims_total", "Orphaned allocations cleared.", registry=registry
+        )
+        self.evictions = Counter(
+            "fairlead_controller_evictions_total",
+            "Evictions of gangs or of their surplus, by kind and outcome.",
+            ["kind", "outcome"],
+            registry=registry,
+        )
+        self.reclaimed_devices = Counter(
+            "fairlead_controller_reclaimed_devices_total",
+            "Devices freed by evictions.",
+            ["kind"],
+            registry=registry,
+        )
+        self.preemptor_admission_seconds = Histogram(
+            "fairlead_controller_preemptor_admission_duration_seconds",
+            "Time from the first eviction for a gang to its release.",
+            buckets=(*SECONDS, 60.0, 300.0, 1800.0),
+            registry=registry,
+        )
+        self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
+        self.queue_gangs = Gauge(
+            "fairlead_queue_gangs", "Gangs of a queue by state.", ["queue", "state"], registry=registry
+        )
+        self.queue_usage = Gauge(
+            "fairlead_queue_usage",
+            "Use of a flavor by a queue, in the flavor's measure.",
+            ["queue", "flavor", "what"],
+            registry=registry,
+        )
+        self.errors = Counter(
+            "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
+        )
+
+    def note_phases(self, phases: Iterable[str]) -> None:
+        counts = Counts(phases)
+        for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
+            self.gangs.labels(phase).set(counts[phase])
+
+    def note_queues(self, uses: Iterable[QueueUse]) -> None:
+        self.queue_gangs.clear()
+        self.queue_usage.clear()
+        for use in uses:
+            self.queue_gangs.labels(use.name, "waiting").set(use.waiting)
+            self.queue_gangs.labels(use.name, "admitted").set(use.admitted)
+            for flavor in use.flavors:
+                for what, value in (
+                    ("used", flavor.used), ("demand", flavor.demand), ("fair_share", flavor.fair_share),
+                ):  # fmt: skip
+                    self.queue_usage.labels(use.name, flavor.flavor, what).set(
+                        float(value) if isinstance(value, Fraction) else value
+                    )

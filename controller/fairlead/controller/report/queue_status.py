@@ -1,0 +1,88 @@
+"""The status of Queue and Flavor objects, from the plan, the problems found, and past usage.
+
+Shows the numbers that decisions use. Equal to the status before when nothing changed but the time. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from fairlead.api.queue import FLAVORS_MAX
+from fairlead.controller.gangs.conditions import condition, with_transition_time
+from fairlead.engine.queues.usage_history import RememberedUsage
+from fairlead.engine.types.amounts import Amount
+from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.settings import Problem
+from fairlead.kube import timestamps
+
+
+def queue_status(
+    use: QueueUse,
+    remembered: RememberedUsage | None,
+    problems: Sequence[Problem],
+    *,
+    before: Mapping[str, Any],
+    generation: int,
+    now: float,
+) -> dict[str, Any]:
+    past = {} if remembered is None else dict(remembered.parts)
+    usage: list[dict[str, Any]] = [
+        {
+            "flavor": flavor.flavor,
+            "allocated": plain(flavor.used),
+            "demand": plain(flavor.demand),
+            "fairShare": plain(flavor.fair_share),
+        }
+        for flavor in use.flavors
+    ]
+    listed = {entry["flavor"] for entry in usage}
+    usage += [
+        {"flavor": flavor, "allocated": 0, "demand": 0, "fairShare": 0} for flavor in sorted(past.keys() - listed)
+    ]
+    for entry in usage:
+        if entry["flavor"] in past:
+            entry["pastUsage"] = past[entry["flavor"]]
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "waiting": use.waiting,
+        "running": use.admitted,
+        "usage": usage[:FLAVORS_MAX],
+        "conditions": _with_ready(problems, "the queue takes gangs", before=before, generation=generation, now=now),
+    }
+    if remembered is not None and remembered.at:
+        status["usageTime"] = timestamps.seconds(remembered.at)
+    return status
+
+
+def flavor_status(
+    total: FlavorTotal | None, problems: Sequence[Problem], *, before: Mapping[str, Any], generation: int, now: float
+) -> dict[str, Any]:
+    """`total` None: the flavor cannot be read, so its devices are not counted."""
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": _with_ready(problems, "devices are counted", before=before, generation=generation, now=now),
+    }
+    if total is not None:
+        status |= {"devices": total.devices, "total": plain(total.total), "allocated": plain(total.allocated)}
+    return status
+
+
+def _with_ready(
+    problems: Sequence[Problem], fine: str, *, before: Mapping[str, Any], generation: int, now: float
+) -> list[dict[str, Any]]:
+    """The conditions in `before`, with Ready as it is now."""
+    old = before.get("conditions", ())
+    others = [each for each in old if each.get("type") != "Ready"]
+    reason = problems[0].reason if problems else "Ready"
+    message = "; ".join(problem.message for problem in problems) if problems else fine
+    ready = with_transition_time(condition("Ready", not problems, reason, message, now=now), old)
+    return [{**ready, "observedGeneration": generation}, *others]
+
+
+def plain(value: Amount) -> int | str:
+    """As an API quantity: whole numbers as they are, fractions in thousandths."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else f"{round(value * 1000)}m"
+    return value

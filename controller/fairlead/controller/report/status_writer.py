@@ -1,0 +1,137 @@
+"""Writes the status of Gang, Queue and Flavor objects, and creates and deletes Gang objects.
+
+A status is written only if it differs from the object's. Each write is noted in the informer, so that the next
+comparison sees it. Errors are the caller's (`Reporter`), which tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.report import gang_status, queue_status
+from fairlead.controller.report.events import Events
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.queues.usage_history import UsageHistory
+from fairlead.engine.types.plan import FlavorTotal, QueueUse
+from fairlead.engine.types.settings import Problem
+from fairlead.kube import errors, resources, timestamps
+from fairlead.kube.client import Client
+from fairlead.kube.limits import Clock
+
+PROBLEM_REASONS = frozenset({"InvalidRequest", "NeverFits", "UnknownQueue", "QueueNotForNamespace", "RolledBack"})
+
+
+class StatusWriter:
+    def __init__(self, client: Client, caches: Caches, usage: UsageHistory, events: Events, *, wall: Clock) -> None:
+        self._client = client
+        self._caches = caches
+        self._usage = usage
+        self._events = events
+        self._wall = wall
+
+    async def gang(self, gang: Gang, state: SchedulingState) -> None:
+        spec = gang_status.gang_spec(gang)
+        raw = self._caches.gang_object(gang.id)
+        if raw is None:
+            raw = await self._create(gang, spec)
+        elif any(raw.get("spec", {}).get(field) != value for field, value in spec.items()):
+            raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
+        now = self._wall()
+        object_created = timestamps.parse(raw["metadata"]["creationTimestamp"])
+        before: Mapping[str, Any] = raw.get("status") or {}
+        past = eviction_marks.past_eviction(raw)
+        created = past.at if past is not None else min(object_created, gang.created or object_created)
+        status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
+        status["observedGeneration"] = raw["metadata"].get("generation", 1)
+        if status != before:
+            raw = await self._patch_status(gang.id, _merge_patch(before, status))
+            self._event(gang, before, status)
+        self._caches.gang_objects.note(raw)
+
+    async def _create(self, gang: Gang, spec: Mapping[str, Any]) -> dict[str, Any]:
+        past = self._caches.past_eviction(gang)  # for a gang of one: of the evicted pod that this one replaces
+        metadata = {
+            "name": gang.name,
+            "namespace": gang.namespace,
+            "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
+            "annotations": {} if past is None else {names.EVICTED: past.annotation()},
+        }
+        try:
+            created = await self._client.create(resources.GANGS, {"metadata": metadata, "spec": spec})
+        except errors.AlreadyExists:
+            created = await self._client.get(resources.GANGS, gang.name, gang.namespace)
+        self._caches.gang_objects.note(created)
+        return created
+
+    async def _patch_status(self, gang: GangId, status: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._client.patch(
+            resources.GANGS, gang[1], {"status": status}, namespace=gang[0], subresource="status"
+        )
+
+    def _event(self, gang: Gang, before: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+        """When phase or reason changed: on the Gang object, and while it waits on its first pod too."""
+        if (before.get("phase"), before.get("reason")) == (status["phase"], status["reason"]):
+            return
+        reason, message = status["reason"], status["message"]
+        warning = reason in PROBLEM_REASONS
+        self._events.gang(gang.id, reason, message, warning=warning)
+        if status["phase"] == "Waiting" and gang.gated:
+            self._events.pod(gang.gated[0].pod, reason, message, warning=warning)
+
+    async def gang_without_pods(self, gang: GangId) -> float | None:
+        """Deletes the Gang object, unless the gang was evicted less than `REMEMBER_S` ago: then seconds until it may be."""
+        raw = self._caches.gang_object(gang)
+        if raw is None:
+            return None
+        past, now = eviction_marks.past_eviction(raw), self._wall()
+        if past is not None and now < past.at + eviction_marks.REMEMBER_S:
+            status = gang_status.evicted_status(past, raw.get("status") or {}, now)
+            self._caches.gang_objects.note(await self._patch_status(gang, status))
+            return past.at + eviction_marks.REMEMBER_S - now
+        try:
+            await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
+        except (errors.NotFound, errors.Conflict):
+            pass
+        return None
+
+    async def queue(self, name: str, use: QueueUse, problems: Sequence[Problem]) -> None:
+        raw = self._caches.queues.get(name)
+        if raw is None:
+            return
+        uid, now = raw["metadata"].get("uid", ""), self._wall()
+        before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        remembered = self._usage.to_write(uid, now)
+        status = queue_status.queue_status(use, remembered, problems, before=before, generation=generation, now=now)
+        if _differs(before, status):
+            written = await self._client.patch(resources.QUEUES, name, {"status": status}, subresource="status")
+            self._caches.queues.note(written)
+        if remembered is not None:
+            self._usage.written(uid, remembered)
+
+    async def flavor(self, name: str, total: FlavorTotal | None, problems: Sequence[Problem]) -> None:
+        raw = self._caches.flavors.get(name)
+        if raw is None:
+            return
+        before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        status = queue_status.flavor_status(total, problems, before=before, generation=generation, now=self._wall())
+        if _differs(before, status):
+            written = await self._client.patch(resources.FLAVORS, name, {"status": status}, subresource="status")
+            self._caches.flavors.note(written)
+
+
+def _differs(before: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    return any(before.get(field) != value for field, value in status.items())
+
+
+def _merge_patch(before: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+    """Turns `before` into `status`: a merge patch keeps every field, also within a map, that it does not name."""
+    patch: dict[str, Any] = {**dict.fromkeys(before), **status}
+    old, new = before.get("why"), status.get("why")
+    if isinstance(old, dict) and isinstance(new, dict):
+        patch["why"] = {**dict.fromkeys(old), **new}
+    return patch

@@ -1,0 +1,67 @@
+"""Reports after each run of the loop: every gang with something new, queues' past usage, and gangs by phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.commit.executor import Executor
+from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.cycle import Cycle
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.metrics import Metrics
+from fairlead.controller.report.reporter import Reporter
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.queues.usage_history import UsageHistory
+
+
+class Reporting:
+    """Collects what the parts of the controller know of a gang into its `SchedulingState`."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        cycle: Cycle,
+        executor: Executor,
+        evictor: Evictor,
+        tasks: GangTasks,
+        backoffs: GangBackoffs,
+        usage: UsageHistory,
+        reporter: Reporter,
+        metrics: Metrics,
+    ) -> None:
+        self._caches = caches
+        self._cycle = cycle
+        self._executor = executor
+        self._evictor = evictor
+        self._tasks = tasks
+        self._backoffs = backoffs
+        self._usage = usage
+        self._reporter = reporter
+        self._metrics = metrics
+
+    def report(self, changed: Iterable[GangId], now: float) -> None:
+        for gang_id in sorted(changed):
+            gang = self._caches.gangs.get(gang_id)
+            if gang is not None and gang.members:
+                self._reporter.gang(gang, self._state(gang))
+        for queue in self._usage.tick(now):
+            self._reporter.usage_changed(queue)
+        self._metrics.note_phases(self._reporter.phases.values())
+
+    def gone(self, gang_id: GangId) -> None:
+        """The gang has no members left."""
+        self._reporter.gone(gang_id)
+
+    def _state(self, gang: Gang) -> SchedulingState:
+        return SchedulingState(
+            waiting=self._cycle.waiting.get(gang.id),
+            admitting=self._tasks.admitting(gang.id),
+            queue=self._executor.queues.get(gang.id),
+            last_failure=self._backoffs.get(gang.id).why,
+            eviction=self._evictor.progress(gang),
+            victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),
+            reservation=self._cycle.reservations.get(gang.id),
+        )

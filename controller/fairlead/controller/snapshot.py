@@ -1,0 +1,124 @@
+"""The engine's snapshot: its gangs kept current one by one as they change, the rest read from the caches.
+
+A gang is requested unless a task is writing it, its backoff is active, or one of its claims is being written for another.
+A gang that is being admitted counts as running, with what its admission gives.
+"""
+
+from __future__ import annotations
+
+from fairlead.controller.commit.backoff import GangBackoffs
+from fairlead.controller.commit.evictor import Evictor
+from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
+from fairlead.controller.gangs.running import admitted_gang, running_gang
+from fairlead.controller.watch.caches import Caches
+from fairlead.engine.placement.workload import WorkloadCounter
+from fairlead.engine.queues.usage_history import UsageHistory
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+
+
+class SnapshotBuilder:
+    """`usage_weight`: how strongly past use corrects queues' weights."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        evictor: Evictor,
+        tasks: GangTasks,
+        backoffs: GangBackoffs,
+        budgets: QueueBudgets,
+        usage: UsageHistory,
+        *,
+        usage_weight: float,
+    ) -> None:
+        self._caches = caches
+        self._evictor = evictor
+        self._tasks = tasks
+        self._backoffs = backoffs
+        self._budgets = budgets
+        self._usage = usage
+        self._usage_weight = usage_weight
+        self._learner = WorkloadCounter()
+        self._requests: dict[GangId, GangRequest] = {}
+        self._running: dict[GangId, RunningGang] = {}
+
+    # -- one gang --------------------------------------------------------------------------------------------------
+
+    def record(self, gang: Gang, now: float) -> GangRecord:
+        raw = self._caches.gang_object(gang.id) or {}
+        backoff = self._backoffs.get(gang.id)
+        past = self._caches.past_eviction(gang)
+        queued = [at for at in (backoff.queued_since, past.queued_since if past else None) if at is not None]
+        return GangRecord(
+            uid=raw.get("metadata", {}).get("uid", ""),
+            queued_since=min(queued, default=None),
+            avoid_nodes=tuple(sorted(backoff.avoid)),
+            preemptor=self._evictor.is_preemptor(gang, now),
+        )
+
+    def remove(self, gang_id: GangId) -> GangRequest | None:
+        """The gang is neither pending nor running until it is set again. Returns what it requested."""
+        self._running.pop(gang_id, None)
+        return self._requests.pop(gang_id, None)
+
+    def remove_request(self, gang_id: GangId) -> None:
+        self._requests.pop(gang_id, None)
+
+    def set_running(self, gang: Gang, record: GangRecord, now: float) -> None:
+        """What the gang holds, if anything."""
+        labels = self._caches.namespace_labels(gang.namespace)
+        running = running_gang(gang, record, labels, self._evictor.context(gang.id, now))
+        if running is not None:
+            self._running[gang.id] = running
+
+    def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
+        """What the gang asks for, if anything. A decision is due at once if it differs from `before`."""
+        request = gang_request(gang, record, self._caches.namespace_labels(gang.namespace))
+        if request is None:
+            return None
+        self._requests[gang.id] = request
+        if request.whole and not (before and before.whole):
+            self._learner.note(request)
+        if not same_request(request, before):
+            self._caches.triggers.decide(urgent=True)
+        return request
+
+    # -- all of them -----------------------------------------------------------------------------------------------
+
+    def build(self, now: float) -> Snapshot:
+        settings, tables = self._caches.settings(), self._caches.tables
+        self._usage.restore(settings.remembered)
+        return Snapshot(
+            inventory=tables.inventory,
+            nodes=tables.nodes,
+            classes=tables.classes,
+            gangs=tuple(sorted(self._pending(now), key=lambda request: request.id)),
+            running=tuple(sorted(self._holding(now), key=lambda running: running.id)),
+            queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),
+            flavors=settings.flavors,
+            budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
+            usage_weight=self._usage_weight,
+            workload=self._learner.workload(),
+        )
+
+    def _pending(self, now: float) -> list[GangRequest]:
+        writing = self._tasks.writing()
+        return [
+            request
+            for gang_id, request in self._requests.items()
+            if not self._tasks.running(gang_id)
+            and not self._backoffs.active(gang_id, now)
+            and not any(claim.key in writing for claim in request.claims)
+        ]
+
+    def _holding(self, now: float) -> list[RunningGang]:
+        holding = dict(self._running)
+        for gang_id, admission in self._tasks.admissions().items():
+            gang = self._caches.gangs.get(gang_id)
+            if gang is not None:
+                labels = self._caches.namespace_labels(gang.namespace)
+                holding[gang_id] = admitted_gang(gang, admission, self.record(gang, now), labels, now)
+        return list(holding.values())

@@ -1,0 +1,148 @@
+"""Informer handlers: each change updates the tables and notes which gangs it concerns and whether a decision may differ.
+
+Handlers do no work beyond that; `Caches.refresh` rebuilds the gangs that were noted, once for many changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fairlead.controller.gangs import disruption
+from fairlead.controller.gangs.gangs import Gang, GangId, gang_id
+from fairlead.controller.watch import indexes
+from fairlead.controller.watch.informers import Informers
+from fairlead.controller.watch.tables import Tables
+from fairlead.controller.watch.triggers import Triggers
+from fairlead.kube import batch, core, resource
+from fairlead.kube.informer import Change
+from fairlead.kube.resources import Raw
+
+
+class Handlers:
+    """Subscribes to the informers; `gangs` is read, never written."""
+
+    def __init__(self, informers: Informers, tables: Tables, gangs: Mapping[GangId, Gang], triggers: Triggers) -> None:
+        self._pods = informers.pods
+        self._tables = tables
+        self._gangs = gangs
+        self._triggers = triggers
+        informers.nodes.subscribe(self._node)
+        informers.slices.subscribe(self._slice)
+        informers.taint_rules.subscribe(self._taint_rule)
+        informers.device_classes.subscribe(self._device_class)
+        informers.claims.subscribe(self._claim)
+        informers.pods.subscribe(self._pod)
+        informers.templates.subscribe(self._template)
+        informers.namespaces.subscribe(self._namespace)
+        informers.gang_objects.subscribe(self._gang_object)
+        informers.pod_groups.subscribe(self._pod_group)
+        informers.disruption_budgets.subscribe(self._disruption_budget)
+        informers.jobs.subscribe(self._job)
+
+    # -- devices and nodes -----------------------------------------------------------------------------------------
+
+    def _node(self, change: Change[core.Node]) -> None:
+        if change.new is None:
+            self._tables.nodes.drop_node(change.key)
+            self._triggers.decide()
+            # Rare; gangs whose pods are about to bind there need another step.
+            self._gangs_of(lambda pod: bool(pod.spec.resource_claims) and not pod.finished)
+        elif change.old is None or indexes.decision_fields(change.old) != indexes.decision_fields(change.new):
+            self._tables.nodes.set_node(change.new)
+            self._triggers.decide()
+
+    def _slice(self, change: Change[resource.ResourceSlice]) -> None:
+        if change.new is None:
+            self._tables.inventory.drop_slice(change.key)
+        elif change.old is not None and 0 < change.old.metadata.generation == change.new.metadata.generation:
+            return  # its spec is the same
+        else:
+            self._tables.inventory.set_slice(change.new)
+        self._triggers.decide()
+
+    def _taint_rule(self, change: Change[resource.DeviceTaintRule]) -> None:
+        if change.new is None:
+            self._tables.inventory.drop_taint_rule(change.key)
+        elif change.old is None or change.old.spec != change.new.spec:
+            self._tables.inventory.set_taint_rule(change.new)
+        else:
+            return
+        self._triggers.decide()
+
+    def _device_class(self, change: Change[resource.DeviceClass]) -> None:
+        if change.new is None:
+            self._tables.classes.pop(change.key, None)
+        else:
+            self._tables.classes[change.key] = change.new
+        self._triggers.gangs(self._gangs)
+        self._triggers.decide(urgent=True)
+
+    # -- pods and claims -------------------------------------------------------------------------------------------
+
+    def _claim(self, change: Change[resource.ResourceClaim]) -> None:
+        claim = change.object
+        self._tables.set_claim(claim.metadata.uid, change.new)
+        held, holds = (c is not None and c.status.allocation is not None for c in (change.old, change.new))
+        if held and not holds:
+            self._triggers.decide()
+        users = list(self._pods.by_index("claim", change.key))
+        owner = claim.metadata.controller
+        if owner is not None:
+            users += self._pods.by_index("uid", owner.uid)
+        self._triggers.gangs(map(gang_id, users))
+
+    def _pod(self, change: Change[core.Pod]) -> None:
+        pod = change.object
+        ended = change.new is None or pod.finished
+        if ended:
+            self._tables.drop_pod(pod.metadata.uid)
+        else:
+            self._tables.set_pod(pod)
+        for seen in (change.old, change.new):
+            if seen is not None and indexes.may_be_member(seen):
+                self._triggers.gang(gang_id(seen))
+        if change.new is None or (ended and not (change.old and change.old.finished)):
+            self._triggers.decide()  # its node has room again
+
+    def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
+        for pod in self._pods.by_index("template", change.key):
+            self._triggers.gang(gang_id(pod))
+
+    def _gangs_of(self, concerns: Callable[[core.Pod], bool]) -> None:
+        self._triggers.gangs(gang_id(pod) for pod in self._pods.all() if concerns(pod))
+
+    # -- what gangs refer to ---------------------------------------------------------------------------------------
+
+    def _namespace(self, change: Change[core.Namespace]) -> None:
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.labels != new.metadata.labels:
+            self._gangs_in(change.key)
+            self._triggers.decide(urgent=True)
+
+    def _pod_group(self, namespace: str, name: str) -> None:
+        if (namespace, name) in self._gangs:
+            self._triggers.gang((namespace, name))
+
+    def _gang_object(self, change: Change[Raw]) -> None:
+        if change.old is None or change.new is None:
+            namespace, _, name = change.key.partition("/")
+            self._triggers.gang((namespace, name))
+
+    def _disruption_budget(self, change: Change[Raw]) -> None:
+        budgets = self._tables.pod_budgets
+        before = budgets.pop(change.key, None)
+        if change.new is not None:
+            budgets[change.key] = disruption.read_budget(change.new)
+        now = budgets.get(change.key)
+        if before is None or now is None or before.selector != now.selector:
+            self._gangs_in(change.key.partition("/")[0])
+        if before != now:
+            self._triggers.decide()
+
+    def _job(self, change: Change[batch.JobDeadline]) -> None:
+        fields = [(job.spec, job.status) if job else None for job in (change.old, change.new)]
+        if change.object.spec.active_deadline_seconds is not None and fields[0] != fields[1]:
+            self._gangs_in(change.object.metadata.namespace)
+
+    def _gangs_in(self, namespace: str) -> None:
+        self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])

@@ -1,0 +1,59 @@
+"""Index keys of the informers, and which parts of an object a decision depends on. Pure functions of one object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import structs
+
+from fairlead.api import names
+from fairlead.controller.gangs import claims, eviction_marks, gangs
+from fairlead.kube import core, resource
+from fairlead.kube.objects import Object
+from fairlead.kube.resources import Raw
+
+
+def without_devices(slice_: resource.ResourceSlice) -> resource.ResourceSlice:
+    return structs.replace(slice_, spec=structs.replace(slice_.spec, devices=(), shared_counters=()))
+
+
+def decision_fields(node: core.Node) -> tuple[object, ...]:
+    """What of a node can change a decision; heartbeats do not."""
+    return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
+
+
+def may_be_member(pod: core.Pod) -> bool:
+    return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
+
+
+def by_gang(pod: core.Pod) -> Iterator[str]:
+    if may_be_member(pod):
+        yield "/".join(gangs.gang_id(pod))
+
+
+def by_uid(obj: Object) -> Iterator[str]:
+    yield obj.metadata.uid
+
+
+def by_claim(pod: core.Pod) -> Iterator[str]:
+    for name in claims.names_used(pod).values():
+        yield f"{pod.metadata.namespace}/{name}"
+
+
+def by_template(pod: core.Pod) -> Iterator[str]:
+    for use in pod.spec.resource_claims:
+        if use.resource_claim_template_name:
+            yield f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
+
+
+def by_owner(claim: resource.ResourceClaim) -> Iterator[str]:
+    controller = claim.metadata.controller
+    if controller is not None:
+        yield controller.uid
+
+
+def by_evicted_owner(raw: Raw) -> Iterator[str]:
+    """A Gang object by the owner of its evicted pod."""
+    past = eviction_marks.past_eviction(raw)
+    if past is not None and past.owner:
+        yield past.owner

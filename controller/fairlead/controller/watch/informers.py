@@ -1,0 +1,74 @@
+"""The informers of everything that a decision depends on, and the indexes over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairlead.controller.watch import indexes
+from fairlead.controller.watch.optional import OptionalInformer
+from fairlead.controller.watch.podgroups import PodGroups
+from fairlead.kube import batch, core, resource, resources
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Informer, Source
+from fairlead.kube.resources import Raw
+
+
+class Informers:
+    """`discover` once, then run each of `all()`; read nothing before all are `synced`."""
+
+    def __init__(self, client: Source) -> None:
+        self.pods: Informer[core.Pod] = Informer(
+            client,
+            resources.PODS,
+            indexes={
+                "gang": indexes.by_gang,
+                "uid": indexes.by_uid,
+                "claim": indexes.by_claim,
+                "template": indexes.by_template,
+            },
+        )
+        self.claims: Informer[resource.ResourceClaim] = Informer(
+            client, resources.RESOURCE_CLAIMS, indexes={"owner": indexes.by_owner, "uid": indexes.by_uid}
+        )
+        self.templates: Informer[resource.ResourceClaimTemplate] = Informer(client, resources.RESOURCE_CLAIM_TEMPLATES)
+        # The inventory keeps what slices list in few bytes; whole, they are 3 KB a device.
+        self.slices: Informer[resource.ResourceSlice] = Informer(
+            client, resources.RESOURCE_SLICES, transform=indexes.without_devices
+        )
+        self.taint_rules: OptionalInformer[resource.DeviceTaintRule] = OptionalInformer(
+            resources.DEVICE_TAINT_RULES, ("v1", "v1beta2")
+        )
+        self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
+        self.nodes: Informer[core.Node] = Informer(client, resources.NODES)
+        self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
+        self.queues: Informer[Raw] = Informer(client, resources.QUEUES)
+        self.flavors: Informer[Raw] = Informer(client, resources.FLAVORS)
+        self.gang_objects: Informer[Raw] = Informer(
+            client, resources.GANGS, indexes={"owner": indexes.by_evicted_owner}
+        )
+        self.disruption_budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
+        self.jobs: Informer[batch.JobDeadline] = Informer(client, resources.JOB_DEADLINES)
+        self.pod_groups = PodGroups()
+
+    async def discover(self, client: Client) -> None:
+        """Finds out which optional APIs the cluster serves: before the informers run."""
+        for each in self.all():
+            if isinstance(each, OptionalInformer):
+                await each.discover(client)
+
+    def all(self) -> tuple[Informer[Any] | OptionalInformer[Any], ...]:
+        return (
+            self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
+            self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.jobs,
+            *self.pod_groups.informers, self.taint_rules, self.pods,
+        )  # fmt: skip
+
+    def required(self) -> tuple[Informer[Any], ...]:
+        """Those without which nothing can be decided, as far as they are watched now."""
+        required = (each for each in self.all() if not isinstance(each, OptionalInformer) or each.required)
+        found = (each.informer if isinstance(each, OptionalInformer) else each for each in required)
+        return tuple(each for each in found if each is not None)
+
+    @property
+    def synced(self) -> bool:
+        return all(each.synced.is_set() for each in self.all())

@@ -1,0 +1,143 @@
+"""Informers of APIs that not every cluster serves, and that may be installed or removed while this replica leads.
+
+Discovery runs when a leader begins, every `DISCOVERY_S` from then on, and whenever the watch fails. A CRD that is
+installed later is read soon; when one is removed, the log says so once and subscribers see each of its objects deleted.
+An API that is not `required`, such as another system's CRD, never delays the leader: while it is broken, it counts as
+absent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.resources import Resource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DISCOVERY_S = 30.0
+
+
+class OptionalInformer(Generic[T]):
+    """`informer` is None while the cluster does not serve the resource. `discover` once, then `run`."""
+
+    def __init__(self, resource: Resource[T], versions: Sequence[str], *, required: bool = True) -> None:
+        """`versions` in order of preference: the first that is served is read."""
+        self.informer: Informer[T] | None = None
+        self.required = required
+        self.synced = asyncio.Event()  # set once the first decision need not wait for this API
+        self.synced.set()
+        self._resource = resource
+        self._versions = versions
+        self._handlers: list[Callable[[Change[T]], None]] = []
+        self._discover_now = asyncio.Event()
+        self._last_error = ""
+        self._client: Client | None = None
+
+    def subscribe(self, handler: Callable[[Change[T]], None]) -> None:
+        """Before `discover`."""
+        self._handlers.append(handler)
+
+    async def discover(self, client: Client) -> None:
+        """Finds out whether the resource is served. Where discovery fails, it counts as not served until it succeeds."""
+        self._client = client
+        await self._discover(client)
+        if self.informer is not None:
+            self.synced = self.informer.synced
+
+    async def run(self) -> None:
+        """Runs the informer, and discovery. Never returns."""
+        assert self._client is not None, "discover comes first"
+        while True:
+            running = self.informer
+            async with _running(running) as task:
+                while self.informer is running:
+                    if task is not None and task.done():
+                        task.result()  # it never returns; raises what ended it
+                    self._discover_now.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(DISCOVERY_S):
+                            await self._discover_now.wait()
+                    await self._discover(self._client)
+
+    async def _discover(self, client: Client) -> None:
+        """Starts or drops the informer as the API is served now. Where discovery fails, the informer stays."""
+        try:
+            version = await version_of(client, self._resource.group, self._versions, self._resource.plural)
+        except errors.ApiError as error:
+            if str(error) != self._last_error:
+                log.warning("discovery of %s failed: %s", self._name, error)
+            self._last_error = str(error)
+            return
+        self._last_error = ""
+        previous = self.informer
+        if version == (previous.resource.version if previous is not None else None):
+            return
+        self.informer = None
+        if previous is not None:
+            log.info("%s are no longer served in %s", self._name, previous.resource.version)
+            for each in previous.all():
+                previous.note_deleted(each)
+            self.synced.set()
+        if version is not None:
+            log.info("%s are served in %s, and read", self._name, version)
+            self.informer = Informer(client, dataclasses.replace(self._resource, version=version), sleep=self._pause)
+            for handler in self._handlers:
+                self.informer.subscribe(handler)
+
+    async def _pause(self, delay_s: float) -> None:
+        """The informer's sleep after a failed watch: runs discovery meanwhile, since the API may be gone."""
+        if not self.required:
+            self.synced.set()  # the first decision does not wait for it
+        self._discover_now.set()
+        await asyncio.sleep(delay_s)
+
+    @property
+    def _name(self) -> str:
+        return f"{self._resource.plural}.{self._resource.group}"
+
+
+@contextlib.asynccontextmanager
+async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task[None] | None]:
+    """The informer's task while the body runs; None without one."""
+    if informer is None:
+        yield None
+        return
+    task = asyncio.create_task(informer.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
+    """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
+    found = await _get(client, f"/apis/{group}")
+    served = {str(version.get("version")) for version in found.get("versions") or ()}
+    for version in versions:
+        if version not in served:
+            continue
+        found = await _get(client, f"/apis/{group}/{version}")
+        if any(each.get("name") == plural for each in found.get("resources") or ()):
+            return version
+    return None
+
+
+async def _get(client: Client, path: str) -> Mapping[str, Any]:
+    try:
+        found: Mapping[str, Any] = msgspec.json.decode(await client.request("GET", path))
+    except errors.NotFound:
+        return {}
+    return found

@@ -1,0 +1,72 @@
+"""The engine's tables of devices, nodes and classes, kept current from the informers, with running commits assumed.
+
+An admission's devices and nodes count as taken from its decision on, until the informers show them or the admission is
+known to be undone (kube-scheduler's assumed pods). So the next decision never gives a device twice, though the watch
+lags behind the writes.
+"""
+
+from __future__ import annotations
+
+from fairlead.controller.gangs.disruption import PodBudget
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.nodes import NodeTable
+from fairlead.kube import core, resource
+from fairlead.kube.informer import Informer
+
+
+class Tables:
+    def __init__(self, pods: Informer[core.Pod], claims: Informer[resource.ResourceClaim]) -> None:
+        """Both informers have an index "uid"."""
+        self.inventory = Inventory()
+        self.nodes = NodeTable()
+        self.classes: dict[str, resource.DeviceClass] = {}
+        self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
+        self._pods = pods
+        self._claims = claims
+        self._assumed_claims: set[str] = set()  # keys of ClaimAllocations
+        self._assumed_pods: dict[str, str] = {}  # node by pod UID
+
+    def set_claim(self, uid: str, claim: resource.ResourceClaim | None) -> None:
+        """As watched; None: deleted. An assumed claim stays as assumed."""
+        if uid in self._assumed_claims:
+            return
+        if claim is None:
+            self.inventory.drop_claim(uid)
+        else:
+            self.inventory.set_claim(claim)
+
+    def set_pod(self, pod: core.Pod) -> None:
+        """As watched; an assumed pod stays on its assumed node until it is bound."""
+        self.nodes.set_pod(pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid))
+
+    def drop_pod(self, uid: str) -> None:
+        """The pod is deleted or finished."""
+        self._assumed_pods.pop(uid, None)
+        self.nodes.drop_pod(uid)
+
+    def assume_claim(self, key: str, claim: resource.ResourceClaim) -> None:
+        """The devices of `claim.status.allocation` are taken, under `key`, until `forget_claim`."""
+        self._assumed_claims.add(key)
+        self.inventory.set_claim(claim)
+
+    def forget_claim(self, key: str) -> None:
+        """From here on the watched claim counts."""
+        if key not in self._assumed_claims:
+            return
+        self._assumed_claims.remove(key)
+        self.inventory.drop_claim(key)
+        for watched in self._claims.by_index("uid", key):
+            self.inventory.set_claim(watched)
+
+    def assume_pod(self, pod: core.Pod, node: str) -> None:
+        """The pod takes room on `node` until `forget_pod`, or until it is bound."""
+        self._assumed_pods[pod.metadata.uid] = node
+        self.nodes.set_pod(pod, node)
+
+    def forget_pod(self, uid: str) -> None:
+        """From here on the watched pod counts."""
+        if self._assumed_pods.pop(uid, None) is None:
+            return
+        self.nodes.drop_pod(uid)
+        for watched in self._pods.by_index("uid", uid):
+            self.nodes.set_pod(watched)

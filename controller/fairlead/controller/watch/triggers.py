@@ -1,0 +1,46 @@
+"""What happened since the loop last ran: which gangs to look at again, and whether a decision is due.
+
+Three degrees keep a waiting gang cheap while others come and go. `urgent`: a new request or changed settings, decided at
+once. `decision`: something was freed or added that may admit a waiting gang, decided as the pacing allows. Neither: only
+some gangs' reports change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+from fairlead.controller.gangs.gangs import GangId
+
+
+class Triggers:
+    """`wake` is set by every trigger; the loop clears it when it starts to look."""
+
+    def __init__(self) -> None:
+        self.decision = True
+        self.urgent = True
+        self.wake = asyncio.Event()
+        self._gangs: set[GangId] = set()
+
+    def gang(self, gang: GangId) -> None:
+        """Look at this gang again."""
+        self.gangs((gang,))
+
+    def gangs(self, gangs: Iterable[GangId]) -> None:
+        self._gangs.update(gangs)
+        self.wake.set()
+
+    def decide(self, *, urgent: bool = False) -> None:
+        """A decision may have another result now; `urgent`: someone waits for the answer."""
+        self.decision = True
+        self.urgent = self.urgent or urgent
+        self.wake.set()
+
+    def take_gangs(self) -> set[GangId]:
+        """The gangs to look at, once."""
+        gangs, self._gangs = self._gangs, set()
+        return gangs
+
+    def decided(self) -> None:
+        """A decision starts: what comes from here on asks for the next one."""
+        self.decision = self.urgent = False

@@ -1,0 +1,117 @@
+"""The operations on a node's hardware: one protocol, and the errors that it raises.
+
+NvmlBackend and SimulatedBackend implement it; one contract suite tests both.
+"""
+
+# ruff: noqa: N818 - errors are named after what went wrong
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fairlead.driver.backend.types import (
+    ComputeMode,
+    DeviceNode,
+    GpuStatus,
+    Inventory,
+    MigDevice,
+    MpsProgram,
+    Telemetry,
+    TimeSlice,
+    Xid,
+)
+
+
+class BackendError(Exception):
+    """The hardware or its library refused or failed an operation. Retrying may help; `.permanent` says it will not.
+
+    `.left_behind` is set when a creation failed and the part that it had created could not be destroyed.
+    """
+
+    def __init__(self, message: str, *, permanent: bool = False) -> None:
+        super().__init__(message)
+        self.permanent = permanent
+        self.left_behind = False
+
+
+class DeviceGone(BackendError):
+    """The GPU that an operation names is not on this node, or fell off the bus."""
+
+
+class PlacementTaken(BackendError):
+    """A MIG instance already covers part of the requested placement."""
+
+
+class InUse(BackendError):
+    """The MIG instance has clients and cannot be destroyed now."""
+
+
+class Backend(Protocol):
+    """The hardware of one node. Calls block and may hang: callers run them in threads and limit the waiting.
+
+    Safe for concurrent use. A call on one GPU does not wait for a call on another.
+    """
+
+    def inventory(self) -> Inventory:
+        """Everything on the node now. A GPU that cannot be read is left out with a warning.
+
+        Raises BackendError only when nothing can be read at all.
+        """
+
+    def control_nodes(self) -> tuple[DeviceNode, ...]:
+        """Those device nodes that exist of the ones that every container with a GPU needs."""
+
+    def device_nodes(self, minor: int, instances: tuple[int, int] | None = None) -> tuple[DeviceNode, ...]:
+        """The device nodes of a GPU, or of a MIG device on it: the GPU's own, and its instances' capabilities.
+
+        `instances` are the IDs of GPU instance and compute instance. Raises BackendError when they do not exist.
+        """
+
+    def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
+        """The MIG devices that one GPU has now, sorted by placement. Raises DeviceGone or BackendError."""
+
+    def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
+        """Create one MIG device. Raises PlacementTaken, DeviceGone or BackendError.
+
+        After an error nothing is left of it, unless the error has `left_behind` set.
+        """
+
+    def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
+        """Destroy the MIG device at that placement; False when there is none.
+
+        A creation that was interrupted may have left a GPU instance without compute instance: it is destroyed, too.
+        Raises InUse, DeviceGone or BackendError.
+
+        Identified by placement, not by instance IDs or UUID: those are known only after the creation, and the intent is
+        recorded before it; IDs are reused.
+        """
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        """Set how long each process has the GPU in turn. Stays until it is set again.
+
+        Raises DeviceGone or BackendError; then it is unchanged.
+        """
+
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        """The GPU's compute mode; None where it has none. Raises DeviceGone or BackendError."""
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        """Set the compute mode. Stays until it is set again or the node reboots.
+
+        Raises DeviceGone or BackendError; then it is unchanged.
+        """
+
+    def mps_program(self) -> MpsProgram:
+        """How to run an MPS control daemon here. Raises a permanent BackendError where MPS is not available."""
+
+    def statuses(self) -> tuple[GpuStatus, ...]:
+        """The health of each GPU that was ever in the inventory, sorted by UUID."""
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        """The load of each GPU that was ever in the inventory and responds, sorted by UUID."""
+
+    def xids(self) -> tuple[Xid, ...]:
+        """The Xids reported since the last call, in their order. Does not wait for one."""
+
+    def close(self) -> None:
+        """Release the hardware. Idempotent."""

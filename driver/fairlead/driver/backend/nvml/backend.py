@@ -1,0 +1,220 @@
+"""The Backend of a real node: operations, device nodes, health and load of its GPUs through NVML.
+
+Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change
+a GPU's MIG devices, and remembers which GPUs responded before. Device nodes come from the kernel's list of
+capabilities, so nothing but this library is needed at run time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fairlead.driver.backend.interface import Backend, BackendError, DeviceGone
+from fairlead.driver.backend.nvml import mps_programs, smi, tables
+from fairlead.driver.backend.nvml.calls import Calls
+from fairlead.driver.backend.nvml.discovery import Discovery
+from fairlead.driver.backend.nvml.events import Events
+from fairlead.driver.backend.nvml.mig import NvmlMig
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.types import (
+    ComputeMode,
+    DeviceNode,
+    GpuStatus,
+    Inventory,
+    MigDevice,
+    MpsProgram,
+    Telemetry,
+    TimeSlice,
+    Xid,
+)
+from fairlead.driver.common.driver_root import LIBRARY_DIRS, DriverRoot
+from fairlead.driver.common.locks import KeyedLocks
+
+_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+
+class NvmlBackend:
+    """Backend over one NVML session for the life of the process: opening one can take seconds."""
+
+    def __init__(
+        self,
+        nv: Any,
+        *,
+        kernel: Kernel | None = None,
+        smi_runner: smi.Runner | None = None,
+        mps: Callable[[], MpsProgram] | None = None,
+    ) -> None:
+        """Raises BackendError when the library or the kernel driver is missing."""
+        self._calls = Calls(nv)
+        self._mig = NvmlMig(self._calls)
+        self._kernel = kernel or Kernel()
+        self._discovery = Discovery(self._calls, self._mig, self._kernel)
+        self._smi = smi_runner or smi.runner(DriverRoot(Path("/")))
+        self._mps = mps or (lambda: mps_programs.locate(DriverRoot(Path("/"))))
+        self._locks = KeyedLocks()
+        self._mutex = threading.Lock()
+        # Minor and bus ID by UUID, of every GPU that responded once and was not bound to another kernel driver since.
+        self._seen: dict[str, tuple[int, str | None]] = {}
+        self._events: Events | None = None
+        try:
+            # Without the flag this fails on a node whose GPUs are all lost or bound to another kernel driver.
+            nv.nvmlInitWithFlags(nv.NVML_INIT_FLAG_NO_GPUS)
+        except nv.NVMLError as error:
+            raise BackendError(
+                f"NVML: {error}: is NVIDIA's driver installed and loaded on this host (does nvidia-smi work), and is "
+                "--driver-root where it is installed?"
+            ) from error
+        self._open = True
+
+    @classmethod
+    def open(cls, *, driver_root: Path = Path("/")) -> Backend:
+        """NVML from under `driver_root`. Raises BackendError."""
+        import pynvml
+
+        for directory in (*LIBRARY_DIRS, "usr/lib"):
+            library = driver_root / directory / "libnvidia-ml.so.1"
+            if driver_root != Path("/") and library.is_file():
+                # Once loaded by path, the library is found by its name.
+                with contextlib.suppress(OSError):
+                    ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
+                    break
+        root = DriverRoot(driver_root.absolute())
+        return cls(pynvml, smi_runner=smi.runner(root), mps=lambda: mps_programs.locate(root))
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._open:
+                self._open = False
+                self._calls.query("Shutdown")
+
+    def inventory(self) -> Inventory:
+        found = self._discovery.inventory()
+        with self._mutex:
+            self._seen |= {gpu.uuid: (gpu.minor, gpu.pci_bus_id) for gpu in found.gpus}
+        return found
+
+    # -- MIG ---------------------------------------------------------------------------------------------------------
+
+    def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
+        device, minor = self._find(gpu_uuid)
+        return self._mig.devices(device, gpu_uuid, minor, [])
+
+    def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
+        with self._locks.hold([gpu_uuid]):
+            device, minor = self._find(gpu_uuid)
+            return self._mig.create(device, gpu_uuid, minor, profile_id, start)
+
+    def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
+        with self._locks.hold([gpu_uuid]):
+            device, _minor = self._find(gpu_uuid)
+            return self._mig.destroy(device, profile_id, start)
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        self._find(gpu_uuid)
+        smi.set_time_slice(self._smi, gpu_uuid, interval)
+
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        device, _minor = self._find(gpu_uuid)
+        mode = self._calls.query("DeviceGetComputeMode", device)
+        return None if mode is None else tables.COMPUTE_MODES.get(int(mode))
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        device, _minor = self._find(gpu_uuid)
+        number = next(number for number, name in tables.COMPUTE_MODES.items() if name == mode)
+        self._calls.call("DeviceSetComputeMode", device, number)
+
+    def mps_program(self) -> MpsProgram:
+        return self._mps()
+
+    def _find(self, gpu_uuid: str) -> tuple[Any, int]:
+        """NVML's handle and the minor of a GPU. Raises DeviceGone."""
+        device = self._calls.query("DeviceGetHandleByUUID", gpu_uuid)
+        with self._mutex:
+            known = self._seen.get(gpu_uuid)
+        if device is None or known is None:
+            raise DeviceGone(f"no GPU {gpu_uuid} on this node")
+        return device, known[0]
+
+    # -- device nodes, health, load ----------------------------------------------------------------------------------
+
+    def control_nodes(self) -> tuple[DeviceNode, ...]:
+        return tuple(DeviceNode(path=path) for path in _CONTROL if self._kernel.has_device(path))
+
+    def device_nodes(self, minor: int, instances: tuple[int, int] | None = None) -> tuple[DeviceNode, ...]:
+        nodes = [DeviceNode(path=f"/dev/nvidia{minor}")]
+        if instances is None:
+            return tuple(nodes)
+        major = self._kernel.caps_major()
+        gi_id, ci_id = instances
+        capabilities = [self._kernel.capability(minor, gi_id), self._kernel.capability(minor, gi_id, ci_id)]
+        for capability in capabilities:
+            if major is None or capability is None:
+                raise BackendError(
+                    f"gpu-{minor}: the kernel lists no capability for GPU instance {gi_id}, compute instance {ci_id} "
+                    "under /proc/driver/nvidia/capabilities; was the MIG device destroyed?"
+                )
+            number, mode = capability
+            # The runtime makes the node from its numbers: it need not exist on the host.
+            path = f"/dev/nvidia-caps/nvidia-cap{number}"
+            nodes.append(DeviceNode(path=path, major=major, minor=number, mode=mode))
+        return tuple(nodes)
+
+    def statuses(self) -> tuple[GpuStatus, ...]:
+        with self._mutex:
+            seen = sorted(self._seen.items())
+        return tuple(found for uuid, (_, bus_id) in seen if (found := self._status(uuid, bus_id)) is not None)
+
+    def _status(self, uuid: str, bus_id: str | None) -> GpuStatus | None:
+        try:
+            device = self._calls.call("DeviceGetHandleByUUID", uuid)
+            action = self._calls.recovery_action(device)
+        except BackendError as error:
+            lost = isinstance(error, DeviceGone) or error.permanent
+            if lost and bus_id and self._kernel.driver(bus_id) not in {None, "nvidia"}:
+                # It was bound to another kernel driver, for a virtual machine for example: healthy, but not ours.
+                with self._mutex:
+                    self._seen.pop(uuid, None)
+                return None
+            return GpuStatus(uuid=uuid, responds=False if lost else None, message=str(error))
+        return GpuStatus(
+            uuid=uuid,
+            responds=True,
+            recovery_action=None if action is None else tables.RECOVERY_ACTIONS.get(action, "reset"),
+        )
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        with self._mutex:
+            seen = sorted(self._seen)
+        return tuple(found for uuid in seen if (found := self._telemetry(uuid)) is not None)
+
+    def _telemetry(self, uuid: str) -> Telemetry | None:
+        try:
+            device = self._calls.call("DeviceGetHandleByUUID", uuid)
+            utilization = self._calls.query("DeviceGetUtilizationRates", device)
+            memory = self._calls.query("DeviceGetMemoryInfo", device)
+            power = self._calls.query("DeviceGetPowerUsage", device)
+            temperature = self._calls.query("DeviceGetTemperature", device, self._calls.nv.NVML_TEMPERATURE_GPU)
+            sent, received = self._calls.nvlink_bytes(device)
+        except BackendError:
+            return None  # statuses() reports why
+        return Telemetry(
+            uuid=uuid,
+            utilization_percent=None if utilization is None else float(utilization.gpu),
+            memory_used_bytes=None if memory is None else int(memory.used),
+            power_w=None if power is None else power / 1000,
+            temperature_c=None if temperature is None else float(temperature),
+            nvlink_sent_bytes=sent,
+            nvlink_received_bytes=received,
+        )
+
+    def xids(self) -> tuple[Xid, ...]:
+        """Drains the events without waiting: the caller polls, and a wait would block a thread forever."""
+        with self._mutex:
+            if self._events is None:
+                self._events = Events(self._calls)
+            return self._events.drain(self._seen)

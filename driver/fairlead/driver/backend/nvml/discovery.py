@@ -1,0 +1,137 @@
+"""What NVML and the kernel say about each GPU, as an Inventory.
+
+A query that is not supported, not permitted or unknown to an older driver leaves its attribute out. A GPU that cannot
+be identified is left out with a warning. Changes nothing on the hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from fairlead.driver.backend.interface import BackendError, DeviceGone
+from fairlead.driver.backend.nvml import nvlink, tables
+from fairlead.driver.backend.nvml.calls import Calls, text
+from fairlead.driver.backend.nvml.mig import NvmlMig
+from fairlead.driver.backend.nvml.sysfs import Kernel
+from fairlead.driver.backend.types import Gpu, Inventory, MigDevice, MigProfile, NvLink
+
+
+class Discovery:
+    def __init__(self, calls: Calls, mig: NvmlMig, kernel: Kernel) -> None:
+        self._calls = calls
+        self._mig = mig
+        self._kernel = kernel
+
+    def inventory(self) -> Inventory:
+        """Raises BackendError when NVML does not even count the GPUs."""
+        warnings: list[str] = []
+        gpus: list[tuple[Any, Gpu]] = []
+        for index in range(int(self._calls.call("DeviceGetCount"))):
+            try:
+                device = self._calls.call("DeviceGetHandleByIndex", index)
+                gpu = self._gpu(device, warnings)
+            except BackendError as error:
+                warnings.append(f"GPU with NVML index {index}: {error}; it is left out")
+                continue
+            if gpu is not None:
+                gpus.append((device, gpu))
+        cuda = self._calls.query("SystemGetCudaDriverVersion")
+        return Inventory(
+            driver_version=text(self._calls.query("SystemGetDriverVersion")),
+            cuda_driver_version=f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None,
+            gpus=tuple(sorted(nvlink.with_peers(self._calls, gpus, warnings), key=lambda gpu: gpu.minor)),
+            warnings=tuple(warnings),
+        )
+
+    def _gpu(self, device: Any, warnings: list[str]) -> Gpu | None:
+        """One GPU, without its NVLink peers. A query that fails outright costs its attribute and a warning."""
+        uuid = text(self._calls.call("DeviceGetUUID", device))
+        assert uuid is not None
+
+        def query(name: str, *arguments: Any) -> Any:
+            try:
+                return self._calls.query(name, device, *arguments)
+            except DeviceGone:
+                raise
+            except BackendError as error:
+                warnings.append(f"{uuid}: {error}; what it would tell is left out")
+                return None
+
+        bus_id = _bus_id(query("DeviceGetPciInfo"))
+        minor = query("DeviceGetMinorNumber")
+        if minor is None and bus_id is not None:
+            minor = self._kernel.minor(bus_id)
+        if minor is None:
+            warnings.append(f"{uuid}: its device minor cannot be read; it is left out")
+            return None
+        architecture = query("DeviceGetArchitecture")
+        capability = query("DeviceGetCudaComputeCapability")
+        cores = query("DeviceGetNumGpuCores")
+        cores_each = tables.CORES.get(tuple(capability)) if capability else None
+        memory = query("DeviceGetMemoryInfo")
+        mode = query("DeviceGetMigMode")
+        mig_profiles, mig_devices = self._mig_of(device, uuid, int(minor), mode, warnings)
+        return Gpu(
+            minor=int(minor),
+            uuid=uuid,
+            product_name=text(query("DeviceGetName")),
+            brand=tables.BRANDS.get(query("DeviceGetBrand") or 0),
+            architecture=tables.ARCHITECTURES.get(architecture or 0),
+            cuda_compute_capability=f"{capability[0]}.{capability[1]}" if capability else None,
+            memory_bytes=int(memory.total) if memory is not None and memory.total else None,
+            multiprocessors=cores // cores_each if cores and cores_each else None,
+            addressing_mode=tables.ADDRESSING.get(query("DeviceGetAddressingMode")),
+            pci_bus_id=bus_id,
+            pcie_root=self._kernel.pcie_root(bus_id) if bus_id else None,
+            numa_node=self._kernel.numa_node(bus_id) if bus_id else None,
+            nvlink=self._nvlink(query, capability),
+            clique=self._clique(device, warnings),
+            mig_enabled=None if mode is None else bool(mode[0]),
+            mig_mutable=mode is not None and self._mig.mutable(device),
+            mig_profiles=mig_profiles,
+            mig_devices=mig_devices,
+        )
+
+    def _mig_of(
+        self, device: Any, uuid: str, minor: int, mode: Any, warnings: list[str]
+    ) -> tuple[tuple[MigProfile, ...], tuple[MigDevice, ...]]:
+        """The MIG profiles and devices of a GPU; `mode` is the answer of DeviceGetMigMode."""
+        try:
+            profiles = self._mig.profiles(device) if mode is not None else ()
+            return profiles, self._mig.devices(device, uuid, minor, warnings)
+        except DeviceGone:
+            raise
+        except BackendError as error:
+            warnings.append(f"{uuid}: {error}; its MIG devices are left out")
+            return (), ()
+
+    def _nvlink(self, query: Callable[..., Any], capability: Any) -> NvLink | None:
+        """The active links. Their peers follow when all GPUs are known (nvlink.with_peers)."""
+        active = 0
+        for link in range(self._calls.nv.NVML_NVLINK_MAX_LINKS):
+            state = query("DeviceGetNvLinkState", link)
+            if state is None and link == 0:
+                return None
+            active += bool(state)
+        # NVML's version counts revisions of the protocol; users speak of the generation, which the architecture fixes.
+        version = {6: 1, 7: 2, 8: 3, 9: 4, 10: 5}.get(capability[0]) if capability else None
+        return NvLink(version=version, links=active, peers=()) if active else None
+
+    def _clique(self, device: Any, warnings: list[str]) -> str | None:
+        try:
+            return self._calls.clique(device)
+        except DeviceGone:
+            raise
+        except BackendError as error:
+            warnings.append(f"fabric: {error}; nvlinkClique is left out")
+            return None
+
+
+def _bus_id(info: Any) -> str | None:
+    """As sysfs names it: lower case, with a domain of four digits, where NVML has eight."""
+    if info is None:
+        return None
+    bus_id = f"{int(info.domain):04x}:{int(info.bus):02x}:{int(info.device):02x}.0"
+    return bus_id if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.0", bus_id) else None

@@ -1,0 +1,257 @@
+"""The Backend of a node without GPUs: a node profile with MIG placements that fill up, and faults on demand.
+
+Driver, demo and tests run the real prepare path on it. It refuses what NVML refuses: a taken placement, a lost GPU's
+every call, MIG mode on Ampere; instance IDs are reused. Its device nodes are backed by /dev/null, which exists on every
+host and may be opened in every container, so a real containerd starts a container with a simulated GPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from fairlead.driver.backend import geometry, profiles
+from fairlead.driver.backend.interface import BackendError, DeviceGone, InUse, PlacementTaken
+from fairlead.driver.backend.profiles.schema import NodeProfile
+from fairlead.driver.backend.simulated import fault_file, mps_standin
+from fairlead.driver.backend.simulated.fault_file import WantedFaults
+from fairlead.driver.backend.simulated.state import HardwareState, Instance
+from fairlead.driver.backend.types import (
+    ComputeMode,
+    DeviceNode,
+    Gpu,
+    GpuStatus,
+    Inventory,
+    MigDevice,
+    MigProfile,
+    MpsProgram,
+    RecoveryAction,
+    Telemetry,
+    TimeSlice,
+    Xid,
+)
+
+_NULL_MAJOR, _NULL_MINOR = 1, 3
+_IDLE_W, _IDLE_C = 60.0, 30.0
+_CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+
+
+@dataclasses.dataclass(slots=True)
+class InjectedFaults:
+    """The faults of the hardware now, set by tests and by `fairlead fault`.
+
+    `lost` holds minors, `recovery` recovery actions by minor, `xids` (minor, code) not yet reported, `busy` (minor,
+    start) of instances with clients. `before` is called with operation and minor before each operation: it may sleep or
+    raise.
+    """
+
+    lost: set[int] = dataclasses.field(default_factory=set)
+    recovery: dict[int, RecoveryAction] = dataclasses.field(default_factory=dict)
+    xids: list[tuple[int, int]] = dataclasses.field(default_factory=list)
+    busy: set[tuple[int, int]] = dataclasses.field(default_factory=set)
+    before: Callable[[str, int], None] | None = None
+
+
+class SimulatedBackend:
+    """Backend over a NodeProfile. `node` seeds the UUIDs; without `state_file` the hardware forgets at exit.
+
+    `fault_file` is the path to which `fairlead fault` writes.
+    """
+
+    def __init__(
+        self,
+        node_profile: NodeProfile,
+        *,
+        node: str,
+        state_file: Path | None = None,
+        fault_file: Path | None = None,
+    ) -> None:
+        self.faults = InjectedFaults()
+        self._profile = node_profile
+        self._fault_file = fault_file
+        self._wanted: WantedFaults | None = None
+        self._lock = threading.Lock()
+        described = profiles.gpus(node_profile, node=node)
+        self._gpus = {gpu.uuid: gpu for gpu, _ in described}
+        self.state = HardwareState(self._gpus, file=state_file)
+        for gpu, placed in described:
+            for mig_profile, start in placed:
+                self.state.add(gpu.uuid, mig_profile.id, start)
+        self.state.load()
+
+    def inventory(self) -> Inventory:
+        self._read_faults()
+        with self._lock:
+            lost = [gpu for gpu in self._gpus.values() if gpu.minor in self.faults.lost]
+            return Inventory(
+                driver_version=self._profile.driver_version,
+                cuda_driver_version=self._profile.cuda_driver_version,
+                gpus=tuple(self._current(gpu) for gpu in self._gpus.values() if gpu.minor not in self.faults.lost),
+                warnings=tuple(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset" for gpu in lost),
+            )
+
+    def control_nodes(self) -> tuple[DeviceNode, ...]:
+        return tuple(_node(path) for path in _CONTROL)
+
+    def device_nodes(self, minor: int, instances: tuple[int, int] | None = None) -> tuple[DeviceNode, ...]:
+        nodes = [_node(f"/dev/nvidia{minor}")]
+        if instances is not None:
+            gi_id, ci_id = instances
+            # nvidia-caps numbers 1 + 8 nodes for each of 15 GPU instances of each GPU, from 3 on.
+            gi_cap = 3 + minor * 135 + gi_id * 9
+            nodes += [_node(f"/dev/nvidia-caps/nvidia-cap{cap}") for cap in (gi_cap, gi_cap + 1 + ci_id)]
+        return tuple(nodes)
+
+    def mig_devices(self, gpu_uuid: str) -> tuple[MigDevice, ...]:
+        gpu = self._reach("mig_devices", gpu_uuid)
+        with self._lock:
+            return self._current(gpu).mig_devices
+
+    def create_mig(self, gpu_uuid: str, profile_id: int, start: int) -> MigDevice:
+        gpu = self._reach("create_mig", gpu_uuid)
+        wanted = next((p for p in gpu.mig_profiles if p.id == profile_id), None)
+        if wanted is None:
+            raise BackendError(f"gpu-{gpu.minor}: no MIG profile has ID {profile_id}", permanent=True)
+        with self._lock:
+            if not gpu.mig_enabled and not gpu.mig_mutable:
+                raise BackendError(
+                    f"gpu-{gpu.minor}: MIG mode is off and {gpu.architecture or 'this GPU'} needs a reset to switch it; "
+                    "run `nvidia-smi -mig 1` and reset the GPU",
+                    permanent=True,
+                )
+            if start not in wanted.starts:
+                raise BackendError(f"gpu-{gpu.minor}: {wanted.name} cannot start at slice {start}", permanent=True)
+            placed = [(_profile_of(gpu, instance), instance.start) for instance in self.state.instances[gpu_uuid]]
+            if not geometry.fits(gpu.mig_profiles, placed, (wanted, start)):
+                raise PlacementTaken(
+                    f"gpu-{gpu.minor}: {wanted.name} at slice {start} overlaps "
+                    + ", ".join(f"{other.name}@{at}" for other, at in placed)
+                )
+            instance = self.state.add(gpu_uuid, profile_id, start)
+            self.state.save()
+            return _mig_device(gpu, instance)
+
+    def destroy_mig(self, gpu_uuid: str, profile_id: int, start: int) -> bool:
+        gpu = self._reach("destroy_mig", gpu_uuid)
+        with self._lock:
+            for instance in self.state.instances[gpu_uuid]:
+                if (instance.profile_id, instance.start) == (profile_id, start):
+                    if (gpu.minor, start) in self.faults.busy:
+                        raise InUse(f"gpu-{gpu.minor}: the MIG device at slice {start} is in use by another client")
+                    self.state.instances[gpu_uuid].remove(instance)
+                    self.state.save()
+                    return True
+        return False
+
+    def set_time_slice(self, gpu_uuid: str, interval: TimeSlice) -> None:
+        gpu = self._reach("set_time_slice", gpu_uuid)
+        with self._lock:
+            self.state.time_slices[gpu.minor] = interval
+            self.state.save()
+
+    def compute_mode(self, gpu_uuid: str) -> ComputeMode | None:
+        gpu = self._reach("compute_mode", gpu_uuid)
+        with self._lock:
+            return self.state.compute_modes.get(gpu.minor, "Default")
+
+    def set_compute_mode(self, gpu_uuid: str, mode: ComputeMode) -> None:
+        gpu = self._reach("set_compute_mode", gpu_uuid)
+        with self._lock:
+            self.state.compute_modes[gpu.minor] = mode
+            self.state.save()
+
+    def mps_program(self) -> MpsProgram:
+        """A stand-in: a real process that accepts the same commands."""
+        program = (sys.executable, "-I", "-S", mps_standin.__file__)
+        return MpsProgram(daemon=(*program, "-f"), control=program)
+
+    def statuses(self) -> tuple[GpuStatus, ...]:
+        self._read_faults()
+        return tuple(self._status(gpu) for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid))
+
+    def telemetry(self) -> tuple[Telemetry, ...]:
+        """Always idle: no program runs on simulated hardware."""
+        return tuple(
+            Telemetry(
+                uuid=gpu.uuid,
+                utilization_percent=0.0,
+                memory_used_bytes=0,
+                power_w=_IDLE_W,
+                temperature_c=_IDLE_C,
+                nvlink_sent_bytes=0 if gpu.nvlink else None,
+                nvlink_received_bytes=0 if gpu.nvlink else None,
+            )
+            for gpu in sorted(self._gpus.values(), key=lambda gpu: gpu.uuid)
+            if gpu.minor not in self.faults.lost
+        )
+
+    def xids(self) -> tuple[Xid, ...]:
+        self._read_faults()
+        by_minor = {gpu.minor: gpu.uuid for gpu in self._gpus.values()}
+        events, self.faults.xids = self.faults.xids, []
+        return tuple(Xid(uuid=by_minor[minor], code=code) for minor, code in events if minor in by_minor)
+
+    def close(self) -> None:
+        pass
+
+    # ------------------------------------------------------------------------------------------------------------
+
+    def _reach(self, operation: str, gpu_uuid: str) -> Gpu:
+        gpu = self._gpus.get(gpu_uuid)
+        if gpu is None:
+            raise DeviceGone(f"no GPU {gpu_uuid} on this node")
+        if self.faults.before is not None:
+            self.faults.before(operation, gpu.minor)
+        if gpu.minor in self.faults.lost:
+            raise DeviceGone(f"gpu-{gpu.minor}: lost: it answers no query; it needs a reset")
+        return gpu
+
+    def _current(self, gpu: Gpu) -> Gpu:
+        devices = [_mig_device(gpu, instance) for instance in self.state.instances[gpu.uuid]]
+        return dataclasses.replace(
+            gpu,
+            # A mutable GPU is in MIG mode while it holds instances, as the NVML backend leaves it.
+            mig_enabled=gpu.mig_enabled or bool(devices) if gpu.mig_profiles else None,
+            mig_devices=tuple(sorted(devices, key=lambda device: device.start)),
+        )
+
+    def _status(self, gpu: Gpu) -> GpuStatus:
+        if gpu.minor in self.faults.lost:
+            return GpuStatus(uuid=gpu.uuid, responds=False, message="the GPU has fallen off the bus")
+        return GpuStatus(uuid=gpu.uuid, responds=True, recovery_action=self.faults.recovery.get(gpu.minor, "none"))
+
+    def _read_faults(self) -> None:
+        """Apply what `fairlead fault` wrote since the last poll."""
+        if self._fault_file is None:
+            return
+        wanted = fault_file.read(self._fault_file)
+        if wanted is None or wanted == self._wanted:
+            return
+        new = [(e.minor, e.code) for e in wanted.xids if self._wanted is None or e not in self._wanted.xids]
+        self._wanted = wanted
+        self.faults.lost = set(wanted.lost)
+        self.faults.recovery = dict(wanted.recovery)
+        self.faults.xids += new
+
+
+def _node(path: str) -> DeviceNode:
+    return DeviceNode(path=path, host_path="/dev/null", major=_NULL_MAJOR, minor=_NULL_MINOR, mode=0o666)
+
+
+def _profile_of(gpu: Gpu, instance: Instance) -> MigProfile:
+    return next(p for p in gpu.mig_profiles if p.id == instance.profile_id)
+
+
+def _mig_device(gpu: Gpu, instance: Instance) -> MigDevice:
+    return MigDevice(
+        uuid=instance.uuid,
+        parent_uuid=gpu.uuid,
+        parent_minor=gpu.minor,
+        profile=_profile_of(gpu, instance),
+        start=instance.start,
+        gi_id=instance.gi_id,
+        ci_id=instance.ci_id,
+    )

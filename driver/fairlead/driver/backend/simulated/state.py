@@ -1,0 +1,82 @@
+"""What simulated hardware remembers: MIG instances, time slices and compute modes, over restarts of the driver.
+
+Real hardware keeps these until the node reboots; a file stands for that. A file of another profile, or one that cannot
+be read, is no memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fairlead.driver.backend.types import ComputeMode, TimeSlice
+
+_UUID_SPACE = uuid.UUID("1f4d9f5c-2a3b-5d47-8a36-6d5a3a1d9c02")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A GPU instance with the one compute instance that fills it."""
+
+    profile_id: int
+    start: int
+    gi_id: int
+    ci_id: int
+    uuid: str
+
+
+class HardwareState:
+    """`instances` are by GPU UUID, `time_slices` and `compute_modes` by minor. Not locked.
+
+    `created` counts all instances ever created, so that no UUID is used twice.
+    """
+
+    def __init__(self, gpu_uuids: Iterable[str], *, file: Path | None) -> None:
+        self.instances: dict[str, list[Instance]] = {gpu_uuid: [] for gpu_uuid in gpu_uuids}
+        self.time_slices: dict[int, TimeSlice] = {}
+        self.compute_modes: dict[int, ComputeMode] = {}
+        self._created = 0
+        self._file = file
+
+    def add(self, gpu_uuid: str, profile_id: int, start: int) -> Instance:
+        """A new instance; like a GPU's, its ID is the lowest that is free."""
+        taken = {instance.gi_id for instance in self.instances[gpu_uuid]}
+        gi_id = next(number for number in range(1, 16) if number not in taken)
+        self._created += 1
+        made = uuid.uuid5(_UUID_SPACE, f"{gpu_uuid}/{self._created}")
+        instance = Instance(profile_id=profile_id, start=start, gi_id=gi_id, ci_id=0, uuid=f"MIG-{made}")
+        self.instances[gpu_uuid].append(instance)
+        return instance
+
+    def save(self) -> None:
+        if self._file is None:
+            return
+        state = {
+            "made": self._created,
+            "time_slices": self.time_slices,
+            "compute_modes": self.compute_modes,
+            "instances": {gpu: [dataclasses.asdict(i) for i in found] for gpu, found in self.instances.items()},
+        }
+        temporary = self._file.with_name(self._file.name + ".tmp")
+        temporary.write_text(json.dumps(state))
+        temporary.replace(self._file)
+
+    def load(self) -> None:
+        """Replace this state by that of an earlier process, where there is one of the same GPUs."""
+        if self._file is None:
+            return
+        try:
+            state: dict[str, Any] = json.loads(self._file.read_text())
+            instances = {gpu: [Instance(**each) for each in found] for gpu, found in state["instances"].items()}
+            created = int(state["made"])
+            time_slices = {int(minor): interval for minor, interval in state.get("time_slices", {}).items()}
+            compute_modes = {int(minor): mode for minor, mode in state.get("compute_modes", {}).items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return
+        if instances.keys() == self.instances.keys():
+            self.instances, self._created = instances, created
+            self.time_slices, self.compute_modes = time_slices, compute_modes

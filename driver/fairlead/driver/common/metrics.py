@@ -1,0 +1,96 @@
+"""The driver's metrics: all names and labels in one place.
+
+Labels are bounded: operations, results, states and device types, never claims or pods by name. What is read from the
+hardware and names claims is gpu_metrics.py's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+OPERATIONS = ("NodePrepareResources", "NodeUnprepareResources")
+STATES = ("preparing", "prepared", "unpreparing")
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
+
+
+class Metrics:
+    """One registry per driver, so that several can run in a process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._claims = Counter(
+            "fairlead_driver_claims",
+            "Claims that kubelet asked to prepare or unprepare.",
+            ("operation", "result"),
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "fairlead_driver_claim_duration_seconds",
+            "Time to prepare or unprepare one claim, its fetch from the apiserver included.",
+            ("operation",),
+            buckets=_BUCKETS,
+            registry=self.registry,
+        )
+        self._inflight = Gauge(
+            "fairlead_driver_calls_inflight", "Calls of kubelet in progress.", ("operation",), registry=self.registry
+        )
+        self._held = Gauge(
+            "fairlead_driver_claims_held", "Claims with a record on this node.", ("state",), registry=self.registry
+        )
+        self._devices = Gauge("fairlead_driver_devices", "Devices published.", ("type",), registry=self.registry)
+        self._tainted = Gauge(
+            "fairlead_driver_devices_tainted", "Published devices with a taint.", registry=self.registry
+        )
+        self._writes = Counter(
+            "fairlead_driver_resourceslice_writes",
+            "Writes of ResourceSlices.",
+            ("verb", "result"),
+            registry=self.registry,
+        )
+        self._unreadable = Counter(
+            "fairlead_driver_checkpoint_unreadable", "Checkpoint files set aside as unreadable.", registry=self.registry
+        )
+        self._mps_restarts = Counter(
+            "fairlead_driver_mps_restarts", "MPS daemons that died and were started again.", registry=self.registry
+        )
+        for operation in OPERATIONS:
+            self._inflight.labels(operation)
+            self._seconds.labels(operation)
+            for result in ("ok", "error"):
+                self._claims.labels(operation, result)
+
+    @contextlib.contextmanager
+    def call(self, operation: str) -> Iterator[None]:
+        with self._inflight.labels(operation).track_inprogress():
+            yield
+
+    def claim(self, operation: str, result: str, seconds: float) -> None:
+        self._claims.labels(operation, result).inc()
+        self._seconds.labels(operation).observe(seconds)
+
+    def track_claims_held(self, states: Callable[[], Mapping[str, int]]) -> None:
+        """Read the number of claims by state from `states` at each scrape."""
+        for state in STATES:
+            self._held.labels(state).set_function(functools.partial(_count, states, state))
+
+    def published(self, types: Mapping[str, int], tainted: int) -> None:
+        for kind in ("gpu", "mig"):
+            self._devices.labels(kind).set(types.get(kind, 0))
+        self._tainted.set(tainted)
+
+    def wrote(self, verb: str, result: str) -> None:
+        self._writes.labels(verb, result).inc()
+
+    def mps_restarted(self) -> None:
+        self._mps_restarts.inc()
+
+    def unreadable(self) -> None:
+        self._unreadable.inc()
+
+
+def _count(states: Callable[[], Mapping[str, int]], state: str) -> float:
+    return states().get(state, 0)

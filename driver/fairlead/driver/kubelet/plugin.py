@@ -1,0 +1,159 @@
+"""One call of kubelet: each claim fetched, prepared or unprepared on its own, and answered within the deadline.
+
+Knows no messages; services.py translates. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
+not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
+allocated); unprepare needs no apiserver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from fairlead.driver.common.metrics import Metrics
+from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare import claims
+from fairlead.driver.prepare.claim_consumers import Fetch
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from fairlead.driver.prepare.records import ClaimRecord
+from fairlead.kube import errors, logs
+
+log = logging.getLogger(__name__)
+
+# kubelet times out after 45 s; an answer with a reason is better than none.
+DEADLINE_S = 40.0
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClaimRef:
+    """A claim as kubelet names it."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"ResourceClaim {self.namespace}/{self.name}"
+
+
+class Plugin:
+    """`fetch(namespace, name)` reads a claim from the apiserver."""
+
+    def __init__(
+        self,
+        preparer: Preparer,
+        *,
+        fetch: Fetch,
+        process_lock: ProcessLock,
+        threads: Threads,
+        metrics: Metrics,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._preparer = preparer
+        self._fetch = fetch
+        self._process_lock = process_lock
+        self._threads = threads
+        self._metrics = metrics
+        self._deadline_s = deadline_s
+        self._running: dict[tuple[str, str], asyncio.Task[Any]] = {}
+
+    async def prepare(self, wanted: Iterable[ClaimRef]) -> dict[str, ClaimRecord | str]:
+        """By UID: the record with the answer, or the error."""
+        return await self._for_each("NodePrepareResources", wanted, self._prepare)
+
+    async def unprepare(self, wanted: Iterable[ClaimRef]) -> dict[str, str | None]:
+        """By UID: None, or the error."""
+        return await self._for_each("NodeUnprepareResources", wanted, self._unprepare)
+
+    async def unprepare_record(self, record: ClaimRecord) -> None:
+        """Unprepare without a call of kubelet. Raises PrepareError."""
+        ref = ClaimRef(namespace=record.namespace, name=record.name, uid=record.uid)
+        answer = (await self.unprepare([ref]))[record.uid]
+        if answer is not None:
+            raise PrepareError(answer)
+
+    async def _for_each(
+        self, operation: str, wanted: Iterable[ClaimRef], one: Callable[[ClaimRef], Awaitable[T]]
+    ) -> dict[str, T | str]:
+        refs = list({ref.uid: ref for ref in wanted}.values())
+        if not refs:
+            return {}  # a probe
+        with self._metrics.call(operation), logs.operation(log, operation, claims=len(refs)):
+            answers = await asyncio.gather(*(self._answer(operation, ref, one) for ref in refs))
+        return dict(zip((ref.uid for ref in refs), answers, strict=True))
+
+    async def _answer(self, operation: str, ref: ClaimRef, one: Callable[[ClaimRef], Awaitable[T]]) -> T | str:
+        """The result of `one`, or the text of the error that it raised, whatever error that is."""
+        began = time.monotonic()
+        task = self._start(operation, ref, one)
+        done, _ = await asyncio.wait({task}, timeout=self._deadline_s)
+        try:
+            if not done:
+                raise PrepareError(
+                    f"{ref}: not done within {self._deadline_s:g} s; it goes on, and kubelet's next call finds it "
+                    "done. If this repeats, a GPU of the claim does not answer: see the driver's log"
+                )
+            answer: T = task.result()
+        except (ClaimError, PrepareError, ProcessLockError) as error:
+            problem = str(error)
+        except errors.ApiError as error:
+            problem = f"{ref}: reading it from the apiserver: {error}"
+        except Exception as error:
+            log.exception("%s: %s (%s)", operation, ref, ref.uid)
+            problem = f"{ref}: internal error: {type(error).__name__}: {error}"
+        else:
+            self._metrics.claim(operation, "ok", time.monotonic() - began)
+            log.info("%s: %s", operation, ref, extra={"claim": ref.uid, "devices": _devices(answer)})
+            return answer
+        self._metrics.claim(operation, "error", time.monotonic() - began)
+        log.error("%s: %s", operation, problem, extra={"claim": ref.uid})
+        return problem
+
+    def _start(self, operation: str, ref: ClaimRef, one: Callable[[ClaimRef], Awaitable[T]]) -> asyncio.Task[T]:
+        """The task for this claim: that of an earlier call if it still runs, so that retries do not pile up."""
+        key = (operation, ref.uid)
+        if key not in self._running:
+            task = asyncio.get_running_loop().create_task(_call(one, ref))
+            self._running[key] = task
+            task.add_done_callback(lambda _: self._running.pop(key, None))
+        return self._running[key]
+
+    async def close(self) -> None:
+        """Stop waiting for work in progress; its threads end with the process."""
+        running = list(self._running.values())
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _prepare(self, ref: ClaimRef) -> ClaimRecord:
+        claim = await self._fetch(ref.namespace, ref.name)
+        if claim.metadata.uid != ref.uid:
+            raise ClaimError(
+                f"{ref}: metadata.uid: kubelet asks for {ref.uid}, the apiserver has {claim.metadata.uid}: it was "
+                "deleted and recreated; delete the pod that used the old one"
+            )
+        if claim.status.allocation is None:
+            raise ClaimError(f"{claims.describe(claim)}: status.allocation: not set; it is prepared once allocated")
+        async with self._process_lock.hold(timeout_s=self._deadline_s):
+            return await self._threads.run(self._preparer.prepare, claim)
+
+    async def _unprepare(self, ref: ClaimRef) -> None:
+        async with self._process_lock.hold(timeout_s=self._deadline_s):
+            if not await self._threads.run(self._preparer.unprepare, ref.uid):
+                log.info("%s (%s) was not prepared here; nothing to do", ref, ref.uid)
+
+
+async def _call(one: Callable[[ClaimRef], Awaitable[T]], ref: ClaimRef) -> T:
+    return await one(ref)
+
+
+def _devices(answer: object) -> list[str]:
+    return [device.device for device in answer.devices] if isinstance(answer, ClaimRecord) else []

@@ -1,0 +1,121 @@
+"""The records of claims on disk, one file each: what a killed driver was doing.
+
+One file per claim keeps a write small however many claims a node has, and a broken file costs one claim. A file is a
+header line {schema, bootID, sha256} and the record as it was hashed: the sum is over bytes, so a field that a later
+version adds does not make an old file "corrupt".
+Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is removed,
+since MIG instances and CDI files do not outlive a boot.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from fairlead.driver.common import files
+from fairlead.driver.prepare import records
+from fairlead.driver.prepare.records import ClaimRecord
+
+SCHEMA = 1
+_SUFFIX = ".json"
+_ASIDE = ".unreadable"
+
+
+class _Header(msgspec.Struct, frozen=True, kw_only=True, rename={"boot_id": "bootID"}):
+    schema: int
+    boot_id: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """A file that was moved aside, and why."""
+
+    uid: str
+    path: Path
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was on disk: records of this boot by UID, files moved aside, UIDs of an earlier boot that were removed."""
+
+    records: dict[str, ClaimRecord]
+    unreadable: tuple[Unreadable, ...] = ()
+    earlier_boot: tuple[str, ...] = ()
+
+
+class Checkpoint:
+    """The records under one directory. Not locked: preparer.py lets one thread at a time work on a claim."""
+
+    def __init__(self, directory: Path, *, boot_id: str) -> None:
+        self._directory = directory
+        self.boot_id = boot_id
+
+    def path(self, uid: str) -> Path:
+        return self._directory / f"{uid}{_SUFFIX}"
+
+    def load(self) -> Loaded:
+        """Read everything. Raises OSError only when the directory itself cannot be made or read."""
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        files.remove_temporaries(self._directory)
+        found: dict[str, ClaimRecord] = {}
+        unreadable: list[Unreadable] = []
+        earlier: list[str] = []
+        for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
+            uid = path.name.removesuffix(_SUFFIX)
+            try:
+                boot_id, record = _decode(path.read_bytes())
+                if record.uid != uid or not records.valid_uid(uid):
+                    raise ValueError(f"it is the record of claim {record.uid!r}")
+            except (OSError, ValueError) as error:
+                unreadable.append(Unreadable(uid=uid, path=self._move_aside(path), reason=str(error)))
+                continue
+            if boot_id != self.boot_id:
+                files.remove(path)
+                earlier.append(uid)
+                continue
+            found[uid] = record
+        return Loaded(records=found, unreadable=tuple(unreadable), earlier_boot=tuple(earlier))
+
+    def write(self, record: ClaimRecord, *, durable: bool = True) -> None:
+        """Raises OSError; then the record on disk is as before."""
+        payload = msgspec.json.encode(record)
+        header = _Header(schema=SCHEMA, boot_id=self.boot_id, sha256=hashlib.sha256(payload).hexdigest())
+        files.write(self.path(record.uid), msgspec.json.encode(header) + b"\n" + payload + b"\n", durable=durable)
+
+    def remove(self, uid: str) -> bool:
+        return files.remove(self.path(uid))
+
+    def _move_aside(self, path: Path) -> Path:
+        """Rename it to a free name. What cannot be renamed stays, and is reported again at the next start."""
+        for number in range(1000):
+            aside = path.with_name(f"{path.name}{_ASIDE}{f'.{number}' if number else ''}")
+            if not aside.exists():
+                try:
+                    path.rename(aside)
+                except OSError:
+                    return path
+                return aside
+        return path
+
+
+def _decode(content: bytes) -> tuple[str, ClaimRecord]:
+    """(boot ID, record). Raises ValueError that says what is wrong with the file."""
+    first, newline, rest = content.partition(b"\n")
+    if not newline:
+        raise ValueError(f"cut short: {len(content)} bytes without a header line")
+    try:
+        header = msgspec.json.decode(first, type=_Header)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"header: {error}") from error
+    payload = rest.removesuffix(b"\n")
+    if hashlib.sha256(payload).hexdigest() != header.sha256:
+        raise ValueError(f"sha256 does not match its {len(payload)} bytes: cut short or changed")
+    try:
+        return header.boot_id, msgspec.json.decode(payload, type=ClaimRecord)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"record (schema {header.schema}, this driver writes {SCHEMA}): {error}") from error

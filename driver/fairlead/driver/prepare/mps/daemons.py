@@ -1,0 +1,210 @@
+"""MPS control daemons: one process per claim on this node, with the claim's limits.
+
+No pod, apiserver or scheduling is involved. A daemon outlives the driver where it can; the next driver finds it by its
+directory. Blocks; knows no claim beyond its UID. steps.py decides when a daemon starts and stops, mps_supervisor.py
+restarts those that died.
+Source: NVIDIA, Multi-Process Service, appendix "Tools and interface reference".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.types import Mount, MpsProgram
+from fairlead.driver.common import launch
+from fairlead.driver.prepare.mps.directory import DaemonDirectory, try_flock
+from fairlead.kube.limits import Clock
+
+CONTAINER_PIPE = "/tmp/nvidia-mps"
+CONTAINER_SHM = "/dev/shm"
+START_S = 10.0
+COMMAND_S = 10.0
+QUIT_S = 5.0
+KILL_S = 2.0
+_POLL_S = 0.01
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Of a client: percent of the multiprocessors, MiB of memory by UUID. None and absent: no limit."""
+
+    active_thread_percentage: int | None = None
+    memory_mib: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    multi_user: bool = False
+
+    def commands(self) -> list[str]:
+        """The commands of the control daemon that set them."""
+        made = []
+        if self.active_thread_percentage is not None:
+            made.append(f"set_default_active_thread_percentage {self.active_thread_percentage}")
+        made += [f"set_default_device_pinned_mem_limit {uuid} {mib}M" for uuid, mib in self.memory_mib.items()]
+        return made
+
+
+class Daemons:
+    """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS."""
+
+    def __init__(
+        self,
+        directory: Path,
+        program: Callable[[], MpsProgram],
+        *,
+        clock: Clock = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._directory = directory
+        self._program = program
+        self._clock = clock
+        self._sleep = sleep
+
+    def mounts(self, uid: str) -> tuple[Mount, Mount]:
+        """For a client's container: the pipes of the daemon, and the shared memory."""
+        home = self._home(uid)
+        return (
+            Mount(host_path=str(home.pipe), container_path=CONTAINER_PIPE, read_only=False),
+            Mount(host_path=str(home.shm), container_path=CONTAINER_SHM, read_only=False),
+        )
+
+    def uids(self) -> list[str]:
+        """Claims that have a daemon, or had one that was not cleaned up; sorted."""
+        try:
+            return sorted(path.name for path in self._directory.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def alive(self, uid: str) -> bool:
+        return self._home(uid).alive
+
+    def start(self, uid: str, uuids: Iterable[str], limits: Limits) -> None:
+        """Start a daemon over these GPUs or this MIG device, and set its limits; a running daemon is kept.
+
+        Raises BackendError or OSError; then no daemon is left, or `stop` finds it.
+        """
+        program = self._program()
+        if not self.alive(uid):
+            self.stop(uid)  # servers without their daemon, and files of a dead one
+            self._launch(uid, program, ",".join(uuids), multi_user=limits.multi_user)
+        try:
+            self.command(uid, limits.commands())
+        except BackendError:
+            with contextlib.suppress(BackendError):
+                self.stop(uid)
+            raise
+
+    def command(self, uid: str, commands: Iterable[str]) -> str:
+        """The daemon's answer to these commands. Raises BackendError."""
+        lines = list(commands)
+        if not lines:
+            return ""
+        program = self._program()
+        try:
+            done = subprocess.run(  # noqa: S603 - a fixed program, its input our own
+                (*self._launcher(uid, program), *program.control),
+                input="".join(f"{line}\n" for line in lines).encode(),
+                env=self._environment(uid, program),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=COMMAND_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BackendError(f"MPS daemon of claim {uid}: {lines[0]}: {error}") from error
+        output = done.stdout.decode(errors="replace").strip()
+        if done.returncode or "Cannot find MPS control daemon" in output or "Invalid command" in output:
+            raise BackendError(f"MPS daemon of claim {uid}: {lines[0]}: exit status {done.returncode}: {output[:500]}")
+        return output
+
+    def stop(self, uid: str) -> bool:
+        """End the claim's daemon and remove its directory; False when there is none. Raises BackendError or OSError."""
+        home = self._home(uid)
+        if not home.path.is_dir():
+            return False
+        if home.locked:
+            with contextlib.suppress(BackendError):
+                self.command(uid, ["quit"])
+            if not self._wait(lambda: not home.locked, QUIT_S):
+                home.kill()
+                if not self._wait(lambda: not home.locked, KILL_S):
+                    raise BackendError(f"MPS daemon of claim {uid} does not end; see {home.output_path}")
+        home.reap()
+        home.remove()
+        return True
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _home(self, uid: str) -> DaemonDirectory:
+        return DaemonDirectory(self._directory / uid)
+
+    def _launch(self, uid: str, program: MpsProgram, visible: str, *, multi_user: bool) -> None:
+        home = self._home(uid)
+        home.make()
+        daemon = (*program.daemon, *(("-multiuser-server",) if multi_user else ()))
+        problem = "it does not listen"
+        with self._lock(home, uid) as lock, home.output_path.open("ab") as output:
+            try:
+                subprocess.run(  # noqa: S603 - our own launcher
+                    (*self._launcher(uid, program, "--pid", str(home.pid_file)), *daemon),
+                    env=self._environment(uid, program) | {"CUDA_VISIBLE_DEVICES": visible},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    pass_fds=(lock,),
+                    cwd="/",
+                    timeout=START_S,
+                    check=True,
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                problem = str(error)
+        control = home.pipe / "control"
+        self._wait(lambda: control.exists() or not home.locked, START_S)
+        if control.exists() and home.locked:
+            return
+        problem = home.output() or problem
+        with contextlib.suppress(BackendError, OSError):
+            self.stop(uid)
+        raise BackendError(f"MPS daemon of claim {uid} did not start: {problem}")
+
+    @contextlib.contextmanager
+    def _lock(self, home: DaemonDirectory, uid: str) -> Iterator[int]:
+        """The lock for a daemon to inherit. Raises BackendError when another process holds it."""
+        descriptor = home.open_lock()
+        try:
+            if not self._wait(lambda: try_flock(descriptor, fcntl.LOCK_EX), KILL_S):
+                raise BackendError(f"MPS daemon of claim {uid} is being started by another process of this driver")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _launcher(self, uid: str, program: MpsProgram, *options: str) -> tuple[str, ...]:
+        """The words before the program: its root and mounts."""
+        if program.root is not None:
+            home = self._home(uid)
+            binds = ("--bind", str(home.tmp), "/tmp", "--bind", str(home.shm), CONTAINER_SHM)
+            return program.root.launcher(*binds, *options)
+        return (sys.executable, "-I", "-S", launch.__file__, *options, "--") if options else ()
+
+    def _environment(self, uid: str, program: MpsProgram) -> dict[str, str]:
+        """With a root, /tmp is the directory's own."""
+        home = self._home(uid)
+        tmp = Path("/tmp") if program.root is not None else home.tmp
+        return dict(program.environment) | {
+            "CUDA_MPS_PIPE_DIRECTORY": str(tmp / home.pipe.name),
+            "CUDA_MPS_LOG_DIRECTORY": str(tmp / home.log.name),
+        }
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float) -> bool:
+        until = self._clock() + timeout_s
+        while not condition():
+            if self._clock() >= until:
+                return False
+            self._sleep(_POLL_S)
+        return True

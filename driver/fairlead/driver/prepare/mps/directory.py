@@ -1,0 +1,132 @@
+"""The directory of one claim's MPS daemon, and what it shows of the process.
+
+    <directory>/<claim UID>/tmp     /tmp of the daemon
+                               nvidia-mps   CUDA_MPS_PIPE_DIRECTORY: mounted into the containers
+                               nvidia-log   CUDA_MPS_LOG_DIRECTORY
+                            shm     /dev/shm of daemon and containers
+                            output  what the daemon prints
+                            lock    held while the daemon or one of its servers lives
+                            pid     process ID and start time of the daemon
+
+The kernel releases the lock with the last process that inherited it, however that ends: it is the proof of life that
+survives a restart of the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from fairlead.driver.common import launch
+
+OUTPUT_CHARS_MAX = 500
+
+
+class DaemonDirectory:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.tmp = path / "tmp"
+        self.pipe = self.tmp / "nvidia-mps"
+        self.log = self.tmp / "nvidia-log"
+        self.shm = path / "shm"
+        self.pid_file = path / "pid"
+        self._lock = path / "lock"
+
+    def make(self) -> None:
+        """Raises OSError."""
+        modes = ((self.path, 0o755), (self.tmp, 0o1777), (self.shm, 0o1777), (self.pipe, 0o755), (self.log, 0o755))
+        for path, mode in modes:
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(mode)  # whatever the umask: containers of any user reach through these
+
+    def remove(self) -> None:
+        """Raises OSError."""
+        shutil.rmtree(self.path)
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    def open_lock(self) -> int:
+        """A descriptor of the lock file, not locked yet, to be inherited by the daemon. Raises OSError."""
+        return os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    @property
+    def locked(self) -> bool:
+        """Whether the daemon or one of its servers lives."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            return not try_flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the daemon itself runs: the lock is held, and not only by a server that outlived it."""
+        return self.locked and self._is_running()
+
+    def _is_running(self) -> bool:
+        pid, started = self._started()
+        try:
+            state, since = launch.stat(pid)
+        except (OSError, IndexError):
+            return False
+        return since == started and state != "Z"
+
+    def kill(self) -> None:
+        """SIGKILL to every process that has the lock open: the daemon, and servers in process groups of their own."""
+        for pid in _processes_with_open(self._lock):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def reap(self) -> None:
+        """Take the daemon's exit status. As PID 1 of a container this process inherits the daemon."""
+        if pid := self._started()[0]:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, os.WNOHANG)
+
+    def _started(self) -> tuple[int, str]:
+        """Process ID and start time; (0, "") when they are not known."""
+        try:
+            pid, started = self.pid_file.read_text(encoding="ascii").split()
+            return int(pid), started
+        except (OSError, ValueError):
+            return 0, ""
+
+    # -- its output ----------------------------------------------------------------------------------------------------
+
+    @property
+    def output_path(self) -> Path:
+        return self.path / "output"
+
+    def output(self) -> str:
+        """The end of what the daemon printed."""
+        with contextlib.suppress(OSError):
+            return self.output_path.read_text(encoding="utf-8", errors="replace").strip()[-OUTPUT_CHARS_MAX:]
+        return ""
+
+
+def try_flock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _processes_with_open(path: Path) -> list[int]:
+    """Other processes that have the file open, by its inode: they may see it under another path."""
+    wanted = path.stat()
+    found = []
+    for process in Path("/proc").iterdir():
+        if not process.name.isdigit() or int(process.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it ended meanwhile, or may not be read
+            if any(os.path.samestat(wanted, descriptor.stat()) for descriptor in (process / "fd").iterdir()):
+                found.append(int(process.name))
+    return sorted(found)

@@ -1,0 +1,63 @@
+"""The records of this node's claims in memory, shared by prepare, recovery, monitor and metrics. Thread-safe.
+
+Ahead of the checkpoint by at most one step of each claim: a claim is reserved here before its first record is written,
+and every record that is written is put here.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+from fairlead.driver.backend.types import MigPlacement
+from fairlead.driver.prepare import records
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+
+
+class RecordCache:
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._records: dict[str, ClaimRecord] = {}
+
+    def all(self) -> tuple[ClaimRecord, ...]:
+        """Every claim that is prepared, or on its way to or from it; sorted by UID."""
+        with self._mutex:
+            return tuple(self._records[uid] for uid in sorted(self._records))
+
+    def get(self, uid: str) -> ClaimRecord | None:
+        with self._mutex:
+            return self._records.get(uid)
+
+    def put(self, record: ClaimRecord) -> None:
+        with self._mutex:
+            self._records[record.uid] = record
+
+    def remove(self, uid: str) -> None:
+        with self._mutex:
+            self._records.pop(uid, None)
+
+    def replace_all(self, found: Mapping[str, ClaimRecord]) -> None:
+        """The records by UID, as they were read from disk."""
+        with self._mutex:
+            self._records = dict(found)
+
+    def reserve(self, record: ClaimRecord) -> tuple[DeviceRecord, ClaimRecord] | None:
+        """Put the record unless another claim conflicts with it; then the device in conflict and that claim's record.
+
+        Of two claims for one device at once, one is refused before anything is done for it.
+        """
+        with self._mutex:
+            others = (other for other in self._records.values() if other.uid != record.uid)
+            found = records.conflict(record.devices, others)
+            if found is None:
+                self._records[record.uid] = record
+            return found
+
+    def own_mig(self) -> frozenset[MigPlacement]:
+        """The MIG devices that claims created, or may have created."""
+        return frozenset(
+            (device.gpu_uuid, device.mig.profile_id, device.mig.start)
+            for record in self.all()
+            for device in record.devices
+            if device.mig is not None and device.mig_may_exist
+        )

@@ -1,0 +1,162 @@
+"""The sharing that a claim's opaque configs request: a time slice for each GPU, or one MPS daemon for all. Pure.
+
+Reads GpuConfig and MigDeviceConfig against the devices of the claim. Refuses what cannot be applied, rather than
+prepare the claim without it. Class before claim, the later wins. A config that names requests must suit their devices;
+one for all requests is skipped for devices of the other kind. Configs of other drivers are skipped.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+import msgspec
+
+from fairlead.api import config as opaque
+from fairlead.api.base import ManifestError
+from fairlead.driver.backend.types import Inventory
+from fairlead.driver.prepare.claims import ClaimError, describe
+from fairlead.driver.prepare.records import DeviceRecord, MpsRecord
+from fairlead.kube.quantity import Quantity
+from fairlead.kube.resource import DeviceAllocationConfiguration, ResourceClaim
+
+_MIB = 1024 * 1024
+_MULTI_USER_SINCE = (7, 0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Requested:
+    """A config's sharing, and its field path in the claim."""
+
+    field: str
+    sharing: opaque.GpuSharing | opaque.MigSharing
+
+
+def plan(
+    claim: ResourceClaim, devices: Iterable[DeviceRecord], *, driver: str, inventory: Inventory
+) -> tuple[tuple[DeviceRecord, ...], MpsRecord | None]:
+    """The devices with their time slices, and the claim's MPS daemon. Raises ClaimError."""
+    sliced: list[DeviceRecord] = []
+    shared: list[tuple[DeviceRecord, _Requested]] = []
+    for device in devices:
+        requested = _requested(claim, device, driver=driver)
+        sliced.append(device)
+        if requested is None:
+            continue
+        if device.admin:
+            raise ClaimError(
+                f"{requested.field}: a request with adminAccess only observes its device; remove the config"
+            )
+        if device.share_id:
+            raise ClaimError(
+                f"{requested.field}.strategy: {requested.sharing.strategy!r} would change {device.device} for the "
+                "other claims that have a share of it; remove sharing"
+            )
+        if requested.sharing.strategy == "MPS":
+            shared.append((device, requested))
+        elif isinstance(requested.sharing, opaque.GpuSharing):
+            chosen = requested.sharing.time_slicing_config
+            sliced[-1] = msgspec.structs.replace(device, time_slice=chosen.interval if chosen else "Default")
+        else:
+            raise ClaimError(f"{requested.field}.strategy: 'TimeSlicing' does nothing on MIG; remove sharing")
+    return tuple(sliced), _mps(claim, shared, inventory) if shared else None
+
+
+def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _Requested | None:
+    allocation = claim.status.allocation
+    wanted = "GpuConfig" if device.mig is None else "MigDeviceConfig"
+    found: _Requested | None = None
+    for index, entry in _for_request(allocation.devices.config if allocation else (), device.request, driver):
+        field = f"{describe(claim)}: status.allocation.devices.config[{index}].opaque.parameters"
+        try:
+            decoded = opaque.decode(entry.opaque.parameters if entry.opaque else None, subject=field, strict=False)
+        except ManifestError as error:
+            raise ClaimError(str(error)) from error
+        if decoded.kind != wanted:
+            if entry.requests:
+                raise ClaimError(
+                    f"{field}.kind: {decoded.kind!r} is for request {device.request!r}, which got {device.device}; "
+                    f"write {wanted}"
+                )
+            continue
+        found = None if decoded.sharing is None else _Requested(f"{field}.sharing", decoded.sharing)
+    return found
+
+
+def _for_request(
+    configs: Iterable[DeviceAllocationConfiguration], request: str, driver: str
+) -> list[tuple[int, DeviceAllocationConfiguration]]:
+    """The configs of this driver that apply to `request`, lowest precedence first."""
+    selectors = {request, request.partition("/")[0]}
+    found = [
+        (index, entry)
+        for index, entry in enumerate(configs)
+        if entry.opaque is not None
+        and entry.opaque.driver == driver
+        and (not entry.requests or selectors.intersection(entry.requests))
+    ]
+    return sorted(found, key=lambda pair: (pair[1].source != "FromClass", pair[0]))
+
+
+# -- MPS ---------------------------------------------------------------------------------------------------------------
+
+
+def _mps(claim: ResourceClaim, shared: list[tuple[DeviceRecord, _Requested]], inventory: Inventory) -> MpsRecord:
+    """One daemon serves all devices: a program that uses several requests of the claim connects to one daemon."""
+    (_, first), *others = shared
+    wanted = first.sharing.mps_config or opaque.MpsConfig()
+    for device, requested in others:
+        if (requested.sharing.mps_config or opaque.MpsConfig()) != wanted:
+            raise ClaimError(
+                f"{requested.field}.mpsConfig: differs from that at {first.field.partition(': ')[2]}, and one MPS "
+                f"daemon serves {device.device} and the claim's other devices; write the same, or make two claims"
+            )
+    devices = [device for device, _ in shared]
+    if len(devices) > 1 and any(device.mig for device in devices):
+        raise ClaimError(
+            f"{first.field}.strategy: 'MPS' over {', '.join(device.device for device in devices)}: a program uses one "
+            "MIG device, or whole GPUs; make a claim of each MIG device"
+        )
+    field = f"{first.field}.mpsConfig"
+    if wanted.multi_user:
+        _check_multi_user(field, devices, inventory)
+    return MpsRecord(
+        devices=tuple(device.device for device in devices),
+        active_thread_percentage=wanted.default_active_thread_percentage,
+        memory_mib=_memory(field, wanted, devices),
+        multi_user=wanted.multi_user,
+    )
+
+
+def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -> dict[str, int]:
+    """MiB by device's name: the default limit, overridden by that of a device, by index among them or by UUID."""
+    found: dict[str, int] = {}
+    if config.default_pinned_device_memory_limit is not None:
+        limit = _mib(config.default_pinned_device_memory_limit)
+        found = {device.device: limit for device in devices}
+    known = {(device.mig.uuid if device.mig else device.gpu_uuid): device for device in devices}
+    for key, value in config.default_per_device_pinned_memory_limit.items():
+        device = known.get(key)
+        if device is None and key.isdigit() and int(key) < len(devices):
+            device = devices[int(key)]
+        if device is None:
+            raise ClaimError(
+                f"{field}.defaultPerDevicePinnedMemoryLimit: {key!r} is none of the claim's {len(devices)} devices "
+                "under MPS; write an index from 0, or the UUID of one of them"
+            )
+        found[device.device] = _mib(value)
+    return found
+
+
+def _mib(value: str | int) -> int:
+    return int(Quantity.of(value)) // _MIB
+
+
+def _check_multi_user(field: str, devices: list[DeviceRecord], inventory: Inventory) -> None:
+    for device in devices:
+        gpu = inventory.gpu(device.gpu_uuid)
+        capability = gpu.cuda_compute_capability if gpu else None
+        if capability and tuple(int(part) for part in capability.split(".")) < _MULTI_USER_SINCE:
+            raise ClaimError(
+                f"{field}.multiUser: {device.device} has compute capability {capability}, and needs 7.0; remove it"
+            )

@@ -1,1 +1,0 @@
-"""Made by driver/fairlead/driver/protocol/generate.py; not edited by hand."""

@@ -1,0 +1,174 @@
+"""GPUs and MIG devices as the devices of a ResourceSlice, with capacities, counters and taints. Pure.
+
+A GPU whose MIG devices are created on demand publishes each possible placement, over counters that exclude what
+overlaps.
+Example: the counter set of an H100 has memory-slice-0 to memory-slice-7, one each. 3g.40gb at 4 consumes memory-slice-4
+to -7, 1g.10gb at 5 consumes memory-slice-5, the whole GPU consumes every counter: the scheduler never allocates two of
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from fairlead.driver.backend import device_names, geometry
+from fairlead.driver.backend.types import Gpu, MigDevice, MigProfile
+from fairlead.driver.publish.attributes import GpuAttributes
+from fairlead.kube.quantity import Quantity
+from fairlead.kube.resource import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    Counter,
+    CounterSet,
+    Device,
+    DeviceCapacity,
+    DeviceCounterConsumption,
+    DeviceTaint,
+)
+
+TAINTS_MAX = 16
+_MIB = 1024 * 1024
+_ONE = Counter(value="1")
+_ENGINES = (
+    ("multiprocessors", "multiprocessors"),
+    ("copyEngines", "copy_engines"),
+    ("decoders", "decoders"),
+    ("encoders", "encoders"),
+    ("jpegEngines", "jpeg_engines"),
+    ("ofaEngines", "ofa_engines"),
+)
+
+
+def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...], *, shared: bool = False) -> Device:
+    capacity = _whole_capacity(gpu)
+    if shared and gpu.memory_bytes:
+        capacity["memory"] = _shared_memory(gpu.memory_bytes)
+    return Device(
+        name=device_names.gpu_name(gpu),
+        attributes=attributes.gpu,
+        capacity=capacity,
+        taints=_tainted(taints),
+        allow_multiple_allocations=True if shared and gpu.memory_bytes else None,
+    )
+
+
+def mig_device(mig: MigDevice, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...]) -> Device:
+    capacity = _profile_capacity(mig.profile)
+    capacity |= {f"memorySlice{at}": 1 for at in geometry.covered(mig.profile, mig.start)}
+    return Device(
+        name=device_names.mig_name(mig.parent_minor, mig.profile, mig.start),
+        attributes=attributes.mig(mig.profile, mig.uuid),
+        capacity=_capacity(capacity),
+        taints=_tainted(taints),
+    )
+
+
+def partitions(
+    gpu: Gpu, counter_set: CounterSet, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...]
+) -> list[Device]:
+    """The whole GPU and each of its possible MIG devices, over one counter set.
+
+    Ampere switches MIG mode only with a reset: with it on there are only MIG devices, with it off only the GPU.
+    Small before large, and from the highest start: the first that fits leaves the most room.
+    """
+    devices: list[Device] = []
+    if gpu.mig_mutable or not gpu.mig_enabled:
+        everything = DeviceCounterConsumption(counter_set=counter_set.name, counters=counter_set.counters)
+        devices.append(
+            Device(
+                name=device_names.gpu_name(gpu),
+                attributes=attributes.gpu,
+                capacity=_whole_capacity(gpu),
+                consumes_counters=(everything,),
+                taints=_tainted(taints),
+            )
+        )
+    if gpu.mig_mutable or gpu.mig_enabled:
+        for profile in sorted(gpu.mig_profiles, key=lambda p: (p.memory_slices, p.compute_slices, p.name)):
+            devices += _placements(gpu, counter_set, profile, attributes, taints)
+    return devices
+
+
+def _placements(
+    gpu: Gpu, counter_set: CounterSet, profile: MigProfile, attributes: GpuAttributes, taints: tuple[DeviceTaint, ...]
+) -> list[Device]:
+    """One device per placement of the profile; they differ in name and memory slices only."""
+    amounts = _profile_capacity(profile)
+    mig_attributes, capacity, tainted = attributes.mig(profile, None), _capacity(amounts), _tainted(taints)
+    engines = _counters({_counter_name(name): value for name, value in amounts.items() if value is not None})
+    return [
+        Device(
+            name=device_names.mig_name(gpu.minor, profile, start),
+            attributes=mig_attributes,
+            capacity=capacity,
+            consumes_counters=(
+                DeviceCounterConsumption(
+                    counter_set=counter_set.name,
+                    counters=engines | {f"memory-slice-{at}": _ONE for at in geometry.covered(profile, start)},
+                ),
+            ),
+            taints=tainted,
+        )
+        for start in sorted(profile.starts, reverse=True)
+    ]
+
+
+def counter_set_of(gpu: Gpu) -> CounterSet:
+    """A counter for each engine, as large as in any profile, and one per memory slice, which encodes the placement."""
+    maximum: dict[str, int] = {}
+    for profile in gpu.mig_profiles:
+        for name, value in _profile_capacity(profile).items():
+            if value is not None:
+                maximum[_counter_name(name)] = max(value, maximum.get(_counter_name(name), 0))
+    maximum |= {f"memory-slice-{at}": 1 for at in range(geometry.memory_slices(gpu.mig_profiles))}
+    return CounterSet(name=device_names.counter_set_name(gpu), counters=_counters(maximum))
+
+
+# -- capacities, counters, taints --------------------------------------------------------------------------------------
+
+
+def _whole_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
+    return _capacity({"memory": gpu.memory_bytes, "multiprocessors": gpu.multiprocessors})
+
+
+def _shared_memory(memory_bytes: int) -> DeviceCapacity:
+    """Memory of which each claim consumes what it requests, in steps of 1 MiB, and all of it without a request.
+
+    The API wants the maximum to be a whole number of steps.
+    """
+    maximum = _amount("memory", memory_bytes - memory_bytes % _MIB)
+    return DeviceCapacity(
+        value=maximum,
+        request_policy=CapacityRequestPolicy(
+            default=maximum, valid_range=CapacityRequestPolicyRange(min="1Mi", max=maximum, step="1Mi")
+        ),
+    )
+
+
+def _profile_capacity(profile: MigProfile) -> dict[str, int | None]:
+    return {name: getattr(profile, field) for name, field in _ENGINES} | {"memory": profile.memory_bytes}
+
+
+def _counter_name(capacity: str) -> str:
+    """A capacity's name as a DNS label: copyEngines is copy-engines."""
+    return re.sub(r"(?<=[a-z])([A-Z])", lambda match: f"-{match[1].lower()}", capacity)
+
+
+def _capacity(values: Mapping[str, int | None]) -> dict[str, DeviceCapacity]:
+    return {name: DeviceCapacity(value=_amount(name, value)) for name, value in values.items() if value is not None}
+
+
+def _counters(values: Mapping[str, int]) -> dict[str, Counter]:
+    return {name: Counter(value=_amount(name, value)) for name, value in values.items()}
+
+
+def _amount(name: str, value: int) -> str:
+    """The quantity in the form that the apiserver stores, so that the stored slice compares equal."""
+    return str(Quantity(value, 0, "BinarySI" if name == "memory" else "DecimalSI"))
+
+
+def _tainted(taints: tuple[DeviceTaint, ...]) -> tuple[DeviceTaint, ...]:
+    """At most `TAINTS_MAX`, the API's limit; NoExecute first, then by key."""
+    order = {"NoExecute": 0, "NoSchedule": 1}
+    return tuple(sorted(taints, key=lambda taint: (order.get(taint.effect, 2), taint.key, taint.value))[:TAINTS_MAX])

@@ -1,0 +1,216 @@
+"""Polls the node's hardware, and holds what was read last: inventory, load, faults, health, and the slices to publish.
+
+Prepare reads the inventory from here: NVML is not queried for what seldom changes. Discovery, health and slices are of
+one poll. Never blocks the event loop: each poll runs in a thread, with a deadline on the waiting; while one hangs, the
+last results stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from fairlead.driver.backend import xids
+from fairlead.driver.backend.interface import Backend, BackendError
+from fairlead.driver.backend.types import GpuStatus, Inventory, MigPlacement, Telemetry, Xid
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.publish import faults, health, slices
+from fairlead.driver.publish.faults import Faults
+from fairlead.driver.publish.health_feed import HealthFeed
+from fairlead.driver.publish.known_gpus import KnownGpus
+from fairlead.driver.publish.slices import Layout, PoolSlices
+from fairlead.kube.limits import Clock, Sleep
+
+log = logging.getLogger(__name__)
+
+# NVML never answers a process again under which NVIDIA's driver was replaced.
+RESTART_AFTER_S = 120.0
+# In polls: reading what the GPUs are takes a thousand queries, and it seldom changes.
+INVENTORY_EVERY = 12
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Poll:
+    inventory: Inventory | None
+    statuses: tuple[GpuStatus, ...]
+    xids: tuple[Xid, ...]
+    telemetry: tuple[Telemetry, ...]
+    own_mig: frozenset[MigPlacement]
+
+
+class HardwareMonitor:
+    """`poll` reads the hardware once, `run` again and again; it calls `changed` when the slices are others.
+
+    `own_mig` gives the MIG devices that the driver created. `initial_faults` are those known from before a restart, and
+    `save_faults` is called with the faults whenever they change.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        pool: str,
+        threads: Threads,
+        dynamic_mig: bool = False,
+        shared_gpus: bool = False,
+        layout: Layout = "split",
+        own_mig: Callable[[], frozenset[MigPlacement]] = frozenset,
+        initial_faults: Faults | None = None,
+        save_faults: Callable[[Faults], None] | None = None,
+        interval_s: float = 5.0,
+        deadline_s: float = 30.0,
+        wall: Clock = time.time,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self.inventory = Inventory()
+        self.telemetry: tuple[Telemetry, ...] = ()
+        self.built = PoolSlices(slices=())
+        self.health = HealthFeed()
+        self.problem: str | None = "not polled yet"
+        """Why the last poll failed: readiness."""
+        self._unhealthy: Mapping[str, str] = {}
+        self._faults: Faults = initial_faults or {}
+        self._failing_since_s: float | None = None
+        self._backend = backend
+        self._pool = pool
+        self._threads = threads
+        self._shared_gpus = shared_gpus
+        self._layout: Layout = layout
+        self._own_mig = own_mig
+        self._save_faults = save_faults
+        self._interval_s = interval_s
+        self._deadline_s = deadline_s
+        self._wall = wall
+        self._sleep = sleep
+        self._known = KnownGpus(dynamic_mig=dynamic_mig)
+        self._lost: frozenset[str] = frozenset()
+        self._lost_changed = False
+        self._polling: asyncio.Task[_Poll] | None = None
+        self._warned: tuple[str, ...] = ()
+        self._built_from: tuple[Inventory, Faults, frozenset[str]] | None = None
+
+    def partitionable(self) -> frozenset[str]:
+        """UUIDs of the GPUs whose MIG devices are created on demand."""
+        return self._known.partitionable
+
+    def unusable(self, uuid: str) -> str | None:
+        """Why no claim can be prepared on a GPU now: it is lost. One that needs a reset may still serve its claims."""
+        return next((fault.message for fault in self._faults.get(uuid, ()) if fault.kind == "gpu-lost"), None)
+
+    def report_unhealthy(self, devices: Mapping[str, str]) -> None:
+        """All devices (name: reason) that are unhealthy though their GPU is not. Published with the next poll."""
+        self._unhealthy = devices
+
+    @property
+    def restart_reason(self) -> str | None:
+        """Liveness: why only a new process would reach the hardware. Not a call that hangs: there it hangs, too."""
+        since_s = self._failing_since_s
+        if since_s is None or self._wall() - since_s < RESTART_AFTER_S:
+            return None
+        return f"the hardware has failed every poll for {self._wall() - since_s:.0f} s: {self.problem}"
+
+    async def poll(self, *, full: bool = True) -> bool:
+        """Read everything, or without `full` only health and load, which is much cheaper.
+
+        True when what should be published changed. Raises BackendError or TimeoutError.
+        """
+        read = await self._read_within_deadline(full)
+        self._update_faults(read.statuses, read.xids)
+        self.telemetry = read.telemetry
+        lost = frozenset(status.uuid for status in read.statuses if status.responds is False)
+        if read.inventory is not None:
+            self.inventory = self._known.update(read.inventory, lost=lost, own=read.own_mig)
+        self._lost_changed = lost != self._lost
+        self._lost = lost
+        changed = self._rebuild_slices()
+        self.health.publish(
+            health.device_health(
+                self.built.devices,
+                read.statuses,
+                self._faults,
+                unhealthy=self._unhealthy,
+                pool=self._pool,
+                now_s=self._wall(),
+            )
+        )
+        self.problem = self._failing_since_s = None
+        return changed
+
+    async def run(self, changed: Callable[[PoolSlices], None]) -> None:
+        """Poll every `interval_s`, forever; in full each `INVENTORY_EVERY` polls, and when a GPU is lost or found."""
+        for number in itertools.count(1):
+            await self._sleep(self._interval_s)
+            try:
+                if await self.poll(full=number % INVENTORY_EVERY == 0 or self._lost_changed):
+                    log.info("the node's devices changed", extra={"devices": len(self.built.devices)})
+                    changed(self.built)
+            except (BackendError, TimeoutError) as error:
+                problem = str(error)
+                if problem != self.problem:
+                    log.error("hardware: %s; what was read last stays published", problem)
+                self.problem = problem
+                if isinstance(error, TimeoutError):
+                    self._failing_since_s = None
+                elif self._failing_since_s is None:
+                    self._failing_since_s = self._wall()
+
+    async def _read_within_deadline(self, full: bool) -> _Poll:
+        """One poll. The next call waits for one that hangs, so that no more threads hang with it."""
+        if self._polling is None:
+            self._polling = asyncio.get_running_loop().create_task(self._threads.run(self._read, full))
+        done, _ = await asyncio.wait({self._polling}, timeout=self._deadline_s)
+        if not done:
+            raise TimeoutError(f"no answer within {self._deadline_s:g} s")
+        finished, self._polling = self._polling, None
+        return finished.result()
+
+    def _read(self, full: bool) -> _Poll:
+        own = self._own_mig()
+        inventory = self._backend.inventory() if full else None  # first: a GPU has a status once it was in an inventory
+        return _Poll(
+            inventory=inventory,
+            statuses=self._backend.statuses(),
+            xids=self._backend.xids(),
+            telemetry=self._backend.telemetry(),
+            # Before and after: a MIG device that a claim created or destroyed meanwhile is ours, too.
+            own_mig=own | self._own_mig(),
+        )
+
+    def _update_faults(self, statuses: tuple[GpuStatus, ...], events: tuple[Xid, ...]) -> None:
+        before = self._faults
+        self._faults = faults.fold(before, statuses, events, now_s=self._wall())
+        for event in events:
+            log.warning("GPU %s: %s: %s", event.uuid, xids.describe(event.code), xids.classify(event.code))
+        if self._faults == before:
+            return
+        for uuid in sorted(before.keys() | self._faults.keys()):
+            if before.get(uuid) != self._faults.get(uuid):
+                message = faults.describe(self._faults, uuid) or "healthy again"
+                log.warning("GPU %s: %s", uuid, message, extra={"severe": faults.is_severe(self._faults, uuid)})
+        if self._save_faults is not None:
+            self._save_faults(self._faults)
+
+    def _rebuild_slices(self) -> bool:
+        """Whether the slices are others than before."""
+        facts = (self.inventory, self._faults, self._known.partitionable)
+        if facts == self._built_from:
+            built = self.built
+        else:
+            built = slices.build(
+                self.inventory,
+                taints=faults.taints(self._faults),
+                partitionable=self._known.partitionable,
+                shared=self._shared_gpus,
+                layout=self._layout,
+            )
+        changed = built.slices != self.built.slices
+        self.built, self._built_from = built, facts
+        warnings = (*self.inventory.warnings, *built.warnings)
+        for warning in sorted(set(warnings) - set(self._warned)):
+            log.warning("%s", warning)
+        self._warned = warnings
+        return changed

@@ -1,0 +1,185 @@
+"""Keeps the node's ResourceSlices as desired: one sync for start-up, changed devices, taints, and others' writes.
+
+sync.py decides what to write; this watches, writes, retries and reports.
+Keeps: after a write of another client (kubelet wiping slices, an administrator's edit) the sync waits `sync_delay_s`,
+so that a wipe in progress is over; errors are retried forever with backoff and shown in `problem`; fields that the
+apiserver drops are reported once, not written forever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+from fairlead.driver.publish import sync
+from fairlead.driver.publish.slices import SliceBody
+from fairlead.driver.publish.sync import Pool, Raw, Write
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Change, Informer
+from fairlead.kube.limits import Backoff, Sleep
+from fairlead.kube.resources import NODES, RESOURCE_SLICES, raw
+
+log = logging.getLogger(__name__)
+
+SLICES = raw(RESOURCE_SLICES)
+
+
+class Publisher:
+    """The slices of one driver on one node. `publish` sets what they should be, `run` syncs until it is cancelled.
+
+    `on_write` is called with verb and result of each write.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        driver: str,
+        node_name: str,
+        sync_delay_s: float = 2.0,
+        sleep: Sleep = asyncio.sleep,
+        random: Random | None = None,
+        on_write: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.published = asyncio.Event()
+        self.problem: str | None = "not published yet"
+        self.dropped: tuple[str, ...] = ()
+        self._client = client
+        self._driver = driver
+        self._node_name = node_name
+        self._sync_delay_s = sync_delay_s
+        self._sleep = sleep
+        self._random = random or Random()  # noqa: S311 - jitter
+        self._on_write = on_write
+        self._backoff = Backoff()
+        self._failures = 0
+        self._desired: tuple[SliceBody, ...] | None = None
+        self._accepted: dict[int, tuple[Raw, Raw]] = {}
+        self._wake = asyncio.Event()
+        self._delayed_wake: asyncio.Task[None] | None = None
+        self._stored: Informer[Raw] = Informer(
+            client, SLICES, fields=f"spec.driver={driver},spec.nodeName={node_name}", sleep=sleep
+        )
+
+    def publish(self, slices: Sequence[SliceBody]) -> None:
+        """Make these the node's slices soon. Idempotent: the same slices again write nothing."""
+        self._desired = tuple(slices)
+        self._wake.set()
+
+    async def run(self) -> None:
+        stop = self._stored.subscribe(self._changed)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._stored.run())
+                group.create_task(self._sync_loop())
+        finally:
+            stop()
+            if self._delayed_wake is not None:
+                self._delayed_wake.cancel()
+
+    async def _sync_loop(self) -> None:
+        await self._stored.synced.wait()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            try:
+                await self._sync()
+            except errors.ApiError as error:
+                delay = self._backoff.delay(self._failures, self._random)
+                self._failures += 1
+                self.problem = f"ResourceSlices of node {self._node_name}: {error}"
+                level = logging.WARNING if error.transient or isinstance(error, errors.Conflict) else logging.ERROR
+                log.log(level, "%s (attempt %d, next in %.1f s)", self.problem, self._failures, delay)
+                self._wake_in(delay)
+            else:
+                self._failures = 0
+
+    async def _sync(self) -> None:
+        if self._desired is None:
+            return
+        existing = self._stored.all()
+        pool = Pool(driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid="")
+        writes = sync.plan(pool, self._desired, existing, self._accepted)
+        if any(write.verb == "create" for write in writes):
+            # The owner's UID is read each time: a Node that was deleted and recreated has another.
+            node = await self._client.get(NODES, self._node_name)
+            pool = Pool(
+                driver=self._driver, name=self._node_name, node_name=self._node_name, node_uid=node.metadata.uid
+            )
+            writes = sync.plan(pool, self._desired, existing, self._accepted)
+        for write in writes:
+            await self._write(write)
+        if writes:
+            devices = sum(len(body.devices) for body in self._desired)
+            log.info("published %d devices in %d slices", devices, len(self._desired), extra={"writes": len(writes)})
+        self.problem = None
+        self.published.set()
+
+    async def _write(self, write: Write) -> None:
+        metadata: dict[str, Any] = write.object["metadata"]
+        try:
+            match write.verb:
+                case "delete":
+                    await self._delete(write.object)
+                    stored = None
+                case "update":
+                    stored = await self._client.replace(SLICES, write.object)
+                case "create":
+                    stored = await self._client.create(SLICES, write.object)
+        except errors.ApiError:
+            self._count(write.verb, "error")
+            raise
+        self._count(write.verb, "ok")
+        log.debug("%s ResourceSlice %s", write.verb, metadata.get("name") or metadata.get("generateName"))
+        if stored is not None and write.index is not None:
+            self._stored.note(stored)
+            self._compare(write.index, write.object["spec"], stored["spec"])
+
+    def _count(self, verb: str, result: str) -> None:
+        if self._on_write is not None:
+            self._on_write(verb, result)
+
+    async def _delete(self, slice_: Raw) -> None:
+        metadata = slice_["metadata"]
+        try:
+            await self._client.delete(
+                SLICES, metadata["name"], uid=metadata["uid"], resource_version=metadata["resourceVersion"]
+            )
+        except errors.NotFound:
+            pass
+        self._stored.note_deleted(slice_)
+
+    def _compare(self, index: int, sent: Raw, stored: Raw) -> None:
+        wanted, kept = sync.body_in(sent), sync.body_in(stored)
+        lost = tuple(sync.dropped_fields(wanted, kept))
+        if not lost:
+            self._accepted.pop(index, None)
+            return
+        assert self._desired is not None
+        self._accepted[index] = (
+            sync.normalized(sync.to_json(self._desired[index])),
+            sync.normalized(kept),
+        )
+        if lost != self.dropped:
+            self.dropped = lost
+            log.warning(
+                "the apiserver did not store all fields of the slices: %s; publishing without them", "; ".join(lost)
+            )
+
+    def _changed(self, change: Change[Raw]) -> None:
+        """One of the slices was written, often by this publisher: then the sync finds nothing to do."""
+        if self._delayed_wake is None or self._delayed_wake.done():
+            self._wake_in(self._sync_delay_s)
+
+    def _wake_in(self, seconds: float) -> None:
+        async def wake() -> None:
+            await self._sleep(seconds)
+            self._wake.set()
+
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
+        self._delayed_wake = asyncio.get_running_loop().create_task(wake())

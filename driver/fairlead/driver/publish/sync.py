@@ -1,0 +1,247 @@
+"""Which ResourceSlices to delete, update and create, from those that are desired and those that exist. Pure.
+
+Matches kubelet's Go helper, on which the scheduler's view of a pool rests: all slices of one generation, their number
+in each, names that sort in publishing order.
+Keeps: without a change nothing is written; one changed slice is updated in place, without a new generation; any other
+change is a new generation: obsolete slices are deleted first, then updates, then creations. A taint keeps its
+timeAdded.
+Example: desired are three slices, three exist in generation 4, and the second differs: one update, generation 4. If the
+third did not exist: two updates and one creation, generation 5.
+Source: k8s.io/dynamic-resource-allocation/resourceslice/resourceslicecontroller.go, syncPool.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from fairlead.driver.publish.slices import SliceBody
+from fairlead.kube.quantity import Quantity
+
+Raw = dict[str, Any]
+
+# Fields that an apiserver silently drops when a feature gate is off.
+_GATES = {
+    "taints": "DRADeviceTaints",
+    "sharedCounters": "DRAPartitionableDevices",
+    "consumesCounters": "DRAPartitionableDevices",
+    "allowMultipleAllocations": "DRAConsumableCapacity",
+    "requestPolicy": "DRAConsumableCapacity",
+    "bindingConditions": "DRADeviceBindingConditions",
+    "ints": "DRAListTypeAttributes",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """The pool of one node: named as the node, its slices owned by the Node."""
+
+    driver: str
+    name: str
+    node_name: str
+    node_uid: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One call to the apiserver. `index` is the slice's place among those desired; a deletion has none."""
+
+    verb: Literal["delete", "update", "create"]
+    object: Raw
+    index: int | None = None
+
+
+# By index: what was sent, and what the apiserver stored instead. They count as equal, or would be written forever.
+Accepted = Mapping[int, tuple[Raw, Raw]]
+
+
+def plan(
+    pool: Pool, desired: Sequence[SliceBody], existing: Iterable[Raw], accepted: Accepted | None = None
+) -> list[Write]:
+    """The writes that turn `existing` (raw, of this driver and node, any generation) into `desired`, in order."""
+    bodies = [to_json(body) for body in desired]
+    stored = list(existing)
+    current, obsolete = _match(pool, len(bodies), stored)
+    generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in current.values()), default=0)
+    changed = [
+        index
+        for index, slice_ in current.items()
+        if not _equal(bodies[index], body_in(slice_["spec"]), (accepted or {}).get(index))
+        or slice_["spec"]["pool"].get("resourceSliceCount") != len(bodies)
+    ]
+    missing = [index for index in range(len(bodies)) if index not in current]
+    writes = [Write(verb="delete", object=slice_) for slice_ in obsolete]
+    if not changed and not missing:
+        return writes
+    in_place = len(changed) == 1 and not missing and not obsolete
+    if not in_place:
+        # Above every generation that readers may have seen, also in slices that are being deleted.
+        generation = max((slice_["spec"]["pool"].get("generation", 0) for slice_ in stored), default=0) + 1
+        changed = sorted(current)
+    for index in changed:
+        slice_ = copy.deepcopy(current[index])
+        slice_["spec"] = _spec(pool, bodies, index, generation, before=current[index]["spec"])
+        writes.append(Write(verb="update", object=slice_, index=index))
+    writes += [Write(verb="create", object=_new(pool, bodies, index, generation), index=index) for index in missing]
+    return writes
+
+
+def to_json(body: SliceBody) -> Raw:
+    """A slice's devices and counters as JSON of the API."""
+    made: Raw = {}
+    if body.devices:
+        made["devices"] = msgspec.to_builtins(body.devices)
+    if body.shared_counters:
+        made["sharedCounters"] = msgspec.to_builtins(body.shared_counters)
+    listed: Raw = _tuples_to_lists(made)
+    return listed
+
+
+def body_in(spec: Mapping[str, Any]) -> Raw:
+    """The part of a stored slice's spec that corresponds to a desired body."""
+    return {key: spec[key] for key in ("devices", "sharedCounters") if spec.get(key)}
+
+
+def _match(pool: Pool, count: int, existing: Iterable[Raw]) -> tuple[dict[int, Raw], list[Raw]]:
+    """The slices of the newest generation by the index in their name; and those that are obsolete."""
+    current: dict[int, Raw] = {}
+    obsolete: list[Raw] = []
+    ordered = sorted(existing, key=lambda s: (-s["spec"]["pool"].get("generation", 0), s["metadata"].get("name", "")))
+    newest = ordered[0]["spec"]["pool"].get("generation", 0) if ordered else 0
+    for slice_ in ordered:
+        if slice_["metadata"].get("deletionTimestamp"):
+            continue
+        index = _index(pool, slice_)
+        known = index is not None and index < count and index not in current
+        in_newest = (
+            slice_["spec"]["pool"].get("name") == pool.name
+            and slice_["spec"]["pool"].get("generation", 0) == newest
+            and slice_["spec"].get("nodeName") == pool.node_name
+        )
+        if index is not None and known and in_newest:
+            current[index] = slice_
+        else:
+            obsolete.append(slice_)
+    return current, sorted(obsolete, key=lambda s: str(s["metadata"].get("name", "")))
+
+
+def _index(pool: Pool, slice_: Raw) -> int | None:
+    prefix = re.match(rf"([0-9a-f]{{5,}})-{re.escape(pool.driver)}-", slice_["metadata"].get("name", ""))
+    return int(prefix[1], 16) if prefix else None
+
+
+def _new(pool: Pool, bodies: Sequence[Raw], index: int, generation: int) -> Raw:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {
+            # The index comes first, in hexadecimal of fixed width: the scheduler searches a pool in the order of names.
+            "generateName": f"{index:05x}-{pool.driver}-{pool.node_name}-",
+            "ownerReferences": [
+                {
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "name": pool.node_name,
+                    "uid": pool.node_uid,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": _spec(pool, bodies, index, generation, before=None),
+    }
+
+
+def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, before: Mapping[str, Any] | None) -> Raw:
+    body = copy.deepcopy(bodies[index])
+    if before is not None:
+        _keep_taint_times(body, before)
+    return {
+        "driver": pool.driver,
+        "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(bodies)},
+        "nodeName": pool.node_name,
+        **body,
+    }
+
+
+def _keep_taint_times(body: Raw, before: Mapping[str, Any]) -> None:
+    """The apiserver sets timeAdded of a taint that has none; one that existed before keeps its time."""
+    since = {
+        (device["name"], taint["key"], taint.get("value", ""), taint["effect"]): taint["timeAdded"]
+        for device in before.get("devices", [])
+        for taint in device.get("taints", [])
+        if taint.get("timeAdded")
+    }
+    for device in body.get("devices", []):
+        for taint in device.get("taints", []):
+            known = since.get((device["name"], taint["key"], taint.get("value", ""), taint["effect"]))
+            if known is not None and not taint.get("timeAdded"):
+                taint["timeAdded"] = known
+
+
+# -- comparing -------------------------------------------------------------------------------------------------------
+
+
+def _equal(desired: Raw, stored: Raw, accepted: tuple[Raw, Raw] | None) -> bool:
+    wanted, found = normalized(desired, times_of=stored), normalized(stored)
+    return wanted == found or (accepted is not None and (normalized(desired), found) == accepted)
+
+
+def normalized(body: Raw, *, times_of: Raw | None = None) -> Raw:
+    """The body in the form that is compared: quantities canonical, empty fields removed.
+
+    Taints of `body` without a time get that of the same taint in `times_of`.
+    """
+    made = copy.deepcopy(body)
+    if times_of is not None:
+        _keep_taint_times(made, times_of)
+    cleaned = _clean(made)
+    assert isinstance(cleaned, dict)
+    return cleaned
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, dict):
+        cleaned = {key: _clean(item) for key, item in value.items()}
+        if "value" in cleaned and isinstance(cleaned["value"], str | int) and "effect" not in cleaned:
+            cleaned["value"] = str(Quantity.of(cleaned["value"]))
+        return {key: item for key, item in cleaned.items() if item not in (None, "", [], {})}
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return value
+
+
+def _tuples_to_lists(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples_to_lists(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_tuples_to_lists(item) for item in value]
+    return value
+
+
+def dropped_fields(sent: Raw, stored: Raw) -> list[str]:
+    """Paths of the fields that the apiserver did not store, each with the feature gate that may be off; sorted."""
+    lost: set[str] = set()
+
+    def walk(one: Any, other: Any, path: str) -> None:
+        if isinstance(one, dict) and isinstance(other, dict):
+            for key, item in one.items():
+                if key in other:
+                    walk(item, other[key], f"{path}.{key}")
+                else:
+                    gate = f" (feature gate {_GATES[key]})" if key in _GATES else ""
+                    lost.add(f"{path}.{key}{gate}".lstrip("."))
+        elif isinstance(one, list) and isinstance(other, list):
+            for item, twin in zip(one, other, strict=False):
+                walk(item, twin, f"{path}[]")
+            if len(one) != len(other):
+                lost.add(f"{path}[] ({len(one)} sent, {len(other)} kept)".lstrip("."))
+        elif one != other:
+            lost.add(f"{path} (changed)".lstrip("."))
+
+    walk(normalized(sent, times_of=stored), normalized(stored), "")
+    return sorted(lost)

@@ -1,0 +1,173 @@
+"""What one search starts from: per request its candidates in order, which devices are interchangeable, and quick refusals.
+
+Interchangeable are devices that are candidates for the same requests, with the same values of the constrained attributes, the
+same counter consumption in the same pool, and the same use. The search tries one of them per position: that makes the case of
+n alike devices linear. `refusal` answers what no order of trying can satisfy, before the first try.
+Everything here is as the ledger is before the search, and stays so: the search undoes what it takes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.constraints import Constraint
+from fairlead.engine.allocator.model import SearchResult, SearchStatus
+from fairlead.engine.allocator.requests import RESULTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from fairlead.engine.allocator.candidates import Candidates
+    from fairlead.engine.allocator.model import ClaimCandidates
+    from fairlead.engine.allocator.requests import CompiledRequest
+    from fairlead.engine.inventory.device import Device, Value
+    from fairlead.engine.inventory.ledger import Ledger
+
+# A request of one of the claims: the claim's index, and the alternative.
+Key = tuple[int, "CompiledRequest"]
+
+
+class SearchSpace:
+    """`slots` are the requests of all claims, as (claim, request) indexes; `alternatives` are beside them."""
+
+    def __init__(
+        self,
+        claims: Sequence[ClaimCandidates],
+        ledger: Ledger,
+        *,
+        by_preference: bool = True,
+        chosen: Sequence[Mapping[str, CompiledRequest]] | None = None,
+    ) -> None:
+        """`chosen` fixes, per claim, the alternative of each request."""
+        self.claims = claims
+        self.ledger = ledger
+        self.slots = [
+            (claim, request)
+            for claim, candidates in enumerate(claims)
+            for request in range(len(candidates.claim.alternatives))
+        ]
+        self.alternatives = [self._alternatives(claim, request, chosen) for claim, request in self.slots]
+        self.constraints = [
+            [
+                Constraint(spec.attribute, distinct=spec.distinct, requests=spec.requests)
+                for spec in candidates.claim.constraints
+            ]
+            for candidates in claims
+        ]
+        self.candidates: dict[Key, Candidates] = {}
+        self.order: dict[Key, Sequence[Device]] = {}  # the devices to try
+        keys_of: dict[Device, list[Key]] = {}
+        for (claim, _), alternatives in zip(self.slots, self.alternatives, strict=True):
+            for request in alternatives:
+                key = (claim, request)
+                found = self.candidates[key] = claims[claim].candidates(request)
+                self.order[key] = self._order(claim, request, found, by_preference=by_preference)
+                for device in found.devices:
+                    keys_of.setdefault(device, []).append(key)
+        attributes = sorted({spec.attribute for candidates in claims for spec in candidates.claim.constraints})
+        self.signatures: dict[Device, object] = {
+            device: self._signature(device, keys, attributes) for device, keys in keys_of.items()
+        }
+
+    def _alternatives(
+        self, claim: int, request: int, chosen: Sequence[Mapping[str, CompiledRequest]] | None
+    ) -> tuple[CompiledRequest, ...]:
+        alternatives = self.claims[claim].claim.alternatives[request]
+        if chosen is None:
+            return alternatives
+        return tuple(each for each in alternatives if chosen[claim].get(each.request) is each)
+
+    def _order(
+        self, claim: int, request: CompiledRequest, found: Candidates, *, by_preference: bool
+    ) -> Sequence[Device]:
+        if request.all:
+            # Shared devices without room for one more such request are not part of `All`.
+            return [device for device in found.devices if self._capacity_fits(device, found)]
+        ordered = self.claims[claim].prefer(request, found) if by_preference else found.devices
+        return [device for device in ordered if self._usable(request, device, found)]
+
+    def _signature(self, device: Device, keys: Sequence[Key], attributes: Sequence[str]) -> object:
+        """Equal for devices that are interchangeable before the search."""
+        return (
+            tuple(keys),
+            tuple(device.values(attribute) for attribute in attributes),
+            (device.pool, device.counter_consumption) if device.counter_consumption else None,
+            self.ledger.free(device),
+            (tuple(sorted(device.kind.totals.items())), device.use) if device.shared else None,
+        )
+
+    def _capacity_fits(self, device: Device, found: Candidates) -> bool:
+        return not device.shared or self.ledger.capacity_fits(device, found.consumption[device])
+
+    def _usable(self, request: CompiledRequest, device: Device, found: Candidates) -> bool:
+        if not request.admin and not (self.ledger.free(device) and self.ledger.counters_fit(device)):
+            return False
+        return self._capacity_fits(device, found)
+
+    # ------------------------------------------------------------------------------------------------- refusals
+
+    def refusal(self) -> SearchResult | None:
+        """IMPOSSIBLE where a request has no alternative that fits even alone, or a constraint can't be met."""
+        for (claim, _), alternatives in zip(self.slots, self.alternatives, strict=True):
+            if not any(self._possible(claim, request) for request in alternatives):
+                request = alternatives[0]
+                found = self.candidates[claim, request]
+                if request.all:
+                    detail = self.all_problem(claim, request) or ""
+                else:
+                    detail = found.errors[0][1] if found.errors else ""
+                return SearchResult(
+                    SearchStatus.IMPOSSIBLE, short=request, picked=len(self.order[claim, request]), detail=detail
+                )
+        for claim, constraints in enumerate(self.constraints):
+            for constraint in constraints:
+                if not self._satisfiable(claim, constraint):
+                    kind = "distinctAttribute" if constraint.distinct else "matchAttribute"
+                    return SearchResult(
+                        SearchStatus.IMPOSSIBLE,
+                        short=self.alternatives[self.slots.index((claim, 0))][0],
+                        detail=f"no devices that are free satisfy {kind} {constraint.attribute}",
+                    )
+        return None
+
+    def all_problem(self, claim: int, request: CompiledRequest) -> str | None:
+        """Why a request for `All` can't be served; None when it can."""
+        found, wanted = self.candidates[claim, request], self.order[claim, request]
+        if found.all_problem is not None:
+            return found.all_problem
+        for device, taint in found.tainted:
+            if self._capacity_fits(device, found):
+                return f"all devices are wanted, but {device.ref} has {taint}"
+        if not wanted:
+            return "all devices are wanted, but none matches"
+        if len(wanted) > RESULTS_MAX:
+            return f"all {len(wanted)} devices are wanted, but a claim holds at most {RESULTS_MAX}"
+        return None
+
+    def _possible(self, claim: int, request: CompiledRequest) -> bool:
+        if request.all:
+            return self.all_problem(claim, request) is None
+        return len(self.order[claim, request]) >= request.count
+
+    def _satisfiable(self, claim: int, constraint: Constraint) -> bool:
+        """Necessary, not sufficient: enough values to be distinct, or one value that all can share."""
+        # Per covered request, its alternatives: how many devices, and how many candidates have each value.
+        needs: list[list[tuple[int, dict[Value, int]]]] = []
+        for (owner, _), alternatives in zip(self.slots, self.alternatives, strict=True):
+            if owner != claim or not all(constraint.covers(each.request, each.name) for each in alternatives):
+                continue
+            options = []
+            for request in alternatives:
+                having: dict[Value, int] = {}
+                for device in self.order[claim, request]:
+                    for value in device.values(constraint.attribute):
+                        having[value] = having.get(value, 0) + 1
+                options.append((len(self.order[claim, request]) if request.all else request.count, having))
+            needs.append(options)
+        values = {value for options in needs for _, having in options for value in having}
+        if constraint.distinct:
+            return sum(min(count for count, _ in options) for options in needs) <= len(values)
+        return not needs or any(
+            all(any(having.get(value, 0) >= count for count, having in options) for options in needs)
+            for value in values
+        )

@@ -1,0 +1,222 @@
+"""For one shape, the nodes that might take it, best first: a heap that follows the ledger.
+
+Placing a pod costs a look at the best node, not at all nodes. A node in the heap is likely to fit, not certain: the allocator
+decides. Keeps: a heap entry is as of its node's latest change; nodes that changed since are scored again before `best`
+returns one.
+Scores are tuples of whole numbers, low is better, ending in the node's name: total, so decisions repeat.
+Example: (avoided, rank of the alternative, -preference, waste, loss, devices left over, name); with `spread` more devices left
+over are better, and fragmentation does not count.
+"""
+
+from __future__ import annotations
+
+import heapq
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from fairlead.engine.inventory import node_selector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from fairlead.engine.allocator.candidates import Candidates
+    from fairlead.engine.allocator.requests import CompiledRequest
+    from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.inventory.nodes import NodeInfo
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.model import NodeScope
+    from fairlead.engine.placement.shapes import UnitShape
+
+Score = tuple[bool, int, int, int, int, int, str]
+
+
+class ScoredNodes:
+    """The heap of one shape over the nodes of a scope."""
+
+    def __init__(
+        self,
+        shape: UnitShape,
+        node_snapshot: NodeSnapshot,
+        ledger: Ledger,
+        scope: NodeScope,
+        fragmentation: FragmentationScore | None,
+    ) -> None:
+        self.shape = shape
+        self.node_snapshot = node_snapshot
+        self.ledger = ledger
+        self.spread = scope.spread
+        self.avoid = scope.avoid
+        self.fragmentation = None if scope.spread else fragmentation
+        self.domain = None if scope.among is None else frozenset(scope.among.nodes)
+        self.preferring = [needs for needs in shape.needs if needs.preferred]
+        self.among: set[CandidateNode] = set()  # nodes that may take the shape when they have room
+        self._stamp: dict[CandidateNode, int] = {}
+        self._heap: list[tuple[Score, int, CandidateNode]] = []
+        self._cursor = -1
+        self._catch_up()
+
+    # --------------------------------------------------------------------------------------------------- the score
+
+    def score(self, node: CandidateNode) -> Score | None:
+        """None when the node certainly does not take the shape now."""
+        info = node.info
+        needs = self.shape.needs
+        if len(needs) == 1:
+            if self.ledger.node_lacks(info, needs[0]) is not None:
+                return None
+        elif not self._room_for_all(info):
+            return None
+        left = rank = 0
+        for claim in self.shape.claims:
+            for alternatives in claim.alternatives:
+                spare = self._spare(node, alternatives)
+                if spare is None:
+                    return None
+                rank += spare[0]
+                left += spare[1]
+        preference = sum([info.preference(need) for need in self.preferring])
+        waste, loss = (0, 0) if self.fragmentation is None else self.fragmentation.cost(self.shape, node)
+        return (info.name in self.avoid, rank, -preference, waste, loss, -left if self.spread else left, node.name)
+
+    def _room_for_all(self, info: NodeInfo) -> bool:
+        added = 0
+        for needs in self.shape.needs:
+            if self.ledger.node_lacks(info, needs) is not None:
+                break
+            self.ledger.add_pod(info, needs)
+            added += 1
+        for needs in self.shape.needs[:added]:
+            self.ledger.remove_pod(info, needs)
+        return added == len(self.shape.needs)
+
+    def _spare(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> tuple[int, int] | None:
+        """The rank of the first alternative that may fit, and how many free devices it would leave over."""
+        for rank, request in enumerate(alternatives):
+            found = self.node_snapshot.candidates(node, request)
+            if request.all:
+                if found.all_problem is None:
+                    return rank, 0
+                continue
+            if len(found.devices) < request.count:
+                continue
+            free = self.free(request, found)
+            if free >= request.count:
+                return rank, free - request.count
+        return None
+
+    def free(self, request: CompiledRequest, found: Candidates) -> int:
+        """How many of the candidates are free for the request now."""
+        ledger = self.ledger
+        if request.admin:
+            return len(found.devices)
+        if found.plain:
+            taken = ledger.taken
+            if ledger.empty:
+                return sum(device not in taken for device in found.devices)
+            if ledger.releasing:
+                return sum(ledger.free(device) for device in found.devices)
+            return sum(device.use is None and device not in taken for device in found.devices)
+        number, used = 0, ledger.used
+        for device in found.devices:
+            if device.use is None and device not in used and device.shared and not device.counter_consumption:
+                number += device not in ledger.taken  # unused: as a candidate it is big enough
+            elif (
+                ledger.free(device)
+                and (not device.counter_consumption or ledger.counters_fit(device))
+                and (not device.shared or ledger.capacity_fits(device, found.consumption[device]))
+            ):
+                number += 1
+        return number
+
+    # ---------------------------------------------------------------------------------------------------- the heap
+
+    def best(self, skip: frozenset[CandidateNode] | set[CandidateNode] = frozenset()) -> CandidateNode | None:
+        """The best node now, without those in `skip`; None when none is left."""
+        self._catch_up()
+        skipped: list[tuple[Score, int, CandidateNode]] = []
+        found: CandidateNode | None = None
+        while self._heap:
+            entry = self._heap[0]
+            node = entry[2]
+            if entry[1] != self._stamp.get(node, 0):
+                heapq.heappop(self._heap)
+                continue
+            if node in skip:
+                skipped.append(heapq.heappop(self._heap))
+                continue
+            found = node
+            break
+        for entry in skipped:
+            heapq.heappush(self._heap, entry)
+        return found
+
+    def drop(self, node: CandidateNode) -> None:
+        """The allocator found nothing there: leave the node out until it changes."""
+        self._stamp[node] = self._stamp.get(node, 0) + 1
+
+    def restore(self, node: CandidateNode) -> None:
+        """Undo `drop`."""
+        if node in self.among:
+            self._push(node)
+
+    def ranked(self) -> list[CandidateNode]:
+        """All nodes that might take the shape now, best first."""
+        self._catch_up()
+        entries = sorted(self._heap, key=itemgetter(0))
+        return [node for _, stamp, node in entries if stamp == self._stamp.get(node, 0)]
+
+    def _push(self, node: CandidateNode) -> None:
+        """Score the node anew; its earlier entries no longer count."""
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
+        score = self.score(node)
+        if score is not None:
+            heapq.heappush(self._heap, (score, stamp, node))
+
+    def _catch_up(self) -> None:
+        """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
+        log = self.node_snapshot.log
+        if self._cursor == log.cursor:
+            return
+        changed: Iterable[CandidateNode] | None = log.since(self._cursor)
+        self._cursor = log.cursor
+        if changed is None or self.node_snapshot.has_network_attached:
+            self._rebuild()
+            return
+        for node in dict.fromkeys(changed):
+            if self._eligible(node):
+                self.among.add(node)
+                self._push(node)
+            else:
+                self.among.discard(node)
+                self.drop(node)
+        if len(self._heap) > 64 + 4 * len(self.among):
+            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
+            heapq.heapify(self._heap)
+
+    def _eligible(self, node: CandidateNode) -> bool:
+        return (
+            (self.domain is None or node in self.domain)
+            and self.node_snapshot.by_name.get(node.name) is node
+            and not self._never(node)
+        )
+
+    def _never(self, node: CandidateNode) -> bool:
+        """Whether the node does not take the shape whatever runs on it."""
+        info = node.info
+        for needs in self.shape.needs:
+            if info.refuses(needs) is not None:
+                return True
+        bound = self.shape.bound
+        return bool(bound) and any(not node_selector.matches(selector, info.name, info.labels) for selector in bound)
+
+    def _rebuild(self) -> None:
+        nodes = self.node_snapshot.all if self.domain is None else self.domain
+        self.among = {node for node in nodes if self._eligible(node)}
+        self._stamp = {}
+        self._heap = []
+        for node in self.among:
+            score = self.score(node)
+            if score is not None:
+                self._heap.append((score, 0, node))
+        heapq.heapify(self._heap)

@@ -1,0 +1,53 @@
+"""The ScoredNodes of every shape that was placed, kept from one decision to the next.
+
+Memory only: a fresh cache gives the same placements. The oldest heap goes first when all of them together grow too long.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.placement.scored_nodes import ScoredNodes
+
+if TYPE_CHECKING:
+    from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.fragmentation import FragmentationScore
+    from fairlead.engine.placement.model import NodeScope
+    from fairlead.engine.placement.shapes import UnitShape
+
+HEAPS_MIN = 16  # heaps kept in any case; each is as long as there are nodes
+HEAP_ENTRIES_MAX = 4_000_000  # of all heaps together
+
+
+class ScoredNodesCache:
+    """One per placer."""
+
+    def __init__(self, node_snapshot: NodeSnapshot, ledger: Ledger) -> None:
+        self._node_snapshot = node_snapshot
+        self._ledger = ledger
+        self._known: dict[object, ScoredNodes] = {}
+        self._dropped: list[tuple[ScoredNodes, CandidateNode]] = []
+
+    def of(self, shape: UnitShape, scope: NodeScope, fragmentation: FragmentationScore | None) -> ScoredNodes:
+        key = (shape, scope)
+        found = self._known.get(key)
+        if found is None:
+            while len(self._known) >= HEAPS_MIN and len(self._known) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
+                del self._known[next(iter(self._known))]
+            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation)
+        return found
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def drop(self, scored_nodes: ScoredNodes, node: CandidateNode) -> None:
+        """The allocator found nothing on the node, as the ledger is: leave it out for this decision."""
+        scored_nodes.drop(node)
+        self._dropped.append((scored_nodes, node))
+
+    def restore_dropped(self) -> None:
+        """At a new decision the ledger is empty again: what was dropped may fit."""
+        for scored_nodes, node in self._dropped:
+            scored_nodes.restore(node)
+        self._dropped.clear()

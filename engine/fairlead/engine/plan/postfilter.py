@@ -1,0 +1,135 @@
+"""What becomes of a gang that finds no place now: nominated, others evicted for it, a place reserved, or none of these.
+
+Asked once for each blocked gang, in this order, as kube-scheduler's PostFilter is:
+    coming free    it fits once those have gone that are leaving anyway: it is nominated for their devices
+    evict          victims make room for it (`preemption`): they are evicted, and it is nominated for theirs
+    reserve        it has waited long enough: a place is reserved for it (`reservations`)
+What a gang is nominated for is held in both ledgers and charged to its queue, so that no later gang of the decision starts on
+it and nothing is evicted twice for the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.model import SearchStatus
+from fairlead.engine.placement.shapes import signature
+from fairlead.engine.plan.gang import Unschedulable
+from fairlead.engine.plan.held import HeldDevices, Nominations, Reservations
+from fairlead.engine.plan.preemption import Preemption
+from fairlead.engine.queues.limits import over_limit
+from fairlead.engine.reclaim.blockers import share_blocker
+from fairlead.engine.reclaim.eviction_policy import Preemptor
+from fairlead.engine.reclaim.evictions import making_room
+from fairlead.engine.types.reasons import Code, Reason
+
+if TYPE_CHECKING:
+    from fairlead.engine.placement.model import PlacementResult
+    from fairlead.engine.plan.gang import WhyPending
+    from fairlead.engine.plan.session import Session
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.reclaim.search import VictimChoice
+    from fairlead.engine.types.plan import Reservation
+
+
+class PostFilter:
+    """Of one decision."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.held = HeldDevices()
+        self.nominations = Nominations(session, self.held)
+        self.reservations = Reservations(session, self.held)
+        self.preemption = Preemption(session, self.nominations, self.reservations)
+
+    def consider(
+        self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool = False
+    ) -> WhyPending | None:
+        """Why the gang stays pending. `again`: it was blocked before, and more has come free since.
+
+        None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang anew.
+        """
+        still = self._consider(pending, why, again=again)
+        self._session.commit()
+        return still
+
+    def _consider(self, pending: PendingGang, why: Reason | PlacementResult, *, again: bool) -> WhyPending | None:
+        limited = isinstance(why, Reason)
+        if isinstance(why, Reason) and (why.code is not Code.OVER_LIMIT or why.could_ever_fit is False):
+            return why
+        preemptor = self._preemptor(pending)
+        if not self.preemption.possible:
+            return why if isinstance(why, Reason) else Unschedulable(why, share_blocker(preemptor))
+        reserved = self._nominate(pending, preemptor)
+        if reserved is not None:
+            return _coming_free(preemptor, reserved)
+        if self._session.places.ever(pending.gang, pending.units) is False:
+            return why if isinstance(why, Reason) else Unschedulable(why)
+        found = self.preemption.victims_or_blockers(preemptor, explained=not limited)
+        if not isinstance(found, tuple):
+            return self._evict(pending, preemptor, found)
+        if again:
+            reserved = self.reservations.of(pending)
+        else:
+            reserved = None if limited else self.reservations.reserve(pending, preemptor)
+        return why if isinstance(why, Reason) else Unschedulable(why, found, reserved)
+
+    def _nominate(self, pending: PendingGang, preemptor: Preemptor) -> Reservation | None:
+        """For what is leaving anyway, if the gang fits there."""
+        releasing = self._session.releasing
+        if releasing is None or over_limit(pending.queue, pending.charge):
+            return None
+        mark = releasing.statement.checkpoint()
+        outcome = releasing.place(pending.gang, pending.units, preemptor.signature, spread=preemptor.spread)
+        if outcome.status is not SearchStatus.FOUND:
+            return None
+        if over_limit(pending.queue, self._session.cache.charges.of_placed(outcome.placed)):
+            releasing.statement.rollback(mark)
+            return None
+        return self.nominations.nominate(pending, outcome.placed, evicted=pending.gang.preemptor)
+
+    def _evict(self, pending: PendingGang, preemptor: Preemptor, choice: VictimChoice) -> Reason | None:
+        made = self.preemption.confirm(preemptor, choice)
+        if made is None:
+            return None
+        self.nominations.nominate(pending, choice.placed, evicted=True)
+        return making_room(made)
+
+    def reserve(self, pending: PendingGang) -> None:
+        """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
+        session = self._session
+        if not session.running.gangs or self.reservations.due(pending) > session.now:
+            return
+        preemptor = self._preemptor(pending)
+        mark = session.statement.checkpoint()
+        outcome = session.places.place(pending.gang, pending.units, spread=preemptor.spread)
+        if outcome.status is SearchStatus.FOUND:
+            session.statement.rollback(mark)
+        elif session.places.ever(pending.gang, pending.units):
+            self.reservations.reserve(pending, preemptor)
+        session.commit()
+
+    def _preemptor(self, pending: PendingGang) -> Preemptor:
+        spread = pending.queue.spec.strategy == "spread"
+        return Preemptor(
+            pending.gang,
+            pending.queue,
+            pending.units,
+            pending.charge,
+            spread,
+            signature(pending.gang, pending.units, spread=spread),
+            pending.id,
+            self._session.turns.get(pending.id, 0) if self.preemption.tentative.any_nominated else 0,
+        )
+
+
+def _coming_free(preemptor: Preemptor, reserved: Reservation) -> Reason:
+    where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
+    evicted = preemptor.gang.preemptor
+    return Reason(
+        code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
+        message=f"{'pods that were evicted for it' if evicted else 'pods that are leaving'} still hold devices on {where}; "
+        "it fits as soon as they are gone, and what they give back is held for it",
+        advice="wait until they have ended: their grace periods bound that",
+        could_ever_fit=True,
+    )

@@ -1,0 +1,159 @@
+"""Which gangs are evicted for a blocked one, and what keeps the others from being evicted.
+
+Chooses by `reclaim.search`, in the light of what this decision holds for others: what comes free for nominated gangs is no
+reason to evict from their queues, and soft reservations yield where they are in the way.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fairlead.engine.plan.tentative import TentativeAdmissions
+from fairlead.engine.reclaim.blockers import LeastPriorities, blockers
+from fairlead.engine.reclaim.eviction_policy import VictimPolicy
+from fairlead.engine.reclaim.evictions import evictions
+from fairlead.engine.reclaim.search import VictimSearch
+from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from fairlead.engine.inventory.device import Device
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.plan.held import Nominations, Reservations
+    from fairlead.engine.plan.session import Session
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.reclaim.eviction_policy import Preemptor
+    from fairlead.engine.reclaim.search import VictimChoice
+    from fairlead.engine.types.plan import Eviction
+
+
+class Preemption:
+    """Of one decision."""
+
+    def __init__(self, session: Session, nominations: Nominations, reservations: Reservations) -> None:
+        self._session = session
+        self._nominations = nominations
+        self._reservations = reservations
+        self.tentative = TentativeAdmissions(session)
+        self.evictions: list[Eviction] = []
+        self.choices = 0  # that were confirmed
+        self._search: VictimSearch | None = None
+        self._blockers: dict[object, tuple[PreemptionBlocker, ...]] = {}  # by kind of preemptor
+        self._tried_soft: set[object] = set()  # for what soft reservations yielded to no avail
+
+    @property
+    def possible(self) -> bool:
+        """Whether anything could be evicted at all."""
+        return bool(self._session.running.gangs or self.tentative.units)
+
+    @cached_property
+    def policy(self) -> VictimPolicy:
+        session = self._session
+        return VictimPolicy(session.pipelined, session.candidates, session.snapshot.budgets)
+
+    @cached_property
+    def _least(self) -> LeastPriorities:
+        return LeastPriorities(self._session.running.gangs)
+
+    @property
+    def search(self) -> VictimSearch:
+        if self._search is None:
+            self._search = VictimSearch(self.policy)
+        return self._search
+
+    def victims_or_blockers(
+        self, preemptor: Preemptor, *, explained: bool
+    ) -> VictimChoice | tuple[PreemptionBlocker, ...]:
+        """The choice, in force in the pipelined statement; or why nothing is evicted for the gang, as far as that is `explained`.
+
+        A gang for which others were evicted before evicts no more while anything is still leaving: so a decision on its own
+        outcome changes nothing.
+        """
+        releasing = self._session.releasing
+        if preemptor.gang.preemptor and releasing is not None and releasing.leaving:
+            return (PreemptionBlocker(block=PreemptionBlock.LEAVING, queue=preemptor.queue.name),)
+        if not self.tentative.units and (known := self._least.blockers(preemptor)) is not None:
+            return known
+        choice = self._choose(preemptor)
+        if not isinstance(choice, PreemptionBlock):
+            return choice
+        return self._explained(preemptor, choice) if explained else ()
+
+    def _explained(self, preemptor: Preemptor, block: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
+        known = self._blockers.get(preemptor.kind)
+        if known is None:
+            known = self._blockers[preemptor.kind] = blockers(self.policy, preemptor)
+        if block is not PreemptionBlock.STEPS:
+            return known
+        return (PreemptionBlocker(block=block, queue=preemptor.queue.name), *known)
+
+    def _choose(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+        if self.tentative.units:
+            return self._choose_past_soft(preemptor)
+        statement = self._session.pipelined.statement
+        statement.do(self._nominations.without_coming, preemptor.queue)
+        choice = self._choose_past_soft(preemptor)
+        statement.undo(self._nominations.without_coming, preemptor.queue)
+        return choice
+
+    def _choose_past_soft(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+        choice = self.search.choose(preemptor)
+        soft = self._reservations.soft(preemptor) if isinstance(choice, PreemptionBlock) else []
+        attempt = (preemptor.kind, preemptor.signature, self.choices, len(self.tentative.units))
+        if not soft or attempt in self._tried_soft:
+            return choice
+        self._tried_soft.add(attempt)
+        for place in soft:
+            place.later.lend()
+        self._session.pipelined.version += 1
+        self.search.forget()
+        choice = self.search.choose(preemptor)
+        taken = set() if isinstance(choice, PreemptionBlock) else _devices_of(choice.placed)
+        for place in soft:
+            if taken and (place.preemptor.id == preemptor.id or taken & _devices_of(place.placed)):
+                self._reservations.cancel(place)
+            else:
+                place.later.take()
+        return choice
+
+    def confirm(self, preemptor: Preemptor, choice: VictimChoice) -> list[Eviction] | None:
+        """Running victims are evicted; None, and no place for the gang yet, where others only have to be withdrawn first."""
+        running = [unit for unit in choice.victims if unit.runs]
+        made = evictions(preemptor, running)
+        self.evictions += made
+        for unit in running:
+            self.policy.confirm(unit)
+        self.choices += 1
+        self._session.pipelined.version += 1
+        if self.tentative.evict(choice.victims, self.policy):
+            self._session.pipelined.statement.deallocate(choice.placed)
+            return None
+        return made
+
+    def look_again(self, blocked: Collection[PendingGang]) -> bool:
+        """Before blocked gangs are looked at again: what was given since may be evicted. False: there is nothing to evict."""
+        new = self.tentative.find(self._nominations.coming(), blocked)
+        if new:
+            self.tentative.insert(new)
+            self._search = None
+        if not self.possible:
+            return False
+        self.search.forget()
+        return True
+
+    def withdrawn(self) -> list[str]:
+        """Ids of gangs that are to be withdrawn, nominations being so already; the others are victims no more."""
+        self._search = None
+        self._blockers.clear()
+        withdrawn = self.tentative.clear()
+        for gang_id in withdrawn:
+            if gang_id in self._nominations.by_gang:
+                self._nominations.withdraw(gang_id)
+        return withdrawn
+
+
+def _devices_of(placed: Sequence[UnitPlacement]) -> set[Device]:
+    """Those that are held there, or drawn shares of."""
+    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.request.admin}

@@ -1,0 +1,147 @@
+"""Pending gangs, one after the other: order, place, admit, or post-filter; and what each of those left pending waits for.
+
+`in_order` asks the queues for the next gang until none is left. Gangs of one queue that are alike but for their age (an
+equivalence class) are decided on once: what one was refused, the next is refused, too, as long as nothing has come free since.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.allocator.requests import InvalidClaimError
+from fairlead.engine.plan.gang import LeftPending, Unschedulable, behind, for_gang, holds_for_equals, invalid, shared
+from fairlead.engine.plan.postfilter import PostFilter
+from fairlead.engine.plan.turns import may_preempt_into_share
+from fairlead.engine.queues.limits import held, limit_reason, over_limit
+from fairlead.engine.queues.order import Order
+from fairlead.engine.reclaim.shares import over_contested_share
+from fairlead.engine.types.reasons import Reason
+
+if TYPE_CHECKING:
+    from fairlead.engine.placement.model import PlacementResult, UnitPlacement
+    from fairlead.engine.plan.gang import WhyPending
+    from fairlead.engine.plan.session import Session
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.types.gangs import GangRequest
+
+
+class Scheduling:
+    """Of one decision."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.post_filter = PostFilter(session)
+        self.left: dict[str, LeftPending] = {}  # by gang id
+        self.position = 0
+        self._refused: dict[Queue, dict[object, WhyPending]] = {}  # by equivalence class
+        self._refused_at = 0  # how many choices of victims had been confirmed then
+
+    def in_order(self, pending: list[PendingGang], *, within_share: bool) -> list[PendingGang]:
+        """Decide on each gang in the order of the queues. `within_share`: not on those over a share, which are returned.
+
+        Of a queue that may preempt, gangs of lower priority than such a one are returned with it: they would be its victims.
+        """
+        session = self.session
+        over_share: list[PendingGang] = []
+        least: dict[Queue, int] = {}  # priority of the gang that the queue's lower ones wait for
+        order = Order(session.tree, pending, session.totals.devices)
+        while (head := order.next()) is not None:
+            queue = head.queue
+            strict = queue.spec.ordering == "StrictFIFO"
+            over = within_share and over_contested_share(queue, head.charge) is not None
+            if over or head.gang.priority < least.get(queue, head.gang.priority):
+                if over and may_preempt_into_share(head):
+                    least.setdefault(queue, head.gang.priority)
+                self.post_filter.reserve(head)
+                over_share += (head, *order.advance(head, (head.equivalence,)))
+                over_share += order.block(queue) if strict else ()
+                continue
+            stays = self.decide(head)
+            for equal in order.advance(head, self._refused.get(queue, ())):
+                self.position += 1
+                self.leave(equal.gang, equal.queue, self._refused_like(equal))
+            if stays and strict:
+                for other in order.block(queue):
+                    self.position += 1
+                    self.leave(other.gang, other.queue, behind(head, other.queue))
+        return over_share
+
+    def decide(self, pending: PendingGang) -> bool:
+        """Admit the gang or leave it pending; whether it stays."""
+        self.position += 1
+        self.session.turns.setdefault(pending.id, self.position)
+        why = self._consider(pending)
+        if why is None:
+            return False
+        self.leave(pending.gang, pending.queue, why)
+        choices = self.post_filter.preemption.choices
+        if choices != self._refused_at:
+            self._refused.clear()
+            self._refused_at = choices
+        elif holds_for_equals(why) and not pending.shares_claims:
+            self._refused.setdefault(pending.queue, {})[pending.equivalence] = why
+        return True
+
+    def leave(self, gang: GangRequest, queue: Queue | None, why: WhyPending) -> None:
+        """The gang stays pending."""
+        if queue is not None:
+            queue.waiting += 1
+        position = self.session.turns.setdefault(gang.id, self.position)
+        self.left[gang.id] = LeftPending(gang, None if queue is None else queue.name, position, why)
+
+    def forget_refusals(self) -> None:
+        """Something has come free: what failed may not fail again."""
+        self.session.places.failed.clear()
+        self._refused.clear()
+
+    def _refused_like(self, pending: PendingGang) -> WhyPending:
+        """As another gang of its equivalence class, earlier in this decision."""
+        why = self._refused[pending.queue][pending.equivalence]
+        given = self.session.admitted.claims
+        if given and (key := next((key for key in pending.claim_keys if key in given), None)):
+            return shared(pending.gang.claims[pending.claim_keys.index(key)], given[key])
+        if isinstance(why, Reason):
+            return why
+        return Unschedulable(for_gang(why.outcome, pending.units), why.blockers)
+
+    def _consider(self, pending: PendingGang) -> WhyPending | None:
+        """Admit the gang (None), or say why not."""
+        given = self.session.admitted.claims
+        for claim in pending.gang.claims:
+            if claim.key in given:
+                return shared(claim, given[claim.key])
+        try:
+            found = self._place(pending)
+            if isinstance(found, tuple):
+                self.session.admit(pending, *found)
+                return None
+            why = self.post_filter.consider(pending, found)
+        except InvalidClaimError as error:
+            return invalid(error)
+        assert why is not None, "there are tentative admissions only when blocked gangs are looked at again"
+        return why
+
+    def _place(self, pending: PendingGang) -> Reason | PlacementResult | tuple[list[UnitPlacement], Charge]:
+        """A place and its charge, or why there is none: at first with all reservations held, then on those it may use."""
+        over = over_limit(pending.queue, pending.charge, held)
+        if over:
+            return limit_reason(*over[0], pending.charge[over[0][1]])
+        places = self.session.places
+        found = places.within_limits(pending)
+        if isinstance(found, tuple):
+            return found
+        reservations = self.post_filter.reservations
+        usable = reservations.usable(pending)
+        if not usable:
+            return found
+        known, places.failed = places.failed, {}
+        for place in usable:
+            place.now.lend()
+        again = places.within_limits(pending)
+        for place in usable:
+            if not (isinstance(again, tuple) and reservations.fulfilled(pending, place)):
+                place.now.take()
+        places.failed = known
+        return again if isinstance(again, tuple) else found

@@ -1,0 +1,112 @@
+"""What the parts of one decision share: the snapshot with its tables, running gangs in their queues, both statements.
+
+Opened by `decide` with a snapshot; nothing of it outlives the decision but the cache. The pipelined cluster and the eviction
+candidates are built when first needed: a decision in which every gang finds a place needs neither.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from fairlead.engine.plan.admitted import AdmittedGangs
+from fairlead.engine.plan.gang import Places
+from fairlead.engine.plan.pending import PendingGangs, RunningGangs
+from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.queues.statement import Statement
+from fairlead.engine.queues.tree_shares import divide_tree
+from fairlead.engine.reclaim.candidates import VictimCandidates
+from fairlead.engine.reclaim.releasing import PipelinedCluster
+from fairlead.engine.reclaim.replace import BrokenDevices
+
+if TYPE_CHECKING:
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.gangs import PendingGang
+    from fairlead.engine.snapshot import Snapshot
+
+
+class Session:
+    """Of one decision; `now` is unix seconds."""
+
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self.snapshot = snapshot
+        self.now = now
+        self.cache = SchedulerCache.of(snapshot)
+        self.tree = self.cache.tree(snapshot.queues)
+        self.totals = self.cache.totals()
+        self.tree.begin({} if self.tree.implicit else self.cache.usable())
+        self.statement = Statement(self.cache.placer, snapshot.inventory, snapshot.nodes)
+        self.places = Places(self.cache, snapshot, self.statement)
+        self.admitted = AdmittedGangs(self.statement)
+        self.running = RunningGangs(snapshot, self.cache, self.tree)
+        self.pending = PendingGangs(snapshot, self.cache, self.tree)
+        self.broken = BrokenDevices(snapshot.inventory, now)
+        self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
+        self.leaving = {pod.uid for eviction in self.replaced for pod in eviction.pods}
+        self.turns: dict[str, int] = {}  # gang id: its place in the order in which gangs were considered first
+        self._due: list[float] = []
+        self._pipelined: PipelinedCluster | None = None
+
+    def start(self) -> None:
+        """Before any gang is considered: what is leaving counts as gone for shares and order."""
+        for gang, _ in self.running.gangs:
+            for member in gang.members:
+                if member.leaving or (self.leaving and member.pod.uid in self.leaving):
+                    self.pipelined.leave(self.running.gangs, self.leaving)
+                    return
+
+    @property
+    def pipelined(self) -> PipelinedCluster:
+        if self._pipelined is None:
+            self._pipelined = PipelinedCluster(self.cache, self.snapshot)
+            for assumed in self.admitted.gangs.values():
+                self._pipelined.assume(assumed)
+        return self._pipelined
+
+    @property
+    def releasing(self) -> PipelinedCluster | None:
+        """The pipelined cluster, if anything comes free in it that is in use now."""
+        return self._pipelined if self._pipelined is not None and self._pipelined.version else None
+
+    @cached_property
+    def candidates(self) -> VictimCandidates:
+        candidates = VictimCandidates(self.snapshot.inventory, self.cache.charges, self.now)
+        for gang, queue in self.running.gangs:
+            candidates.add_running(gang, queue, self.leaving)
+        candidates.sort()
+        self._due += [until for until in candidates.protected.values() if until > self.now]
+        return candidates
+
+    def divide(self) -> None:
+        """Fair shares, of what queues use and what their pending gangs ask for at least."""
+        for queue in self.tree.queues.values():
+            queue.demand = dict(queue.used)
+        self.pending.demand(self.servable)
+        divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
+
+    def servable(self, pending: PendingGang) -> bool:
+        """Whether it counts as demand: what this cluster could never run would only make shares idle."""
+        return not pending.charge or self.places.ever(pending.gang, pending.units) is not False
+
+    def admit(self, pending: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
+        self.pending.count(pending, -1)
+        assumed = self.admitted.admit(pending, placed, charge)
+        if self._pipelined is not None:
+            self._pipelined.assume(assumed)
+        self.commit()
+
+    def commit(self) -> None:
+        """What is decided so far stays."""
+        self.statement.commit()
+        if self._pipelined is not None:
+            self._pipelined.statement.commit()
+
+    def note_due(self, time: float) -> None:
+        """At this time the answer may change though nothing else does."""
+        self._due.append(time)
+
+    @property
+    def due(self) -> float | None:
+        """The first such time."""
+        return min([*self._due, *(() if self.broken.due is None else (self.broken.due,))], default=None)

@@ -1,0 +1,84 @@
+"""A gang on its way: pending in its queue, then assumed to have its devices, now or once others have gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fairlead.engine.placement.shapes import signature
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.placement.model import UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.queues.charges import Charge, Charges
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.types.gangs import GangRequest
+
+
+class PendingGang:
+    """A pending gang in its queue, with what it costs at least. Outlives a decision: as long as gang, queue and devices do.
+
+    `equivalence` is its equivalence class: one object for all gangs of a queue that a decision treats alike but for their
+    age. `classes` has those there are.
+    """
+
+    __slots__ = (
+        "charge",
+        "claim_keys",
+        "devices",
+        "equivalence",
+        "gang",
+        "id",
+        "queue",
+        "rank",
+        "shares_claims",
+        "units",
+    )
+
+    def __init__(
+        self,
+        gang: GangRequest,
+        queue: Queue,
+        units: list[PlacementUnit],
+        charge: Charge,
+        classes: dict[object, object],
+    ) -> None:
+        self.gang = gang
+        self.id = gang.id
+        self.claim_keys = [claim.key for claim in gang.claims]
+        self.queue = queue
+        self.units = units
+        self.charge = charge
+        self.shares_claims = any(len(unit.members) > 1 for unit in units)
+        self.devices = sum(unit.shape.least for unit in units)
+        self.rank = (-gang.priority, gang.created, gang.uid)
+        alike = (
+            queue.name,
+            signature(gang, units, spread=queue.spec.strategy == "spread"),
+            tuple(sorted(charge.items())),
+            gang.priority,
+            gang.preemptor,
+            gang.run_s,
+        )
+        self.equivalence = classes.setdefault(alike, object())  # compared by identity: cheap to look up
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedGang:
+    """The gang, where it is placed, and what its queue is charged for that."""
+
+    pending: PendingGang
+    placed: Sequence[UnitPlacement]
+    charge: Charge
+    devices: int  # admin access aside
+
+    @classmethod
+    def of(cls, pending: PendingGang, placed: Sequence[UnitPlacement], charges: Charges) -> AssumedGang:
+        return cls(pending, placed, charges.of_placed(placed), devices_in(placed))
+
+
+def devices_in(placed: Sequence[UnitPlacement]) -> int:
+    """How many devices are held there, admin access aside."""
+    return sum(not pick.request.admin for unit in placed for picks in unit.picks for pick in picks)

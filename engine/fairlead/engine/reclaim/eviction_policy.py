@@ -1,0 +1,264 @@
+"""May this unit be evicted for that gang? Reclaim between queues, preemption within one, and what protects running gangs.
+
+Choosing victims, making the set minimal, judging it again and explaining a refusal all ask here. Between queues
+`policy.may_reclaim` decides; within a queue strictly lower priority gives way, unless the queue says `preemption: Never`.
+On top: min-runtime, PodDisruptionBudgets (in whole pods, as the eviction API counts), each queue's disruption budget (a
+whole gang counts one). A policy also counts what a trial set of victims uses up, so that its next answer takes that into
+account: `evict` and `spare` are changes of the pipelined cluster's statement.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim
+from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
+from fairlead.engine.types.reasons import PreemptionBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from fairlead.engine.placement.shapes import PlacementUnit
+    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
+    from fairlead.engine.reclaim.releasing import PipelinedCluster
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.gangs import GangRequest
+    from fairlead.engine.types.settings import DisruptionBudget
+
+Key = TypeVar("Key")
+_BLOCKS = {
+    Rule.OVER_SHARE: PreemptionBlock.SHARE,
+    Rule.NO_FAIRER: PreemptionBlock.SHARE,
+    Rule.WITHIN_SHARE: PreemptionBlock.WITHIN_SHARE,
+    Rule.WITHIN_DESERVED: PreemptionBlock.DESERVED,
+    Rule.BELOW_DESERVED: PreemptionBlock.DESERVED,
+    Rule.NOTHING_ASKED: PreemptionBlock.OTHER_FLAVOR,
+}
+_OF_THE_QUEUE = frozenset(  # what forbids one unit of a queue in this way forbids all of them
+    {PreemptionBlock.SHARE, PreemptionBlock.WITHIN_SHARE, PreemptionBlock.OTHER_FLAVOR, PreemptionBlock.POLICY}
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preemptor:
+    """The gang, and `charge`, the least that it costs its queue."""
+
+    gang: GangRequest
+    queue: Queue
+    units: Sequence[PlacementUnit]
+    charge: Mapping[str, Amount]
+    spread: bool
+    signature: object  # equal for gangs that placement treats alike
+    id: str  # the gang's
+    turn: int = 0  # the gang's place in this decision's order, where that counts
+
+    @property
+    def kind(self) -> object:
+        """Equal for gangs that may evict the same."""
+        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
+
+    def with_charge(self, charge: Mapping[str, Amount]) -> Preemptor:
+        """The same with what its placement really costs."""
+        return replace(self, charge=charge)
+
+
+class EvictionPolicy:
+    """Which units may count as gone, and the trial evictions themselves. Base of victims and of ends that are waited for."""
+
+    def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
+        self.cluster = cluster
+        self.statement = cluster.statement
+        self.candidates = candidates
+
+    def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
+        """What forbids to evict the unit as well, as things stand; None when nothing does."""
+        raise NotImplementedError
+
+    def evict(self, unit: EvictionUnit, *, only: str | None = None) -> None:
+        """The unit counts as gone; `only`: its devices on this node alone."""
+        self.statement.do(self._evicting, unit, only)
+
+    def spare(self, unit: EvictionUnit, *, only: str | None = None) -> None:
+        """One that was evicted stays after all."""
+        self.statement.undo(self._evicting, unit, only)
+
+    def _evicting(self, times: int, unit: EvictionUnit, only: str | None) -> None:
+        self.cluster.releasing(times, unit, only)
+        self.counting(times, unit)
+
+    def counting(self, times: int, unit: EvictionUnit) -> None:
+        """The change of everything but the ledger: what its queue uses, what budgets have left."""
+        if unit.runs:
+            unit.queue.release(unit.charge, unit.devices, times)
+        else:
+            unit.queue.charge(unit.charge, unit.devices, -times)
+        self.tallying(times, unit)
+
+    def tallying(self, times: int, unit: EvictionUnit) -> None:
+        """The change of the policy's own counts."""
+        raise NotImplementedError
+
+
+class VictimPolicy(EvictionPolicy):
+    def __init__(
+        self, cluster: PipelinedCluster, candidates: VictimCandidates, budgets: Sequence[DisruptionBudget]
+    ) -> None:
+        super().__init__(cluster, candidates)
+        # Counts, of what this decision evicts or tries to:
+        self._evicted: dict[EvictionUnit, int] = {}
+        self.stopped: dict[str, int] = {}  # ids of gangs that go whole
+        self._surplus: dict[str, int] = {}  # gang id: members of its surplus that go
+        self._disruptions: dict[Queue, int] = {}
+        self._allowed = {(budget.namespace, budget.name): budget.allowed for budget in budgets}  # what is left
+        # By kind of preemptor: a unit that may be evicted, and those not looked at yet; see `any_victim`.
+        self._found: dict[object, tuple[EvictionUnit, Iterator[EvictionUnit]]] = {}
+
+    # -------------------------------------------------------------------------------------------------- one unit
+
+    def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
+        gang = unit.gang
+        if unit.id == preemptor.id or self._evicted.get(unit) or self.stopped.get(unit.id):
+            return PreemptionBlock.PLACE
+        if _goes_first(preemptor, unit):
+            return None
+        if unit in self.candidates.protected:
+            return PreemptionBlock.MIN_RUNTIME if unit.members else PreemptionBlock.UNKNOWN
+        if unit.queue is preemptor.queue:
+            if preemptor.queue.spec.preemption == "Never":
+                return PreemptionBlock.POLICY
+            if gang.priority >= preemptor.gang.priority:
+                return PreemptionBlock.PRIORITY
+            if borrows(preemptor.queue, preemptor.charge):
+                return PreemptionBlock.SHARE
+        else:
+            verdict = may_reclaim(preemptor.queue, preemptor.charge, unit.queue, unit.charge)
+            if not verdict:
+                return _BLOCKS[verdict.rule]
+        return self._spent(unit)
+
+    def _spent(self, unit: EvictionUnit) -> PreemptionBlock | None:
+        """Whether a budget has too little left for the unit."""
+        if not unit.starts:
+            return None
+        surplus = self._surplus.get(unit.id, 0)
+        if unit.whole:
+            if surplus:
+                return PreemptionBlock.PLACE  # its surplus goes already; the rest would be another eviction
+            for queue in unit.queue.path():
+                left = queue.spec.evictions_left
+                if left is not None and self._disruptions.get(queue, 0) >= left:
+                    return PreemptionBlock.DISRUPTIONS
+        elif surplus >= self.candidates.staying[unit.id] - unit.gang.size:
+            return PreemptionBlock.PLACE
+        return PreemptionBlock.BUDGET if self._guarded(unit) else None
+
+    def _guarded(self, unit: EvictionUnit) -> bool:
+        """Whether a PodDisruptionBudget forbids it. The eviction API refuses a pod that several of them select."""
+        wanted: dict[str, int] = {}
+        for member in unit.members:
+            if len(member.guarded_by) > 1:
+                return True
+            for name in member.guarded_by:
+                wanted[name] = wanted.get(name, 0) + 1
+        return any(self._allowed.get((unit.gang.namespace, name), 0) < count for name, count in wanted.items())
+
+    def tallying(self, times: int, unit: EvictionUnit) -> None:
+        _count(self._evicted, unit, times)
+        if unit.whole:
+            _count(self.stopped, unit.id, times)
+            for queue in unit.queue.path() if unit.starts else ():
+                _count(self._disruptions, queue, times)
+        else:
+            _count(self._surplus, unit.id, times)
+        for member in unit.members:
+            for name in member.guarded_by:
+                _count(self._allowed, (unit.gang.namespace, name), -times)
+
+    def confirm(self, unit: EvictionUnit) -> None:
+        """The unit is evicted for good; see `VictimCandidates.shrink`."""
+        if not unit.whole:
+            self._surplus[unit.id] -= 1
+        self.candidates.shrink(unit)
+
+    # ------------------------------------------------------------------------------------------------- all at once
+
+    def any_victim(self, preemptor: Preemptor) -> bool:
+        """Whether at least one unit may be evicted for this kind of gang. Within a decision there are only ever fewer."""
+        known = self._found.get(preemptor.kind)
+        if known is not None and self.refusal(preemptor, known[0]) is None:
+            return True
+        left = self._possible(preemptor) if known is None else known[1]
+        for unit in left:
+            if self.refusal(preemptor, unit) is None:
+                self._found[preemptor.kind] = (unit, left)
+                return True
+        return False
+
+    def forget(self) -> None:
+        """There may be more victims than before: look at all of them again."""
+        self._found.clear()
+
+    def _possible(self, preemptor: Preemptor) -> Iterator[EvictionUnit]:
+        """The units to look at; of a queue all of which is refused only the first."""
+        for units in self.candidates.unprotected.values():
+            for unit in units:
+                if self.refusal(preemptor, unit) in _OF_THE_QUEUE:
+                    break
+                yield unit
+
+    def leaves_victim_below_deserved(self, preemptor: Preemptor, units: Sequence[EvictionUnit]) -> bool:
+        """Whether one of the units, all of them gone, could have stayed within what its queue deserves.
+
+        A large gang may straddle what its queue deserves and be taken; a small one beside it may not be.
+        """
+        for unit in units:
+            if unit.queue is preemptor.queue or _goes_first(preemptor, unit):
+                continue
+            _, victim_branch = branches(preemptor.queue, unit.queue)
+            for step in unit.queue.path():
+                if all(
+                    step.used.get(flavor, 0) + unit.charge.get(flavor, 0) <= step.deserved(flavor)
+                    for flavor in preemptor.charge
+                ):
+                    return True
+                if step is victim_branch:
+                    break
+        return False
+
+    def exceeds_fair_share(self, preemptor: Preemptor, units: Sequence[EvictionUnit]) -> bool:
+        """Whether a queue that evicts gangs of its own, now gone, would still hold more than a contested share.
+
+        What is idle may be borrowed, but nothing is evicted for what is borrowed: it would be reclaimed again.
+        """
+        own = any(unit.queue is preemptor.queue for unit in units)
+        return own and over_contested_share(preemptor.queue, preemptor.charge) is not None
+
+
+def could_take(
+    queue: Queue, priority: int, charge: Mapping[str, Amount], victim: Queue, freed: Mapping[str, Amount], least: int
+) -> bool:
+    """Whether a gang of this queue, priority and charge might evict from `victim`, now or once others beside it have gone.
+
+    `freed` is what could be evicted there, `least` the lowest priority of that.
+    """
+    if queue is victim:
+        return queue.spec.preemption != "Never" and least < priority
+    verdict = may_reclaim(queue, charge, victim, freed)
+    if verdict or _BLOCKS[verdict.rule] not in _OF_THE_QUEUE:
+        return True
+    return _BLOCKS[verdict.rule] is PreemptionBlock.SHARE and fits_share(queue, charge)
+
+
+def _goes_first(preemptor: Preemptor, unit: EvictionUnit) -> bool:
+    """Whether the unit is only nominated for what comes free, after the gang's turn, and the gang is within its share."""
+    return (
+        not unit.starts
+        and preemptor.turn < unit.turn
+        and over_contested_share(preemptor.queue, preemptor.charge) is None
+    )
+
+
+def _count(counts: dict[Key, int], key: Key, by: int) -> None:
+    counts[key] = counts.get(key, 0) + by

@@ -1,0 +1,44 @@
+"""What a decision starts from: the tables of devices and nodes, pending and running gangs, queues, flavors, budgets.
+
+The controller keeps the tables up to date between decisions; `decide` reads them, never changes them, and must not run while
+they change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.inventory.nodes import NodeTable
+    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
+    from fairlead.engine.types.workload import Workload
+    from fairlead.kube import resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Everything a decision depends on. The same snapshot gives the same plan, to the byte.
+
+    `inventory` (fairlead.engine.inventory.inventory.Inventory) is kept current by `set_slice(slice)`, `drop_slice(name)`,
+    `set_claim(claim)` (any claim; without an allocation it holds nothing) and `drop_claim(uid)`. `nodes`
+    (fairlead.engine.inventory.nodes.NodeTable) by `set_node(node)`, `drop_node(name)`, `set_pod(pod, node=None)` (a pod that
+    is bound, or pinned by us, or in commit with `node` said; finished pods hold nothing) and `drop_pod(uid)`.
+    """
+
+    inventory: Inventory
+    nodes: NodeTable
+    classes: Mapping[str, resource.DeviceClass]  # by name
+    gangs: tuple[GangRequest, ...] = ()
+    running: tuple[RunningGang, ...] = ()
+    queues: tuple[QueueSpec, ...] = ()
+    flavors: tuple[FlavorSpec, ...] = ()
+    budgets: tuple[DisruptionBudget, ...] = ()
+    workload: Workload | None = None  # the usual mix of requests, for fragmentation; None: not known
+    usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
+    reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it
+    search_steps: int = 200_000  # steps of one gang's search, after which it ends unproven

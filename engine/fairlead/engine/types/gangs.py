@@ -1,0 +1,109 @@
+"""The gangs of a snapshot: pending ones with their pods and claims, and running ones with what they hold.
+
+Frozen values, made by the controller from pods, Gang objects and claims; no behaviour beyond small views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from fairlead.engine.types.references import Named
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.engine.types.references import PodRef
+    from fairlead.kube import resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """A claim of a gang: to be allocated, or already allocated (then its devices and nodes are fixed).
+
+    `key` names the claim inside the snapshot and the plan; the claim's UID where it exists, else anything unique such as
+    "<pod uid>/<entry name>" (so a template claim that does not exist yet can be planned for).
+    """
+
+    key: str
+    namespace: str
+    name: str
+    spec: resource.ResourceClaimSpec
+    allocation: resource.AllocationResult | None = None
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingMember:
+    """A pod to place. `claims` are keys of its gang's claims in the order of the pod's spec; members may share them."""
+
+    pod: PodRef
+    needs: PodNeeds  # PodNeeds.of(pod)
+    claims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRequest(Named):
+    """A gang with members that wait at the gate. All of `members` are placed, or none.
+
+    `placed_nodes` has one entry per member that was released before (an elastic gang growing, or a member replaced); they
+    count towards `size` and towards topology. `avoid` are nodes on which this gang failed before; they come last.
+    """
+
+    namespace: str
+    name: str
+    uid: str  # of the Gang object, else the smallest pod UID: the last word in every order
+    size: int  # least members that must run together
+    members: tuple[PendingMember, ...]
+    claims: tuple[ClaimRequest, ...] = ()
+    queue: str | None = None  # as named by annotation or label; None: by the namespace selectors of the queues
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created: float = 0.0  # unix seconds; age orders equals, so a requeued gang keeps its first time
+    topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
+    placed_nodes: tuple[str, ...] = ()
+    avoid: tuple[str, ...] = ()
+    preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
+    run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
+
+    @property
+    def whole(self) -> bool:
+        """Whether all the pods of its size exist."""
+        return bool(self.members) and len(self.members) + len(self.placed_nodes) >= self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningMember:
+    """A released pod of a running gang: what one eviction frees. `claims` are UIDs; members may share them."""
+
+    pod: PodRef
+    node: str
+    claims: tuple[str, ...] = ()
+    started: float = 0.0  # unix seconds: when its claims were allocated
+    leaving: bool = False  # being evicted or deleted: its devices come free without an eviction
+    guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningGang(Named):
+    """A gang that holds devices and is charged to its queue. `claims` are UIDs that the inventory knows.
+
+    `members` are the pods that could be evicted; empty where the controller does not know them (such a gang is never a victim).
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str | None
+    claims: tuple[str, ...]
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    created: float = 0.0
+    started: float = 0.0  # unix seconds
+    size: int = 1  # least members that must run together; what runs beyond it is elastic surplus
+    members: tuple[RunningMember, ...] = ()
+    min_runtime_s: float | None = None  # of its own annotation; None: its queue's
+    checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
+    ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds promises an end

@@ -1,0 +1,148 @@
+"""What a decision answers: gangs to release, to keep waiting and to evict, and the use of every queue and flavor.
+
+Frozen values; the controller carries them out. What a plan has one of per pod is a Struct: made ten times as fast as a frozen
+dataclass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from fairlead.engine.types.references import Named
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.allocation import Allocation
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.engine.types.reasons import Reason
+    from fairlead.engine.types.references import PodRef
+    from fairlead.engine.types.settings import Problem
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    pod: PodRef
+    node: str
+
+
+class ClaimAllocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A claim to write: its allocation, and the pods of this admission to put into `reservedFor`.
+
+    `already_allocated` claims keep what they have; only the reservations are to be added.
+    """
+
+    key: str
+    namespace: str
+    name: str
+    allocation: Allocation
+    reserved_for: tuple[PodRef, ...]
+    already_allocated: bool = False
+
+
+class Admission(Named, msgspec.Struct, frozen=True, kw_only=True):
+    """A gang to release: every member has a node, every claim an allocation. Carry it out whole or undo it."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str  # "" is the implicit queue of a cluster without Queue objects
+    assignments: tuple[Assignment, ...]
+    claims: tuple[ClaimAllocation, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(Named):
+    """A gang that keeps waiting. `position` counts from 1 in the order in which gangs were considered, admitted ones included."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str | None
+    position: int
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction(Named):
+    """Members to evict so that another gang can run, or because their devices are broken.
+
+    `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The
+    controller gives notice for a checkpoint first where the gang wants that, evicts by the eviction API, and keeps the gang's age for
+    its new pods.
+    """
+
+    kind: Literal["Reclaim", "Preempt", "Replace"]
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    pods: tuple[PodRef, ...]
+    whole: bool
+    reason: Reason
+    beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace
+    checkpoint_grace_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservation(Named):
+    """Nodes on which nothing starts that would delay a blocked gang. Computed by every decision."""
+
+    namespace: str
+    name: str
+    uid: str
+    queue: str
+    nodes: tuple[str, ...]  # sorted
+    kind: Literal["Blocked", "Preemptor"]
+    ready_by: float | None = (
+        None  # unix seconds: when all gangs that it waits for end by their own deadlines; None: not known
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorUse:
+    """One queue in one flavor, in the flavor's measure, the queues below it included."""
+
+    flavor: str
+    used: Amount
+    demand: Amount  # used, and what the waiting gangs request
+    fair_share: Amount
+    deserved: Amount = 0
+    limit: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorTotal:
+    """What the cluster has of a flavor, in its measure, partitions of a whole not counted beside it."""
+
+    flavor: str
+    devices: int  # published devices that the selector takes
+    total: Amount
+    allocated: Amount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueUse:
+    """What a queue uses once the plan is carried out, for Queue status. Queues in name order."""
+
+    name: str
+    flavors: tuple[FlavorUse, ...]  # sorted by flavor; those with quota here or with use
+    waiting: int  # gangs of this queue itself
+    admitted: int  # gangs of this queue itself, running and newly admitted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do now. `admissions` and `evictions` are in order of decision; `waiting` in order of position.
+
+    A gang for which others are evicted is in `waiting` too: it is admitted by a later decision, when they are gone.
+    """
+
+    admissions: tuple[Admission, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    queues: tuple[QueueUse, ...] = ()
+    flavors: tuple[FlavorTotal, ...] = ()
+    due: float | None = None  # unix seconds: when time alone may change the answer; None: never
+    problems: tuple[Problem, ...] = ()  # cycles, unknown parents, selectors that don't compile or select nothing

@@ -1,0 +1,78 @@
+"""What the cluster's owners set: queues with their quotas, flavors, disruption budgets; and what is wrong with a setting.
+
+Frozen values, made by the controller from Queue, Flavor and PodDisruptionBudget objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.amounts import Amount
+    from fairlead.kube.objects import LabelSelector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorQuota:
+    flavor: str
+    deserved: Amount = 0
+    limit: Amount | None = None  # None: no limit
+    weight: float = 1.0
+    borrowing_limit: Amount | None = None  # most beyond deserved; None: no bound of its own
+    lending_limit: Amount | None = None  # most of deserved that others may use meanwhile; None: all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSpec:
+    """A Queue object. `namespace_selector` None takes only gangs that name the queue; an empty one takes any namespace.
+
+    `past_usage` is what Queue status remembers of each flavor, brought up to date by the controller: the part of the
+    cluster that the queue held on average, decayed with the half-life. `evictions_left` None: no disruption budget.
+    """
+
+    name: str
+    uid: str = ""
+    parent: str | None = None
+    quotas: tuple[FlavorQuota, ...] = ()
+    priority: int = 0
+    strategy: Literal["pack", "spread"] = "pack"
+    ordering: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
+    namespace_selector: LabelSelector | None = None
+    preemption: Literal["LowerPriority", "Never"] = "LowerPriority"  # of its own gangs, for its own gangs
+    min_runtime_s: float | None = None  # its gangs are no victims before; None: as the queue above says, at last 0
+    evictions_left: int | None = None
+    past_usage: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlavorSpec:
+    """A kind of resource: which devices (CEL) and how much of it a device is."""
+
+    name: str
+    device_selector: str
+    measure: Literal["Devices", "Share", "Capacity"] = "Devices"
+    capacity_name: str | None = None  # with measure Capacity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Problem:
+    """What is wrong with a Queue or Flavor object, for its Ready condition."""
+
+    kind: Literal["Queue", "Flavor"]
+    name: str
+    reason: str  # one CamelCase word
+    message: str  # field, value, next step
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: how many of the pods it selects may go now (`status.disruptionsAllowed`)."""
+
+    namespace: str
+    name: str
+    allowed: int

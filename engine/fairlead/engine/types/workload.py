@@ -1,0 +1,29 @@
+"""The mix of pods that usually request devices: placement takes the future to be like it.
+
+Frozen values; `placement.workload` counts them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fairlead.engine.types.pod_needs import PodNeeds
+    from fairlead.kube import resource
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A kind of pod that requests devices by one claim, and how often it arrived."""
+
+    spec: resource.ResourceClaimSpec
+    needs: PodNeeds
+    count: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Workload:
+    """Most frequent first. Compared by identity: to use a new one costs a look at every node."""
+
+    demands: tuple[Demand, ...]

@@ -1,0 +1,205 @@
+"""One connection pool to one apiserver: authentication, limits, retries, and HTTP answers as errors.
+
+Configuration and authentication are the official client's (see `credentials`); HTTP is aiohttp's.
+Retries, at most `RETRIES` times: 429, and 503 with a Retry-After, for then the server did nothing. A 401 is tried once more
+with a credential that was read again. Everything else is raised as an `errors.ApiError`; no answer is `Unreachable`.
+"""
+
+import asyncio
+import contextlib
+import copy
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Self
+
+import aiohttp
+import msgspec
+
+from fairlead.kube import credentials, errors
+from fairlead.kube.limits import Backoff, Clock, Sleep, TokenBucket
+
+log = logging.getLogger(__name__)
+
+RETRIES = 5
+RETRY_AFTER_MAX_S = 60.0
+TIMEOUT_S = 60.0
+CONNECTIONS = 100
+
+
+class Transport:
+    """Requests to one apiserver as one user, as bytes. Use it inside `async with`."""
+
+    def __init__(
+        self,
+        access: credentials.Credentials,
+        *,
+        user_agent: str = "fairlead",
+        qps: float | None = None,
+        burst: int = 100,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        random: Random | None = None,
+    ) -> None:
+        self._access = access
+        self._random = random or Random()  # noqa: S311 - jitter
+        self._sleep = sleep
+        self._bucket = None if qps is None else TokenBucket(qps=qps, burst=burst, clock=clock, sleep=sleep)
+        self._backoff = Backoff()
+        self._user_agent = user_agent
+        self._session: aiohttp.ClientSession | None = None
+        self._guard: Callable[[], None] | None = None
+        self._timeout_s = TIMEOUT_S
+        self._retries = RETRIES
+
+    def guarded(self, guard: Callable[[], None], *, timeout_s: float, retries: int = 0) -> Self:
+        """The same connection, for writes that only a leader may make.
+
+        `guard` is called before every attempt and raises to prevent it; `timeout_s` bounds how long an attempt can
+        still be under way after that.
+        """
+        guarded = copy.copy(self)
+        guarded._guard, guarded._timeout_s, guarded._retries = guard, timeout_s, retries  # noqa: SLF001
+        return guarded
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connect(
+        cls,
+        kubeconfig: Path | str | None = None,
+        *,
+        context: str | None = None,
+        user_agent: str = "fairlead",
+        qps: float | None = None,
+        burst: int = 100,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        random: Random | None = None,
+    ) -> AsyncIterator[Self]:
+        """A client from the explicit file, else $KUBECONFIG, else in-cluster, else ~/.kube/config."""
+        access = await credentials.load(kubeconfig, context=context, clock=clock)
+        async with cls(
+            access, user_agent=user_agent, qps=qps, burst=burst, clock=clock, sleep=sleep, random=random
+        ) as client:
+            yield client
+
+    async def __aenter__(self) -> Self:
+        if self._access.tls is None:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+        else:
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._access.tls)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers={"User-Agent": self._user_agent, "Accept": "application/json"},
+            read_bufsize=2**20,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    @property
+    def url(self) -> str:
+        """The apiserver's, without a path."""
+        return self._access.url
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+        retries: int | None = None,
+    ) -> bytes:
+        """The answer's body. `body` is sent as it is when it is bytes, else encoded as JSON. Raises ApiError."""
+        data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
+        headers = {} if data is None else {"Content-Type": content_type}
+        timeout = aiohttp.ClientTimeout(total=self._timeout_s if timeout_s is None else timeout_s)
+        retries = self._retries if retries is None else retries
+        for attempt in range(retries + 1):
+            try:
+                async with contextlib.AsyncExitStack() as stack:
+                    response = await self._open(method, path, params or {}, data, headers, timeout, stack)
+                    return await response.read()
+            except (errors.TooManyRequests, errors.ServerError) as error:
+                undone = isinstance(error, errors.TooManyRequests) or (
+                    error.status == 503 and error.retry_after_s is not None
+                )
+                if not undone or attempt == retries:
+                    raise
+                delay = error.retry_after_s
+                delay = self._backoff.delay(attempt, self._random) if delay is None else delay
+                log.debug("%s %s: %s; trying again in %.1f s", method, path, error, delay)
+                await self._sleep(min(delay, RETRY_AFTER_MAX_S))
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                raise errors.Unreachable(f"{method} {self.url}{path}: {_reason(error)}") from error
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    @contextlib.asynccontextmanager
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, subject: str, silence_max_s: float
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The body of a GET as it arrives, without a limit on its whole duration.
+
+        `subject` begins the message of an Unreachable, which is raised when nothing arrives for `silence_max_s` and when the
+        connection breaks.
+        """
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=silence_max_s)
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                response = await self._open("GET", path, params, None, {}, timeout, stack)
+                yield response.content.iter_any()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise errors.Unreachable(f"{subject} at {self.url}: {_reason(error)}") from error
+
+    async def _open(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: aiohttp.ClientTimeout,
+        stack: contextlib.AsyncExitStack,
+    ) -> aiohttp.ClientResponse:
+        """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
+        if self._session is None:
+            raise RuntimeError("the client is closed; use it inside `async with`")
+        for force in (False, True):
+            if self._bucket is not None:
+                await self._bucket.take()
+            if self._guard is not None:
+                self._guard()
+            authorization = await self._access.authorization(force=force)
+            response = await stack.enter_async_context(
+                self._session.request(
+                    method,
+                    self._access.url + path,
+                    params=params,
+                    data=data,
+                    headers=dict(headers) | ({"Authorization": authorization} if authorization else {}),
+                    timeout=timeout,
+                    proxy=self._access.proxy,
+                    server_hostname=self._access.server_name,
+                    allow_redirects=False,
+                )
+            )
+            if response.status < 300:
+                return response
+            error = errors.from_response(
+                response.status, await response.read(), retry_after=response.headers.get("Retry-After")
+            )
+            if not isinstance(error, errors.Unauthorized) or authorization is None:
+                raise error
+        raise error
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,91 @@
+"""NVML's queries of one GPU: what it is, how it is, how busy it is."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import pynvml
+
+from fairlead.driver.backend.nvml.tables import ARCHITECTURES, BRANDS, CORES
+from tests.support.driver.fake_nvml.node import Device, FakeNode, MigHandle
+
+
+class GpuCalls(FakeNode):
+    def nvmlDeviceGetUUID(self, device: Device | MigHandle) -> str:
+        gpu = self._check(device)
+        return device.uuid if isinstance(device, MigHandle) else gpu.uuid
+
+    def nvmlDeviceGetMinorNumber(self, device: Device) -> int:
+        return self._check(device).minor
+
+    def nvmlDeviceGetName(self, device: Device) -> Any:
+        return self._or_unsupported(self._check(device).product_name)
+
+    def nvmlDeviceGetBrand(self, device: Device) -> int:
+        return next((code for code, name in BRANDS.items() if name == self._check(device).brand), 0)
+
+    def nvmlDeviceGetArchitecture(self, device: Device) -> int:
+        known = (code for code, name in ARCHITECTURES.items() if name == self._check(device).architecture)
+        return next(known, pynvml.NVML_DEVICE_ARCH_UNKNOWN)
+
+    def nvmlDeviceGetCudaComputeCapability(self, device: Device) -> tuple[int, int]:
+        major, minor = str(self._or_unsupported(self._check(device).cuda_compute_capability)).split(".")
+        return int(major), int(minor)
+
+    def nvmlDeviceGetNumGpuCores(self, device: Device) -> int:
+        count = int(self._or_unsupported(self._check(device).multiprocessors))
+        return count * CORES[self.nvmlDeviceGetCudaComputeCapability(device)]
+
+    def nvmlDeviceGetMemoryInfo(self, device: Device) -> Any:
+        info = pynvml.c_nvmlMemory_t()
+        info.total = self._or_unsupported(self._check(device).memory_bytes)
+        return info
+
+    def nvmlDeviceGetAddressingMode(self, device: Device) -> int:
+        return {"None": 0, "HMM": 1, "ATS": 2}[self._or_unsupported(self._check(device).addressing_mode)]
+
+    def nvmlDeviceGetPciInfo(self, device: Device) -> Any:
+        return pci_info(self._or_unsupported(self._check(device).pci_bus_id))
+
+    def nvmlDeviceGetVirtualizationMode(self, device: Device) -> int:
+        guest = self._check(device).minor in self.guests
+        return int(pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU if guest else pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE)
+
+    def nvmlDeviceGetComputeMode(self, device: Device) -> int:
+        return self.compute_modes.get(self._check(device).minor, 0)
+
+    def nvmlDeviceSetComputeMode(self, device: Device, mode: int) -> None:
+        self.compute_modes[self._check(device).minor] = mode
+
+    def nvmlDeviceGetFieldValues(self, device: Device, fields: list[int | tuple[int, int]]) -> Any:
+        gpu = self._check(device)
+        values = (pynvml.c_nvmlFieldValue_t * len(fields))()
+        for at, asked in enumerate(fields):
+            field = asked[0] if isinstance(asked, tuple) else asked
+            values[at].fieldId = field
+            if field == pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION:
+                values[at].value.uiVal = self.recovery.get(gpu.minor, 0)
+            elif gpu.nvlink is None:
+                values[at].nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+        return values
+
+    def nvmlDeviceGetUtilizationRates(self, device: Device) -> Any:
+        self._check(device)
+        return types.SimpleNamespace(gpu=0, memory=0)
+
+    def nvmlDeviceGetPowerUsage(self, device: Device) -> int:
+        self._check(device)
+        return 60_000
+
+    def nvmlDeviceGetTemperature(self, device: Device, sensor: int) -> int:
+        self._check(device)
+        return 30
+
+
+def pci_info(bus_id: str) -> Any:
+    domain, bus, rest = bus_id.split(":")
+    info = pynvml.nvmlPciInfo_t()
+    info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.partition(".")[0], 16)
+    info.busId = f"{int(domain, 16):08X}:{bus}:{rest}".encode()
+    return info

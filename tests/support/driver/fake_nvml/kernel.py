@@ -1,0 +1,62 @@
+"""The kernel's side of a fake NVML: the node's /sys, /proc and /dev as files under a test's root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fairlead.driver.backend.types import Gpu
+
+CAPS_MAJOR = 237
+
+
+class FakeKernel:
+    """Without `root` there are no files, and nothing is written."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root
+        if root is not None:
+            _put(root / "proc/devices", f"Character devices:\n195 nvidia\n{CAPS_MAJOR} nvidia-caps\n")
+            for name in ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
+                _put(root / "dev" / name, "")
+
+    def add_gpu(self, gpu: Gpu) -> None:
+        if self._root is None or gpu.pci_bus_id is None:
+            return
+        device = self._root / "sys/devices" / (gpu.pcie_root or "pci0000:00") / "0000:00:01.0" / gpu.pci_bus_id
+        _put(device / "numa_node", f"{-1 if gpu.numa_node is None else gpu.numa_node}\n")
+        link = self._root / "sys/bus/pci/devices" / gpu.pci_bus_id
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(device)
+        _put(
+            self._root / "proc/driver/nvidia/gpus" / gpu.pci_bus_id / "information",
+            f"Model: \t\t {gpu.product_name}\nDevice Minor: \t {gpu.minor}\n",
+        )
+
+    def bind(self, gpu: Gpu, driver: str) -> None:
+        """Bind the GPU to another kernel driver."""
+        assert self._root is not None
+        assert gpu.pci_bus_id is not None
+        target = self._root / "sys/bus/pci/drivers" / driver
+        target.mkdir(parents=True, exist_ok=True)
+        (self._root / "sys/bus/pci/devices" / gpu.pci_bus_id / "driver").symlink_to(target)
+
+    def grant(self, minor: int, gi_id: int, ci_id: int | None) -> None:
+        """Add the capability of a GPU instance, or of a compute instance in it."""
+        if (path := self._access(minor, gi_id, ci_id)) is not None:
+            number = 3 + minor * 135 + gi_id * 9 + (0 if ci_id is None else 1 + ci_id)
+            _put(path, f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+
+    def revoke(self, minor: int, gi_id: int, ci_id: int | None) -> None:
+        if (path := self._access(minor, gi_id, ci_id)) is not None:
+            path.unlink(missing_ok=True)
+
+    def _access(self, minor: int, gi_id: int, ci_id: int | None) -> Path | None:
+        if self._root is None:
+            return None
+        path = self._root / f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gi_id}"
+        return (path if ci_id is None else path / f"ci{ci_id}") / "access"
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

@@ -1,0 +1,98 @@
+"""FakeNvml: the library's session and system calls, over the other groups of calls."""
+
+from __future__ import annotations
+
+import types
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from fairlead.driver.backend.profiles.schema import NodeProfile
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from tests.support.driver.fake_nvml.gpu import GpuCalls
+from tests.support.driver.fake_nvml.kernel import FakeKernel
+from tests.support.driver.fake_nvml.mig import MigCalls
+from tests.support.driver.fake_nvml.node import Device
+from tests.support.driver.fake_nvml.nvlink import NvLinkCalls
+
+
+class FakeNvml(GpuCalls, NvLinkCalls, MigCalls):
+    """`nv` for NvmlBackend. With `root`, the node's /sys, /proc and /dev are files under it."""
+
+    def __init__(self, node_profile: NodeProfile, *, node: str, root: Path | None = None) -> None:
+        super().__init__(FakeKernel(root))
+        inventory = SimulatedBackend(node_profile, node=node).inventory()
+        self._versions = inventory.driver_version, inventory.cuda_driver_version
+        self._devices = [Device(gpu=gpu, mode=int(bool(gpu.mig_enabled))) for gpu in inventory.gpus]
+        for device in self._devices:
+            self._kernel.add_gpu(device.gpu)
+            for mig in device.gpu.mig_devices:
+                self._add(device, mig.profile, mig.start, mig)
+
+    def __getattr__(self, name: str) -> Any:
+        """The real module's constants and types; a call that is not faked is one that the library lacks."""
+        real = getattr(pynvml, name)
+        if name.startswith("nvml") and isinstance(real, types.FunctionType):
+            return lambda *_: self._fail(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return real
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("nvml"):
+            code = object.__getattribute__(self, "errors").get(name)
+            if code is not None:
+                return lambda *_: self._fail(code)
+        return object.__getattribute__(self, name)
+
+    def nvmlInitWithFlags(self, flags: int) -> None:
+        self.open += 1
+
+    def nvmlShutdown(self) -> None:
+        if not self.open:
+            self._fail(pynvml.NVML_ERROR_UNINITIALIZED)
+        self.open -= 1
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return str(self._or_unsupported(self._versions[0]))
+
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        major, minor = str(self._or_unsupported(self._versions[1])).split(".")
+        return int(major) * 1000 + int(minor) * 10
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self._devices)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:
+        # Index order is the library's own; here the reverse of the minors, so that a test fails that confuses them.
+        device = self._devices[len(self._devices) - 1 - index]
+        self._check(device)
+        return device
+
+    def nvmlDeviceGetHandleByUUID(self, wanted: str) -> Device:
+        for device in self._devices:
+            if device.gpu.uuid == wanted:
+                self._check(device)
+                return device
+        return self._fail(pynvml.NVML_ERROR_NOT_FOUND)
+
+    def nvmlEventSetCreate(self) -> object:
+        return object()
+
+    def nvmlDeviceRegisterEvents(self, device: Device, kinds: int, events: object) -> None:
+        self.registered.add(self._check(device).minor)
+
+    def nvmlEventSetWait_v2(self, events: object, timeout_ms: int) -> Any:
+        while self.xids:
+            minor, code = self.xids.pop(0)
+            if minor in self.registered:
+                device = next(device for device in self._devices if device.gpu.minor == minor)
+                return types.SimpleNamespace(
+                    device=device, eventType=pynvml.nvmlEventTypeXidCriticalError, eventData=code
+                )
+        return self._fail(pynvml.NVML_ERROR_TIMEOUT)
+
+    def bind(self, minor: int, driver: str = "vfio-pci") -> None:
+        """Bind a GPU to another kernel driver: NVML no longer lists it."""
+        [device] = [device for device in self._devices if device.gpu.minor == minor]
+        self._devices.remove(device)
+        self._kernel.bind(device.gpu, driver)

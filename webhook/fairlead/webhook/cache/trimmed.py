@@ -1,0 +1,136 @@
+"""Trimmed objects: of pods and ResourceSlices the informer cache keeps only what the webhook reads, from decoding on.
+
+So a cluster of 100,000 devices and as many pods fits into a small process: of slices the device models are kept, of pods, by gang,
+the distinct settings of its members.
+"""
+
+import collections
+import dataclasses
+import itertools
+
+import msgspec
+
+from fairlead.api import foreign
+from fairlead.api.intent import IntentError, read_intent
+from fairlead.kube import resources
+from fairlead.kube.core import PodSchedulingGroup
+from fairlead.kube.informer import Change
+from fairlead.kube.objects import Object, Struct
+from fairlead.kube.resource import Device
+from fairlead.webhook.objects.device_models import DeviceModel, device_models
+from fairlead.webhook.review.facts import GangMember, Key
+
+
+class _Phase(Struct, frozen=True, kw_only=True):
+    phase: str = ""
+
+
+class _Spec(Struct, frozen=True, kw_only=True):
+    scheduling_group: PodSchedulingGroup | None = None
+
+
+class TrimmedPod(Object, frozen=True, kw_only=True):
+    """The fields of a pod that say which gang it is a member of."""
+
+    spec: _Spec = _Spec()
+    status: _Phase = _Phase()
+
+
+class _Pool(Struct, frozen=True, kw_only=True):
+    name: str = ""
+
+
+class _Devices(Struct, frozen=True, kw_only=True):
+    driver: str = ""
+    node_name: str | None = None
+    pool: _Pool = _Pool()
+    devices: tuple[Device, ...] = ()
+
+
+class TrimmedSlice(Object, frozen=True, kw_only=True):
+    """The device models of a ResourceSlice; its devices are dropped as soon as it is decoded."""
+
+    spec: _Devices = _Devices()
+    models: tuple[DeviceModel, ...] = ()
+
+    def __post_init__(self) -> None:
+        found = device_models(self.spec.driver, self.spec.node_name or self.spec.pool.name, self.spec.devices)
+        msgspec.structs.force_setattr(self, "models", found)
+        msgspec.structs.force_setattr(self, "spec", _Devices(driver=self.spec.driver))
+
+
+SLICES: resources.Resource[TrimmedSlice] = dataclasses.replace(resources.RESOURCE_SLICES, type=TrimmedSlice)  # type: ignore[arg-type, assignment]
+PODS: resources.Resource[TrimmedPod] = dataclasses.replace(resources.PODS, type=TrimmedPod)  # type: ignore[arg-type, assignment]
+
+
+def _gang(pod: TrimmedPod) -> str | None:
+    """The pod's gang as `namespace/name`; None where it names none or the pod has ended."""
+    gang = foreign.gang_name(pod.metadata.annotations, pod.metadata.labels, _pod_group(pod))
+    ended = pod.status.phase in {"Succeeded", "Failed"} or pod.metadata.deletion_timestamp is not None
+    return None if gang is None or ended else f"{pod.metadata.namespace}/{gang}"
+
+
+def _member(pod: TrimmedPod) -> GangMember:
+    try:
+        intent = read_intent(pod.metadata.annotations, pod.metadata.labels, _pod_group(pod))
+    except IntentError:
+        return GangMember(name=pod.metadata.name)
+    return GangMember(name=pod.metadata.name, size=intent.size, queue=intent.queue, topology=intent.topology)
+
+
+def _pod_group(pod: TrimmedPod) -> str | None:
+    return pod.spec.scheduling_group.pod_group_name if pod.spec.scheduling_group is not None else None
+
+
+Settings = tuple[int | None, str | None, str | None]
+"""Size, queue and topology, as a member's annotations say them."""
+
+
+def _settings(member: GangMember) -> Settings:
+    return (member.size, member.queue, member.topology)
+
+
+class GangMemberIndex:
+    """The members of each gang by their settings: a review of a gang's thousandth pod costs no more than of its second."""
+
+    def __init__(self) -> None:
+        self._gangs: dict[str, dict[Settings, dict[str, GangMember]]] = {}
+
+    def members(self, gang: Key) -> tuple[GangMember, ...]:
+        """Two for each distinct setting, since one of them may be the pod under review itself."""
+        by_settings = self._gangs.get(f"{gang[0]}/{gang[1]}", {})
+        return tuple(member for members in by_settings.values() for member in itertools.islice(members.values(), 2))
+
+    def update(self, change: Change[TrimmedPod]) -> None:
+        if change.old is not None and (gang := _gang(change.old)) is not None:
+            by_settings, settings = self._gangs[gang], _settings(_member(change.old))
+            by_settings[settings].pop(change.old.metadata.name, None)
+            if not by_settings[settings]:
+                del by_settings[settings]
+            if not by_settings:
+                del self._gangs[gang]
+        if change.new is not None and (gang := _gang(change.new)) is not None:
+            member = _member(change.new)
+            self._gangs.setdefault(gang, {}).setdefault(_settings(member), {})[member.name] = member
+
+
+class DeviceModelIndex:
+    """The device models of all slices, each once."""
+
+    def __init__(self) -> None:
+        self._counts: collections.Counter[DeviceModel] = collections.Counter()
+        self._models: tuple[DeviceModel, ...] | None = None
+
+    def models(self) -> tuple[DeviceModel, ...]:
+        if self._models is None:
+            self._counts = +self._counts
+            self._models = tuple(self._counts)
+        return self._models
+
+    def update(self, change: Change[TrimmedSlice]) -> None:
+        before = () if change.old is None else change.old.models
+        after = () if change.new is None else change.new.models
+        if before != after:
+            self._counts.update(after)
+            self._counts.subtract(before)
+            self._models = None

@@ -1,0 +1,211 @@
+"""A pod's gang, as its annotations and those of the gang's existing members describe it.
+
+A gang that could never be complete (no size, or members that disagree) is denied when a pod of it is created, with the reason,
+instead of waiting forever. Compares a pod with the members that exist; of two that are created at the same moment the
+controller compares the annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import msgspec
+
+from fairlead.api import foreign, names
+from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, overridden, read_intent, unsupported
+from fairlead.webhook.objects.fields import Json, map_at, strings_at
+from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
+from fairlead.webhook.review.facts import Facts, GangMember, Key
+from fairlead.webhook.review.patch import PatchBuilder
+
+CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
+"""By these the controller evicts pods and holds devices for others, so a user who wrote them would decide about both."""
+
+IntentSource = tuple[dict[str, str], dict[str, str], str | None]
+"""What an intent is read from: a pod's annotations, labels and native PodGroup."""
+
+
+class PodGang(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod's intent, completed from the gang's other members; with faults it is denied."""
+
+    intent: Intent
+    faults: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def intent_of(pod: Json) -> Intent:
+    """Of a pod, or a pod template. Raises IntentError, MalformedError."""
+    return read_intent(*_intent_source(pod))
+
+
+def intent_warnings(pod: Json) -> tuple[str, ...]:
+    """Annotations and labels of a pod, or pod template, that have no effect. Raises MalformedError."""
+    return _ineffective(*_intent_source(pod))
+
+
+def _ineffective(annotations: dict[str, str], labels: dict[str, str], pod_group: str | None) -> tuple[str, ...]:
+    return (
+        *misspelt(annotations),
+        *overridden(annotations, labels, pod_group),
+        *unsupported(annotations, labels),
+    )
+
+
+def _intent_source(pod: Json) -> IntentSource:
+    return *annotations_and_labels(map_at(pod, "metadata")), native_pod_group(map_at(pod, "spec"))
+
+
+def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
+    """The gang of a managed pod. Raises MalformedError.
+
+    Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job.
+    """
+    metadata, source = map_at(pod, "metadata"), _intent_source(pod)
+    annotations, *_ = source
+    forged = tuple(
+        f"metadata.annotations[{key}]: only the controller writes this; remove it"
+        for key in CONTROLLER_ANNOTATIONS
+        if key in annotations
+    )
+    try:
+        intent = read_intent(*source)
+    except IntentError as error:
+        return PodGang(intent=Intent(), faults=(*error.faults, *forged))
+    if forged:
+        return PodGang(intent=intent, faults=forged)
+    warnings = (*_ineffective(*source), *queue_warnings(intent, facts))
+    if intent.gang is None:
+        if intent.size is not None and intent.size > 1:
+            return PodGang(intent=intent, faults=(_no_gang(intent.size),))
+        return PodGang(intent=intent, warnings=warnings)
+    group = leader_worker_group(metadata)
+    gang = group if group is not None and intent.system is None else intent.gang
+    members = tuple(member for member in facts.gangs.get((namespace, gang), ()) if member.name != name)
+    size = intent.size if intent.size is not None else next((m.size for m in members if m.size is not None), None)
+    if size is None and not intent.size_elsewhere:
+        job = owner_job(metadata)
+        size = None if job is None else facts.jobs.get((namespace, job))  # a Job that is older than the webhook
+        if size is None:
+            return PodGang(intent=intent, faults=(_no_size(gang, intent),))
+    resolved = intent if (gang, size) == (intent.gang, intent.size) else replace(intent, gang=gang, size=size)
+    return PodGang(intent=resolved, faults=_disagreements(resolved, members, (namespace, gang)), warnings=warnings)
+
+
+def strip_controller_annotations(patch: PatchBuilder) -> tuple[str, ...]:
+    """Remove them from a new pod: a copy of an evicted pod carries them. Returns warnings."""
+    annotations = strings_at(map_at(patch.patched, "metadata"), "annotations", "metadata")
+    found = [key for key in CONTROLLER_ANNOTATIONS if key in annotations]
+    for key in found:
+        patch.remove(("metadata", "annotations", key))
+    return tuple(f"metadata.annotations[{key}]: only the controller writes this; it was taken off" for key in found)
+
+
+def changed(before: Json, after: Json) -> tuple[str, ...]:
+    """Our annotations, and the queue label, that differ between two versions of an object's metadata."""
+    old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
+    found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
+    found += [
+        f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"
+        for key in CONTROLLER_ANNOTATIONS
+        if old.get(key) != new.get(key)
+    ]
+    old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
+    if old.get(names.QUEUE) != new.get(names.QUEUE):
+        found.append(f"metadata.labels[{names.QUEUE}]: {_change(old, new, names.QUEUE)}")
+    return tuple(found)
+
+
+def foreign_changed(before: Json, after: Json) -> tuple[str, ...]:
+    """Other systems' annotations and labels that differ between two versions of a pod.
+
+    A value that was set cannot change. One that was not set may be added, as Volcano's controller does after a pod is created,
+    unless that changes the pod's gang, size or queue.
+    """
+    old, new = _intent_source(before), _intent_source(after)
+    found: list[str] = []
+    added: list[foreign.MetadataKey] = []
+    for word in foreign.METADATA_KEYS:
+        was, now = word.value(*old[:2]), word.value(*new[:2])
+        if was is not None and was != now:
+            found.append(f"{word.path}: {_cannot(now)}, {_stays(was)}")
+        elif was is None and now is not None:
+            added.append(word)
+    if added and not found:
+        found += _intent_changes(added, old, new)
+    return tuple(found)
+
+
+def _intent_changes(added: list[foreign.MetadataKey], old: IntentSource, new: IntentSource) -> Iterator[str]:
+    try:
+        before = read_intent(*old)
+    except IntentError:
+        return  # such a pod is never placed
+    try:
+        after = read_intent(*new)
+    except IntentError as error:
+        yield from error.faults
+        return
+    for what, was, now in (
+        ("gang", before.gang, after.gang),
+        ("gang size", before.size, after.size),
+        ("queue", before.queue, after.queue),
+    ):
+        if was is not None and was != now:
+            where = " and ".join(word.path for word in added)
+            yield f"{where}: cannot be added: the pod's {what} would become {now!r}, {_stays(was)}"
+
+
+def _change(old: Mapping[str, str], new: Mapping[str, str], key: str) -> str:
+    return f"{_cannot(new.get(key))}, {_stays(old.get(key))}"
+
+
+def _cannot(new: str | None) -> str:
+    return "cannot be removed" if new is None else f"cannot become {new!r}"
+
+
+def _stays(old: object) -> str:
+    said = "is not there" if old is None else f"is {old!r}"
+    return f"it {said} since the pod was admitted; delete the pod and create it anew"
+
+
+def _disagreements(intent: Intent, members: tuple[GangMember, ...], gang: Key) -> tuple[str, ...]:
+    """For each of size, queue and topology: the first existing member with another value."""
+    pairs: tuple[tuple[str, object, Iterator[tuple[str, object]], str], ...] = (
+        (names.GANG_SIZE, intent.size, ((m.name, m.size) for m in members), "give all members one size"),
+        (names.QUEUE, intent.queue, ((m.name, m.queue) for m in members), "a gang waits in one queue"),
+        (names.TOPOLOGY, intent.topology, ((m.name, m.topology) for m in members), "give all members one topology"),
+    )
+    faults: list[str] = []
+    for key, own, others, cure in pairs:
+        other = next(((name, value) for name, value in others if None not in {own, value} and value != own), None)
+        if other is not None:
+            name, value = other
+            said = f"{str(own)!r}, but member {name} of gang {gang[0]}/{gang[1]} says {str(value)!r}"
+            faults.append(f"{intent.paths[key]}: {said}; {cure}, or this gang another name")
+    return tuple(faults)
+
+
+def queue_warnings(intent: Intent, facts: Facts) -> list[str]:
+    """A warning where the named queue does not exist but other queues do."""
+    if intent.queue is None or not facts.queues or intent.queue in facts.queues:
+        return []
+    known = ", ".join(sorted(facts.queues)[:8])
+    meanwhile = (
+        "until it does, the queue of the namespace counts" if intent.foreign_queue else "its pods wait until it does"
+    )
+    return [f"{intent.paths[names.QUEUE]}: Queue {intent.queue!r} does not exist; {meanwhile}. Known: {known}"]
+
+
+def _no_gang(size: int) -> str:
+    return (
+        f"metadata.annotations[{names.GANG_SIZE}]: {str(size)!r}, but {names.GANG} is missing: "
+        "name the gang that the pod is a member of"
+    )
+
+
+def _no_size(gang: str, intent: Intent) -> str:
+    return (
+        f"{intent.paths[names.GANG_SIZE]}: is missing: write how many members gang {gang!r} needs to run "
+        "(a Job's pods get it from the Job)"
+    )

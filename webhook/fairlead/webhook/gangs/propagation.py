@@ -1,0 +1,109 @@
+"""Annotation propagation: what is written on a workload reaches its pod templates, since its pods are reviewed by themselves.
+
+- Our annotations and the queue label are copied; where workload and template both have one, the values must agree.
+- A queue in another system's annotation or label is copied as it is written, not as `fairlead.dev/queue`: it then means the same
+  as on a pod (it counts where a Queue of that name exists, now or later). Kueue copies it to Deployments' pods in the same way,
+  and leaves the pods of a Job that it manages alone. A template that names a queue itself keeps that one.
+- Kueue admits a Job whole, so a Job in a Kueue queue is a gang; `kueue.x-k8s.io/job-min-parallelism`, and Volcano's
+  `scheduling.volcano.sh/group-min-member`, become its gang's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fairlead.api import foreign, names
+from fairlead.api.intent import KEYS, is_size, no_size, unsupported
+from fairlead.webhook.objects.fields import Json, dotted, map_at, object_at, strings_at
+from fairlead.webhook.objects.pod_templates import PodTemplate
+from fairlead.webhook.objects.pods import annotations_and_labels
+from fairlead.webhook.review.patch import PatchBuilder
+
+Metadata = tuple[dict[str, str], dict[str, str]]
+"""An object's annotations and labels."""
+
+
+def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:
+    """Whether Kueue would admit the template's pods, all at once."""
+    return any(
+        names.KUEUE_QUEUE in found
+        for source in template.metadata_sources
+        for found in annotations_and_labels(object_at(patch.patched, source), dotted(source))
+    )
+
+
+def propagate(patch: PatchBuilder, template: PodTemplate, warnings: list[str]) -> list[str]:
+    """Copy annotations of the objects around a pod template to it; adds to warnings. Returns faults. Raises MalformedError."""
+    faults = _copy_ours(patch, template)
+    for source in template.metadata_sources:
+        where = dotted(source)
+        metadata = annotations_and_labels(object_at(patch.patched, source), where)
+        warnings += _copy_foreign_queue(patch, template, metadata, where)
+        warnings += unsupported(*metadata)
+        faults += _copy_foreign_size(patch, template, metadata, where)
+    return faults
+
+
+def _copy_ours(patch: PatchBuilder, template: PodTemplate) -> list[str]:
+    metadata = map_at(object_at(patch.patched, template.path), "metadata", template.where)
+    given = strings_at(metadata, "annotations", f"{template.where}.metadata")
+    faults: list[str] = []
+    for source in template.metadata_sources:
+        where = dotted(source)
+        own = fairlead_annotations(object_at(patch.patched, source), where)
+        for key in (key for key in KEYS if key in own):
+            if key in given and given[key] != own[key]:
+                said = f"{own[key]!r}, but the pod template says {given[key]!r}"
+                faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")
+            elif key not in given:
+                patch.set((*template.path, "metadata", "annotations", key), own[key])
+                given = {**given, key: own[key]}
+    return faults
+
+
+def fairlead_annotations(metadata: Json, where: str) -> dict[str, str]:
+    """The annotations of a workload, with its queue label as one."""
+    annotations, labels = annotations_and_labels(metadata, where)
+    queue = {names.QUEUE: labels[names.QUEUE]} if names.QUEUE in labels else {}
+    return {**queue, **annotations}
+
+
+def _copy_foreign_queue(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+    """Copy the queue; yields a warning where the template names another one."""
+    word = next((each for each in foreign.QUEUE_KEYS if each.value(*metadata)), None)
+    if word is None:
+        return
+    name = word.value(*metadata)
+    existing = _named_queue(_template_metadata(patch, template))
+    if existing is None:
+        patch.set((*template.path, "metadata", word.kind, word.key), name)
+    elif existing[0] != name:
+        path = f"{where}.{word.kind}[{word.key}]"
+        yield f"{path}: {name!r} does not count: {template.where}.{existing[1]} says {existing[0]!r}; keep one of them"
+
+
+def _copy_foreign_size(patch: PatchBuilder, template: PodTemplate, metadata: Metadata, where: str) -> Iterator[str]:
+    """Copy the size; yields a fault where the text is none."""
+    annotations, _ = metadata
+    keys = [names.KUEUE_LEAST] if any(names.KUEUE_QUEUE in found for found in metadata) else []
+    key = next((each for each in (*keys, names.VOLCANO_SIZE) if each in annotations), None)
+    annotated, labels = _template_metadata(patch, template)
+    if key is None or names.GANG_SIZE in annotated or next(foreign.groups(annotated, labels), None) is not None:
+        return
+    if not is_size(annotations[key]):
+        yield f"{where}.annotations[{key}]: {no_size(annotations[key])}"
+        return
+    patch.set((*template.path, "metadata", "annotations", names.GANG_SIZE), annotations[key])
+
+
+def _named_queue(metadata: Metadata) -> tuple[str, str] | None:
+    """The queue that a template names, and the path of the annotation or label."""
+    annotations, labels = metadata
+    if own := annotations.get(names.QUEUE, labels.get(names.QUEUE)):
+        return own, f"metadata.{'annotations' if names.QUEUE in annotations else 'labels'}[{names.QUEUE}]"
+    return next(foreign.queues(annotations, labels), None)
+
+
+def _template_metadata(patch: PatchBuilder, template: PodTemplate) -> Metadata:
+    metadata = map_at(object_at(patch.patched, template.path), "metadata", template.where)
+    return annotations_and_labels(metadata, f"{template.where}.metadata")

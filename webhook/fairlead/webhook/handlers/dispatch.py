@@ -1,0 +1,60 @@
+"""Which handler judges which review: one table for /mutate, one for /validate.
+
+The server and `fairlead check` both come through here, so their verdicts are the same. No review, whatever it holds, ends in an
+exception. Exempt namespaces, and operations other than CREATE and UPDATE, are answered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
+from fairlead.webhook.objects.fields import MalformedError
+from fairlead.webhook.objects.pod_templates import WORKLOADS
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, deny
+
+Handler = Callable[[Review, Facts], Verdict]
+"""May raise MalformedError."""
+
+MUTATING: Final[Mapping[str, Handler]] = {
+    "pods": pods.mutate,
+    "pods/ephemeralcontainers": pods.mutate_ephemeral,
+    **dict.fromkeys(WORKLOADS, workloads.mutate),
+}
+VALIDATING: Final[Mapping[str, Handler]] = {
+    "pods": pods.validate,
+    "pods/ephemeralcontainers": pods.validate_ephemeral,
+    **dict.fromkeys(WORKLOADS, workloads.validate),
+    "resourceclaims.resource.k8s.io": claims.validate,
+    "resourceclaimtemplates.resource.k8s.io": claims.validate,
+    "deviceclasses.resource.k8s.io": claims.validate_class,
+    "queues.fairlead.dev": fairlead_kinds.validate_queue,
+    "flavors.fairlead.dev": fairlead_kinds.validate_flavor,
+    "tenancypolicies.fairlead.dev": fairlead_kinds.validate_policy,
+}
+
+
+def mutate(review: Review, facts: Facts) -> Verdict:
+    return _judge(MUTATING, review, facts)
+
+
+def validate(review: Review, facts: Facts) -> Verdict:
+    return _judge(VALIDATING, review, facts)
+
+
+def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Verdict:
+    key = f"{review.group_resource}/{review.subresource}" if review.subresource else review.group_resource
+    handler = handlers.get(key)
+    if handler is None or review.operation not in {"CREATE", "UPDATE"}:
+        return UNTOUCHED
+    if review.namespace and facts.exempt(review.namespace):
+        return UNTOUCHED
+    try:
+        return handler(review, facts)
+    except MalformedError as error:
+        return deny("malformed", *review.about([str(error)]), code=422)
+    except RecursionError:
+        return deny("malformed", *review.about(["is nested too deeply to be judged"]), code=422)

@@ -1,0 +1,168 @@
+"""Validation of our own kinds, Queue, Flavor and TenancyPolicy: what the schemas of their CRDs cannot say.
+
+Denied: a loop in the queue tree, a selector or rule that does not compile, a limit below deserved. Warned about: names that do
+not exist (a parent, a flavor, a class), since manifests are applied in any order, and numbers that do not add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from fairlead import cel
+from fairlead.api.base import ManifestError
+from fairlead.api.flavor import Flavor
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.api.queues import overlaps, unknown_flavors
+from fairlead.kube.quantity import Quantity, QuantityError
+from fairlead.webhook.objects.device_models import no_match_reason, selected
+from fairlead.webhook.objects.fields import Json
+from fairlead.webhook.policy.cel_rules import rule_faults
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.verdict import Verdict, allow, deny
+
+DEPTH_MAX = 16
+"""Levels of queues; fair share is divided once per level."""
+
+
+def validate_queue(review: Review, facts: Facts) -> Verdict:
+    try:
+        queue = Queue.read(_without_status(review))
+    except ManifestError as error:
+        return deny("queue", str(error), code=422)
+    faults = [*_cycle(queue, facts.queues), *_limits(queue)]
+    if faults:
+        return deny("queue", *(f"Queue {queue.name}: {fault}" for fault in faults), code=422)
+    warnings = []
+    if queue.spec.parent is not None and queue.spec.parent not in facts.queues:
+        warnings.append(
+            f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
+        )
+    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, _other_leaves(queue, facts.queues))]
+    return allow(
+        "queue", warnings=[*warnings, *(each.message for each in found), *_overcommitments(queue, facts.queues)]
+    )
+
+
+def _other_leaves(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:
+    """The other leaf queues; none if this one is no leaf. Only leaves take gangs, so only their selectors can overlap."""
+    parents = {other.spec.parent for other in {**queues, queue.name: queue}.values()}
+    return [] if queue.name in parents else [other for name, other in queues.items() if name not in parents]
+
+
+def _overcommitments(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    """Warnings where the children of this queue, or of one above it, deserve more together than their parent."""
+    after = {**queues, queue.name: queue}
+    children: dict[str | None, list[Queue]] = {}
+    for other in after.values():
+        children.setdefault(other.spec.parent, []).append(other)
+
+    def deserved(of: Queue, flavor: str) -> Quantity:
+        """The queue's own value, else the sum of its children, as the controller counts."""
+        for entry in of.spec.flavors:
+            if entry.flavor == flavor:
+                return Quantity.of(entry.deserved)
+        return sum((deserved(child, flavor) for child in children.get(of.name, ())), Quantity.of(0))
+
+    above: Queue | None = queue
+    while above is not None:
+        for entry in above.spec.flavors:
+            total = sum((deserved(child, entry.flavor) for child in children.get(above.name, ())), Quantity.of(0))
+            if total > Quantity.of(entry.deserved):
+                yield (
+                    f"spec.flavors: the queues below {above.name} deserve {total} of {entry.flavor}, it only "
+                    f"{entry.deserved}: raise its deserved or lower theirs"
+                )
+        above = None if above.spec.parent is None else after.get(above.spec.parent)
+
+
+def validate_flavor(review: Review, facts: Facts) -> Verdict:
+    try:
+        flavor = Flavor.read(_without_status(review))
+    except ManifestError as error:
+        return deny("flavor", str(error), code=422)
+    try:
+        cel.admit_selector(flavor.spec.device_selector)
+    except cel.CompileError as error:
+        return deny("flavor", f"Flavor {flavor.name}: spec.deviceSelector: {error}", code=422)
+    warnings = [
+        f"spec.deviceSelector: Flavor {other.name!r} has the same selector and measure; a device would count twice"
+        for other in sorted(facts.flavors.values(), key=lambda other: other.name)
+        if other.name != flavor.name and other.spec == flavor.spec
+    ]
+    return allow("flavor", warnings=[*warnings, *_flavor_warnings(flavor, facts)])
+
+
+def _flavor_warnings(flavor: Flavor, facts: Facts) -> Iterator[str]:
+    """Where the flavor would count nothing of what the cluster has now."""
+    reason = no_match_reason(flavor.spec.device_selector, facts.device_models)
+    if reason is not None:
+        yield f"spec.deviceSelector: {reason}; until such a device comes the flavor counts nothing"
+        return
+    name = flavor.spec.capacity_name
+    models = selected(flavor.spec.device_selector, facts.device_models)
+    if name is not None and models and not any(model.has_capacity(name) for model in models):
+        yield (
+            f"spec.capacityName: no device that the flavor selects has the capacity {name!r}, so it counts nothing; "
+            "`fairlead devices` shows what they have"
+        )
+
+
+def validate_policy(review: Review, facts: Facts) -> Verdict:
+    try:
+        policy = TenancyPolicy.read(_without_status(review))
+    except ManifestError as error:
+        return deny("tenancypolicy", str(error), code=422)
+    faults = [
+        f"TenancyPolicy {policy.name}: {fault}"
+        for index, rule in enumerate(policy.spec.rules)
+        for fault in rule_faults(rule, f"spec.rules[{index}]")
+    ]
+    if faults:
+        return deny("tenancypolicy", *faults, code=422)
+    warnings = [
+        f"spec.{field}: {kind} {name!r} does not exist"
+        for field, kind, listed, known in (
+            ("deviceClasses", "DeviceClass", policy.spec.device_classes, facts.classes),
+            ("flavors", "Flavor", policy.spec.flavors, facts.flavors),
+        )
+        for name in listed or ()
+        if name not in known
+    ]
+    return allow("tenancypolicy", warnings=warnings)
+
+
+def _without_status(review: Review) -> Json:
+    """The object as users write it; a newer controller's status may have fields that our model does not know."""
+    return {key: value for key, value in (review.object or {}).items() if key != "status"}
+
+
+def _cycle(queue: Queue, queues: Mapping[str, Queue]) -> Iterator[str]:
+    seen, parent = [queue.name], queue.spec.parent
+    while parent is not None:
+        if parent in seen:
+            loop = " → ".join((*seen[seen.index(parent) :], parent))
+            yield f"spec.parent: {queue.spec.parent!r} closes a loop: {loop}; name a parent outside of it, or none"
+            return
+        seen.append(parent)
+        if len(seen) > DEPTH_MAX:
+            yield f"spec.parent: the queue would be more than {DEPTH_MAX} levels deep; make the tree flatter"
+            return
+        above = queues.get(parent)
+        parent = None if above is None else above.spec.parent
+
+
+def _limits(queue: Queue) -> Iterator[str]:
+    for index, entry in enumerate(queue.spec.flavors):
+        try:
+            deserved = Quantity.of(entry.deserved)
+            limit = None if entry.limit is None else Quantity.of(entry.limit)
+        except QuantityError as error:
+            yield f"spec.flavors[{index}]: {error}"
+            continue
+        if limit is not None and limit < deserved:
+            yield (
+                f"spec.flavors[{index}].limit: {entry.limit} is below deserved {entry.deserved}: "
+                "raise limit or lower deserved"
+            )

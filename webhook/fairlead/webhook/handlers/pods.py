@@ -1,0 +1,217 @@
+"""Pods: gated if they ask for managed devices, with their gang resolved and their legacy requests translated into claims.
+
+A gate can only be added when a pod is created: a pod that misses it can never be placed as its gang needs. Keeps: a pod that
+asks for no managed device gets no patch (but for policy defaults); other gates are never removed or moved; a second pass
+changes nothing.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from fairlead.api import names
+from fairlead.api.intent import Intent
+from fairlead.webhook.gangs import foreign_schedulers, pod_gang
+from fairlead.webhook.gangs.pod_gang import PodGang
+from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
+from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
+from fairlead.webhook.objects.pods import gated
+from fairlead.webhook.policy import device_bypass, policies
+from fairlead.webhook.policy.cel_rules import rule_findings
+from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
+from fairlead.webhook.policy.pods import pod_findings, set_defaults
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.review.pod_claims import Managed, PodClaim, pod_claims
+from fairlead.webhook.review.verdict import UNTOUCHED, Finding, Verdict, allow, deny
+
+ADMINISTRATORS = frozenset({"system:masters"})
+"""Groups that may do anything: the webhook cannot restrain them."""
+TRY_AGAIN = 429
+"""Where the mutating webhook did not see the pod, perhaps since it was too slow: clients create the pod again by themselves."""
+
+
+def mutate(review: Review, facts: Facts) -> Verdict:
+    """The verdict on a new pod. Raises MalformedError."""
+    assert review.object is not None
+    if review.operation != "CREATE":
+        return UNTOUCHED
+    patch = PatchBuilder(review.object)
+    spec = map_at(patch.patched, "spec")
+    legacy = legacy_limits(spec)
+    translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
+    if translated and legacy.faults:
+        return deny("legacy", *review.about(legacy.faults), code=422)
+    written = len(list_at(spec, "resourceClaims", "spec"))
+    warnings = list(translate(patch, legacy.limits) if translated else ())
+    claims = pod_claims(review.namespace, map_at(patch.patched, "spec"), facts)
+    if not _to_be_gated(claims, spec):
+        return _unmanaged(review, patch, legacy, facts)
+    warnings += pod_gang.strip_controller_annotations(patch)
+    if any(claim.managed is Managed.YES for claim in claims):  # a claim that does not exist yet may be another driver's
+        warnings += foreign_schedulers.use_default_scheduler(patch)
+    gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
+    denial = _gang_denial(review, gang, spec)
+    if denial is not None:
+        return denial
+    _write_gang(patch, gang.intent)
+    if not gated(patch.patched):
+        patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
+    findings: list[Finding] = []
+    if facts.policies:
+        set_defaults(facts.policies, patch)
+        device_bypass.void_visible_devices(facts.policies, patch)
+        findings += _legacy_findings(legacy, facts, translated=translated)
+        findings += _managed_findings(patch.patched, claims[:written], gang.intent, facts)
+    missing = [f"{claim.missing} does not exist; the pod waits until it does" for claim in claims if claim.missing]
+    verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *missing))
+    return policies.apply_findings(verdict, review.subject, findings)
+
+
+def validate(review: Review, facts: Facts) -> Verdict:
+    """The verdict on a pod as it would be stored; mutate has given the warnings. Raises MalformedError."""
+    assert review.object is not None
+    if review.operation == "UPDATE":
+        return _validate_update(review, facts)
+    spec = map_at(review.object, "spec")
+    legacy = legacy_limits(spec)
+    claims = pod_claims(review.namespace, spec, facts)
+    if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
+        if legacy.faults:
+            return deny("legacy", *review.about(legacy.faults), code=422)
+        again = "was not turned into a claim; the mutating webhook did not see the pod: create it again"
+        return deny("legacy", *review.about(f"{path}: {again}" for path in legacy.paths), code=TRY_AGAIN)
+    if not _to_be_gated(claims, spec):
+        verdict = _unmanaged(review, None, legacy, facts)
+        return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
+    gang = pod_gang.resolve(review.object, namespace=review.namespace, name=review.name, facts=facts)
+    denial = _gang_denial(review, gang, spec)
+    if denial is not None:
+        return replace(denial, warnings=())
+    if not gated(review.object) and any(claim.managed is Managed.YES for claim in claims):
+        fault = (
+            f"spec.schedulingGates: the gate {names.ADMISSION_GATE} is missing, so the controller cannot place the pod; "
+            "create it again, and see that no other webhook removes the gate"
+        )
+        return deny("gate", *review.about([fault]), code=TRY_AGAIN)
+    if not facts.policies:
+        return allow("managed")
+    findings = [
+        *_legacy_findings(legacy, facts, translated=False),
+        *_managed_findings(review.object, claims, gang.intent, facts),
+        *rule_findings(facts.policies, review, facts),
+    ]
+    return policies.apply_findings(allow("managed"), review.subject, findings)
+
+
+def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
+    """The verdict on ephemeral containers (`kubectl debug`): only device bypasses are judged. Raises MalformedError."""
+    patch = PatchBuilder(review.object or {})
+    device_bypass.void_visible_devices(facts.policies, patch, before=review.old or {})
+    return allow("bypass", patch=patch.operations) if patch.operations else UNTOUCHED
+
+
+def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
+    """Raises MalformedError."""
+    containers = map_at(review.object or {}, "spec").get("ephemeralContainers")
+    findings = device_bypass.bypass_findings(facts.policies, {"spec": {"ephemeralContainers": containers}})
+    return policies.apply_findings(UNTOUCHED, review.subject, findings)
+
+
+def _validate_update(review: Review, facts: Facts) -> Verdict:
+    """Of a stored pod only the gate, our annotations and, while it is gated, other systems' words for its gang and queue are
+    judged.
+    """
+    old, new = review.old or {}, review.object or {}
+    was_gated, faults, cause = gated(old), [], "gate"
+    if map_at(new, "metadata").get("deletionTimestamp") is not None:
+        return UNTOUCHED
+    if was_gated and not gated(new) and not _may_remove_gate(review, facts):
+        faults.append(
+            f"spec.schedulingGates: only the Fairlead controller removes {names.ADMISSION_GATE}, when the pod's devices "
+            f"are allocated, not {review.username!r}; delete the pod to give up waiting"
+        )
+    changes = pod_gang.changed(map_at(old, "metadata"), map_at(new, "metadata"))
+    claims = () if was_gated else pod_claims(review.namespace, map_at(new, "spec"), facts)
+    managed = was_gated or any(claim.managed is Managed.YES for claim in claims)
+    if was_gated:
+        changes = (*changes, *pod_gang.foreign_changed(old, new))
+    if changes and managed and review.username not in facts.controllers:
+        cause = "gate" if faults else "annotations"
+        faults += changes
+    if faults:
+        return deny(cause, *review.about(faults))
+    return allow("managed" if managed else "unmanaged")
+
+
+def _may_remove_gate(review: Review, facts: Facts) -> bool:
+    in_group = bool(ADMINISTRATORS & review.groups)
+    return review.username in facts.controllers or in_group or facts.may_remove_gate
+
+
+def _to_be_gated(claims: list[PodClaim], spec: Json) -> bool:
+    """Whether the pod may use a managed device. One that has a node cannot be gated, so it must surely use one to be judged."""
+    found = {claim.managed for claim in claims}
+    return Managed.YES in found or (Managed.UNKNOWN in found and not text_at(spec, "nodeName", "spec"))
+
+
+def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits, facts: Facts) -> Verdict:
+    """Allowed without a gate; policies that judge pods without claims apply, and annotations without effect are reported.
+
+    patch: None while validating.
+    """
+    pod = review.object or {}
+    verdict = UNTOUCHED
+    if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not legacy.any:
+        nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
+        verdict = allow("unmanaged", warnings=(f"{names.GANG}: {nothing}",))
+    if not facts.policies:
+        return verdict
+    if patch is not None and device_bypass.void_visible_devices(facts.policies, patch):
+        verdict = allow("bypass", patch=patch.operations, warnings=verdict.warnings)
+    findings = [
+        *_legacy_findings(legacy, facts, translated=False),
+        *device_bypass.bypass_findings(facts.policies, pod),
+    ]
+    return policies.apply_findings(verdict, review.subject, findings)
+
+
+def _gang_denial(review: Review, gang: PodGang, spec: Json) -> Verdict | None:
+    """A denial where the gang is impossible, or the pod names its node."""
+    faults = list(gang.faults)
+    if node := text_at(spec, "nodeName", "spec"):
+        cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
+        faults.append(f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}")
+    if not faults:
+        return None
+    cause = "gang" if gang.faults else "placed"
+    return deny(cause, *review.about(faults), code=422, warnings=gang.warnings)
+
+
+def _write_gang(patch: PatchBuilder, intent: Intent) -> None:
+    if intent.gang is None or intent.size is None:
+        return
+    patch.set(("metadata", "annotations", names.GANG), intent.gang)
+    written = strings_at(map_at(patch.patched, "metadata"), "annotations", "metadata").get(names.GANG_SIZE)
+    if written is None or int(written) != intent.size:  # "08" stays
+        patch.set(("metadata", "annotations", names.GANG_SIZE), str(intent.size))
+
+
+def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: Facts) -> list[Finding]:
+    governing = facts.policies
+    pod_group = intent.gang if intent.size_elsewhere else None
+    findings = list(policies.gang_findings(governing, intent.size, "metadata.annotations", pod_group=pod_group))
+    for claim in claims:
+        findings += pod_claim_findings(governing, claim, "", facts)
+    findings += pod_findings(governing, map_at(pod, "spec"), "spec")
+    findings += device_bypass.bypass_findings(governing, pod)
+    return findings
+
+
+def _legacy_findings(legacy: LegacyLimits, facts: Facts, *, translated: bool) -> list[Finding]:
+    """Of legacy limits; where they were translated, also of the claims that they became."""
+    findings = list(policies.legacy_findings(facts.policies, legacy.paths))
+    for limit in legacy.limits if translated else ():
+        findings += legacy_limit_findings(facts.policies, limit, "", facts)
+    return findings

@@ -1,0 +1,206 @@
+"""Jobs, JobSets, LeaderWorkerSets and other workloads: the gang of their pods is written once, into their pod templates.
+
+So a user writes `fairlead.dev/gang` and nothing else, or nothing at all, and errors are reported by `kubectl apply` instead of in
+another controller's events. Translates no legacy requests: each pod's own review does. What the object says, in our words or
+another system's, is propagated to its templates first; then each template gets its gang (`workload_gangs`), and policies apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fairlead.api import names
+from fairlead.api.intent import KEYS, Intent, IntentError
+from fairlead.webhook.gangs import foreign_schedulers, pod_gang, propagation, workload_gangs
+from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
+from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
+from fairlead.webhook.objects.fields import map_at, object_at, strings_at
+from fairlead.webhook.objects.pod_templates import PodTemplate, pod_templates
+from fairlead.webhook.policy import device_bypass, jobs, policies
+from fairlead.webhook.policy.cel_rules import rule_findings
+from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
+from fairlead.webhook.policy.pods import pod_findings
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.patch import PatchBuilder
+from fairlead.webhook.review.pod_claims import Managed, PodClaim, pod_claims
+from fairlead.webhook.review.verdict import UNTOUCHED, Finding, Verdict, allow, deny
+
+IMMUTABLE = frozenset({"jobs.batch", "trainjobs.trainer.kubeflow.org"})
+"""Kinds whose templates never change: their updates are not judged."""
+TRAIN_JOB = "trainjobs.trainer.kubeflow.org"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ManagedTemplate:
+    """A pod template whose pods ask for managed devices, or have legacy limits."""
+
+    template: PodTemplate
+    legacy: LegacyLimits
+    claims: list[PodClaim]
+    translated: bool
+
+    @property
+    def where(self) -> str:
+        return self.template.where
+
+    @property
+    def surely_managed(self) -> bool:
+        """Whether its pods certainly ask for managed devices: a claim or class that does not exist yet may be another driver's."""
+        return self.translated or any(claim.managed is Managed.YES for claim in self.claims)
+
+    def devices(self, facts: Facts) -> int:
+        """How many one pod holds."""
+        claimed = sum(devices_of(claim.spec, facts) for claim in self.claims if claim.spec is not None)
+        return claimed + (sum(limit.count for limit in self.legacy.limits) if self.translated else 0)
+
+
+def mutate(review: Review, facts: Facts) -> Verdict:
+    """Raises MalformedError."""
+    return _judge(review, facts)
+
+
+def validate(review: Review, facts: Facts) -> Verdict:
+    """The same verdict without patch and warnings, and with the policies' CEL rules. Raises MalformedError."""
+    verdict = _judge(review, facts, stored=True)
+    if not verdict.allowed:
+        return verdict
+    return Verdict(cause=verdict.cause, audit=verdict.audit, findings=verdict.findings)
+
+
+def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
+    """stored: as it would be stored, after every mutating webhook."""
+    assert review.object is not None
+    if review.operation == "UPDATE" and review.group_resource in IMMUTABLE:
+        return UNTOUCHED
+    patch = PatchBuilder(review.object)
+    if review.group_resource == TRAIN_JOB:
+        rules = rule_findings(facts.policies, review, facts) if stored else ()
+        return policies.apply_findings(_train_job(review, patch), review.subject, rules)
+    templates = list(_managed_templates(review, patch, facts))
+    findings = list(_bypass_findings(review, patch, facts))
+    if not templates:
+        return policies.apply_findings(UNTOUCHED, review.subject, findings)
+    faults = [f"{t.where}.{fault}" for t in templates if t.translated for fault in t.legacy.faults]
+    cause = "legacy" if faults else "gang"
+    warnings: list[str] = []
+    members: list[MemberTemplate] = []
+    for template in templates:
+        faults += propagation.propagate(patch, template.template, warnings)
+        try:
+            intent = pod_gang.intent_of(object_at(patch.patched, template.template.path))
+        except IntentError as error:
+            faults += [f"{template.where}.{fault}" for fault in error.faults]
+            continue
+        warnings += _pod_warnings(patch, template, intent, facts)
+        queued = propagation.in_kueue_queue(patch, template.template)
+        members.append(MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued))
+    if faults:
+        return deny(cause, *review.about(faults), code=422)
+    assigned = workload_gangs.assign(review, members, patch)
+    if assigned.faults:
+        return deny("gang", *review.about(assigned.faults), code=422)
+    warnings += assigned.warnings
+    if review.operation == "CREATE" and any(template.surely_managed for template in templates):
+        warnings += foreign_schedulers.unsuspend(patch, review.group_resource, facts)
+    if facts.policies:
+        findings += _managed_findings(facts, patch, templates, members, assigned)
+        findings += rule_findings(facts.policies, review, facts) if stored else ()
+    warnings += [
+        f"{template.where}.{claim.missing} does not exist; the pods wait until it does"
+        for template in templates
+        for claim in template.claims
+        if claim.missing
+    ]
+    verdict = allow("job", patch=patch.operations, warnings=list(dict.fromkeys(warnings)))
+    return policies.apply_findings(verdict, review.subject, findings)
+
+
+def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[_ManagedTemplate]:
+    for template in pod_templates(review.group_resource, patch.patched):
+        spec = map_at(object_at(patch.patched, template.path), "spec", template.where)
+        legacy = legacy_limits(spec)
+        translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
+        claims = pod_claims(review.namespace, spec, facts)
+        judged = translated or (legacy.any and policies.rejects_legacy(facts.policies))
+        if judged or any(claim.managed is not Managed.NO for claim in claims):
+            yield _ManagedTemplate(template=template, legacy=legacy, claims=claims, translated=translated)
+
+
+def _pod_warnings(patch: PatchBuilder, template: _ManagedTemplate, intent: Intent, facts: Facts) -> Iterator[str]:
+    path = template.template.path
+    yield from pod_gang.intent_warnings(object_at(patch.patched, path))
+    yield from pod_gang.queue_warnings(intent, facts)
+    if template.surely_managed:
+        yield from foreign_schedulers.use_default_scheduler(patch, path)
+
+
+def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[Finding]:
+    for template in pod_templates(review.group_resource, patch.patched) if facts.policies else ():
+        pod = object_at(patch.patched, template.path)
+        yield from device_bypass.bypass_findings(facts.policies, pod, template.where)
+
+
+def _managed_findings(
+    facts: Facts,
+    patch: PatchBuilder,
+    templates: list[_ManagedTemplate],
+    members: list[MemberTemplate],
+    assigned: WorkloadGangs,
+) -> list[Finding]:
+    """Of the templates with managed devices; sets the defaults for failed pods."""
+    governing, findings = facts.policies, list[Finding]()
+    for template, member in zip(templates, members, strict=True):
+        where, gang = template.where, assigned.gangs.get(template.where)
+        findings += policies.gang_findings(
+            governing,
+            gang.size if gang is not None and gang.size else member.intent.size,
+            f"{where}.metadata.annotations",
+            pod_group=None if gang is None else gang.pod_group,
+        )
+        findings += policies.legacy_findings(governing, [f"{where}.{path}" for path in template.legacy.paths])
+        for limit in template.legacy.limits if template.translated else ():
+            findings += legacy_limit_findings(governing, limit, f"{where}.", facts)
+        for claim in template.claims:
+            findings += pod_claim_findings(governing, claim, f"{where}.", facts)
+        spec = map_at(object_at(patch.patched, template.template.path), "spec", where)
+        findings += pod_findings(governing, spec, f"{where}.spec", template=True)
+        job_spec = template.template.job_spec
+        if gang is not None and job_spec is not None:
+            jobs.set_failure_defaults(governing, patch, job_spec)
+            findings += jobs.failure_findings(governing, patch.patched, job_spec)
+    gangless = [template for template in templates if template.where not in assigned.gangs]
+    if gangless:
+        findings += jobs.missing_gang_findings(
+            governing,
+            pods=sum(each.template.pods for each in gangless),
+            devices=sum(each.template.pods * each.devices(facts) for each in gangless),
+            where=f"{gangless[0].where}.metadata.annotations",
+        )
+    return findings
+
+
+def _train_job(review: Review, patch: PatchBuilder) -> Verdict:
+    """A TrainJob's templates are its runtime's: its annotations reach the JobSet by spec.annotations."""
+    metadata, spec = map_at(patch.patched, "metadata"), map_at(patch.patched, "spec")
+    own = propagation.fairlead_annotations(metadata, "metadata")
+    given = strings_at(spec, "annotations", "spec")
+    faults = [
+        f"metadata.annotations[{key}]: {own[key]!r}, but spec.annotations says {given[key]!r}; keep one of them"
+        for key in KEYS
+        if key in own and given.get(key, own[key]) != own[key]
+    ]
+    if faults:
+        return deny("gang", *review.about(faults), code=422)
+    annotations = {key: own[key] for key in KEYS if key in own}
+    try:
+        pod_gang.intent_of({"metadata": {"annotations": annotations}})
+    except IntentError as error:
+        return deny("gang", *review.about(error.faults), code=422)
+    for key, value in annotations.items():
+        patch.set(("spec", "annotations", key), value)
+    own_queue, spec_queue = (strings_at(found, "labels").get(names.KUEUE_QUEUE) for found in (metadata, spec))
+    if own_queue and not spec_queue:
+        patch.set(("spec", "labels", names.KUEUE_QUEUE), own_queue)
+    return allow("job" if patch.operations else "unmanaged", patch=patch.operations)

@@ -1,0 +1,203 @@
+"""The content of the two webhook configurations: which objects the apiserver sends, and what happens while the webhook is down.
+
+Two failure policies, since a webhook that is down must never block what it does not manage:
+- Fail where the object itself shows that it is managed (`match_conditions`: marked);
+- Ignore where only a claim's template could show it. Such a pod is then created without a gate; the allocation fence keeps it from
+  getting devices out of turn, with the reason. Ignore, too, for JobSets and the like: their pods are reviewed in any case.
+A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.api import legacy, names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.webhook.objects.pod_templates import WORKLOADS
+from fairlead.webhook.registration.match_conditions import (
+    MARKED_JOB,
+    MARKED_POD,
+    NOT_CONTROLLER,
+    UNMARKED_JOB_WITH_CLAIMS,
+    UNMARKED_POD_WITH_CLAIMS,
+    marked_claim,
+    pod_changed,
+)
+from fairlead.webhook.review.facts import EXEMPT_NAMESPACES
+
+NAME = "fairlead"
+BYPASSES_MAX = 50
+"""Policies that have webhooks of their own; the apiserver calls them one after the other."""
+FAIL_TIMEOUT_S = 5
+IGNORE_TIMEOUT_S = 2
+"""Shorter: such an object is most likely not managed, and a webhook that hangs must not delay it for long."""
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where the apiserver reaches the webhook: a URL, or a Service as namespace/name."""
+
+    bundle: str
+    url: str | None = None
+    service: str = f"{names.NAMESPACE}/fairlead-webhook"
+    drivers: tuple[str, ...] = (names.DRIVER,)
+    policies: tuple[TenancyPolicy, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes that each managed driver ships: gpu.fairlead.dev has mig.gpu.fairlead.dev, gpu.nvidia.com mig.nvidia.com."""
+        return tuple(name for driver in self.drivers for name in (driver, legacy.mig_class(driver)))
+
+    def client_config(self, path: str) -> Json:
+        bundle = {"caBundle": base64.b64encode(self.bundle.encode()).decode()} if self.bundle else {}
+        if self.url is not None:
+            return {"url": f"{self.url.rstrip('/')}{path}"} | bundle
+        namespace, _, name = self.service.partition("/")
+        return {"service": {"namespace": namespace, "name": name, "path": path, "port": 443}} | bundle
+
+
+def mutating(target: Target) -> Json:
+    """The MutatingWebhookConfiguration, as the apiserver stores it."""
+    pods = [_rule("", "pods", ["CREATE"])]
+    common = {"reinvocationPolicy": "IfNeeded"}
+    return _configuration(
+        "MutatingWebhookConfiguration",
+        [
+            _webhook("pods", target, "/mutate", pods, "Fail", [MARKED_POD], common),
+            _webhook("claims.pods", target, "/mutate", pods, "Ignore", UNMARKED_POD_WITH_CLAIMS, common),
+            _webhook("jobs", target, "/mutate", _JOBS, "Fail", [MARKED_JOB], common),
+            _webhook("claims.jobs", target, "/mutate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS, common),
+            _webhook("workloads", target, "/mutate", _workload_rules(), "Ignore", [], common),
+            *_bypass_webhooks(target, "/mutate", common),
+        ],
+    )
+
+
+def validating(target: Target) -> Json:
+    """The ValidatingWebhookConfiguration, as the apiserver stores it."""
+    create, update = [_rule("", "pods", ["CREATE"])], [_rule("", "pods", ["UPDATE"])]
+    claims = [_rule("resource.k8s.io", ["resourceclaims", "resourceclaimtemplates"], ["CREATE"])]
+    classes = [_rule("resource.k8s.io", ["deviceclasses"], ["CREATE", "UPDATE"])]
+    own = [_rule(names.API_GROUP, ["queues", "flavors", "tenancypolicies"], ["CREATE", "UPDATE"], "v1alpha1")]
+    marked = marked_claim(target.classes, target.drivers)
+    return _configuration(
+        "ValidatingWebhookConfiguration",
+        [
+            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD]),
+            _webhook("claims.pods", target, "/validate", create, "Ignore", UNMARKED_POD_WITH_CLAIMS),
+            _webhook("changed.pods", target, "/validate", update, "Fail", [NOT_CONTROLLER, pod_changed()]),
+            _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
+            _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
+            _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
+            _webhook("claims", target, "/validate", claims, "Fail", [NOT_CONTROLLER, marked]),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", [NOT_CONTROLLER, f"!({marked})"]),
+            _webhook("classes", target, "/validate", classes, "Ignore", []),
+            _webhook("own", target, "/validate", own, "Fail", []),
+            *_bypass_webhooks(target, "/validate", {}),
+        ],
+    )
+
+
+def _configuration(kind: str, webhooks: list[Json]) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": NAME, "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}},
+        "webhooks": webhooks,
+    }
+
+
+def _webhook(
+    name: str,
+    target: Target,
+    path: str,
+    rules: list[Json],
+    failure_policy: str,
+    conditions: Sequence[str],
+    more: Json | None = None,
+) -> Json:
+    """One webhook with every default written out, so that a comparison with what is stored is exact."""
+    webhook: Json = {
+        "name": f"{name}.{names.API_GROUP}",
+        "clientConfig": target.client_config(path),
+        "rules": rules,
+        "failurePolicy": failure_policy,
+        "matchPolicy": "Equivalent",
+        "namespaceSelector": {"matchExpressions": _judged_namespaces()},
+        "objectSelector": {},
+        "sideEffects": "None",
+        "timeoutSeconds": FAIL_TIMEOUT_S if failure_policy == "Fail" else IGNORE_TIMEOUT_S,
+        "admissionReviewVersions": ["v1"],
+    } | (more or {})
+    if conditions:
+        webhook["matchConditions"] = [
+            {"name": f"managed-{index}", "expression": text} for index, text in enumerate(conditions)
+        ]
+    return webhook
+
+
+def _judged_namespaces() -> list[Json]:
+    return [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT_NAMESPACES)},
+        {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"},
+    ]
+
+
+def _bypass_webhooks(target: Target, path: str, more: Json) -> list[Json]:
+    """For each policy that judges every pod: the pods that are not marked, and containers that are added later."""
+    pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
+    unmarked, added = f"!({MARKED_POD})", "has(object.spec.ephemeralContainers)"
+    found: list[Json] = []
+    judging = [policy for policy in target.policies if policy.spec.device_bypass == "Reject"]
+    for policy in judging[:BYPASSES_MAX]:
+        failure_policy = "Fail" if policy.spec.mode == "Enforce" else "Ignore"
+        selected = more | {"namespaceSelector": _selector(policy)}
+        found += [
+            _webhook(f"{policy.name}.bypass.pods", target, path, pods, failure_policy, [unmarked], selected),
+            _webhook(f"{policy.name}.debug.pods", target, path, debug, failure_policy, [added], selected),
+        ]
+    return found
+
+
+def _selector(policy: TenancyPolicy) -> Json:
+    """The policy's namespaces, without those that the webhook leaves alone; lists and order as the apiserver stores them."""
+    selector = policy.spec.namespace_selector
+    labels = {"matchLabels": dict(sorted(selector.match_labels.items()))} if selector.match_labels else {}
+    rules = [rule.model_dump(by_alias=True, mode="json", exclude_defaults=True) for rule in selector.match_expressions]
+    return labels | {"matchExpressions": [*_judged_namespaces(), *rules]}
+
+
+def _rule(group: str, resources: str | list[str], operations: list[str], version: str = "v1") -> Json:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "operations": operations,
+        "resources": [resources] if isinstance(resources, str) else resources,
+        "scope": "*",
+    }
+
+
+_JOBS = [_rule("batch", ["jobs", "cronjobs"], ["CREATE"]), _rule("batch", ["cronjobs"], ["UPDATE"])]
+"""A Job's template is immutable; a CronJob's is not."""
+
+_VERSIONS = {
+    "jobset.x-k8s.io": ["v1alpha2"],
+    "leaderworkerset.x-k8s.io": ["v1"],
+    "kubeflow.org": ["v1", "v2beta1"],
+    "trainer.kubeflow.org": ["v1alpha1"],
+    "ray.io": ["v1"],
+}
+
+
+def _workload_rules() -> list[Json]:
+    """Other projects' kinds that create pods. A cluster that lacks one never sends it."""
+    named = (group_resource.partition(".") for group_resource in WORKLOADS)
+    return [
+        _rule(group, resource, ["CREATE", "UPDATE"]) | {"apiVersions": _VERSIONS[group]}
+        for resource, _, group in named
+        if group in _VERSIONS
+    ]

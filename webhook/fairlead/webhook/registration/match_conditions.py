@@ -1,0 +1,79 @@
+"""Match conditions: CEL that keeps the apiserver from asking about objects that cannot be managed, as narrow as it can be said.
+
+An object is *marked* when it shows by itself that it is managed: a pod, or pod template, by an annotation, gate or queue label of
+ours or a legacy limit; a claim by a class or driver of ours. The others may still be managed through what they name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairlead.api import foreign, names
+
+_OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
+_LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
+_JOB_POD = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.template : object.spec.template)"
+
+NOT_CONTROLLER = f"request.userInfo.username != '{names.CONTROLLER_USER}'"
+"""The webhook never delays the controller, which releases whole gangs and creates their claims."""
+
+
+def _marked(metadata: str, spec: str) -> str:
+    """A pod, or pod template, with these metadata and spec."""
+    parts = [f"{metadata}.?annotations.orValue({{}}).exists(k, {_OURS})"]
+    parts.append(f"'{names.QUEUE}' in {metadata}.?labels.orValue({{}})")
+    parts.append(f"{spec}.?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')")
+    for containers in (f"{spec}.?containers.orValue([])", f"{spec}.?initContainers.orValue([])"):
+        parts += [
+            f"{containers}.exists(c, c.?resources.?{side}.orValue({{}}).exists(k, {_LEGACY}))"
+            for side in ("limits", "requests")
+        ]
+    return " || ".join(parts)
+
+
+MARKED_POD = _marked("object.metadata", "object.spec")
+UNMARKED_POD_WITH_CLAIMS = ("object.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_POD})")
+
+MARKED_JOB = (
+    f"object.metadata.?annotations.orValue({{}}).exists(k, {_OURS})"
+    f" || '{names.QUEUE}' in object.metadata.?labels.orValue({{}})"
+    f" || {_marked(f'{_JOB_POD}.?metadata', f'{_JOB_POD}.spec')}"
+)
+UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
+
+
+def pod_changed() -> str:
+    """An update of a pod that removes our gate, or changes an annotation of ours, the queue label or, while it is gated, what
+    names its gang and queue for another system.
+    """
+    gated = f".?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
+    old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
+    label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
+    return " || ".join(
+        (
+            f"oldObject.spec{gated} && !(object.spec{gated})",
+            f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
+            f"{new}.exists(k, {_OURS} && !(k in {old}))",
+            f"object{label} != oldObject{label}",
+            f"oldObject.spec{gated} && ({_foreign_changed('annotations')} || {_foreign_changed('labels')})",
+        )
+    )
+
+
+def _foreign_changed(kind: str) -> str:
+    """Another system's annotations or labels that differ."""
+    keys = sorted({word.key for word in foreign.METADATA_KEYS if word.kind == kind})
+    old, new = (f"{which}.metadata.?{kind}[?k].orValue('')" for which in ("oldObject", "object"))
+    return f"[{', '.join(map(repr, keys))}].exists(k, {old} != {new})"
+
+
+def marked_claim(class_names: Sequence[str], drivers: Sequence[str]) -> str:
+    """A claim or template that names one of the classes, or configures one of the drivers."""
+    spec = "(request.kind.kind == 'ResourceClaimTemplate' ? object.spec.spec : object.spec)"
+    classes, configured_drivers = (f"[{', '.join(map(repr, listed))}]" for listed in (class_names, drivers))
+    one_of = f"deviceClassName.orValue('') in {classes}"
+    listed = f"{spec}.?devices.?requests.orValue([])"
+    configs = f"{spec}.?devices.?config.orValue([])"
+    configured = f"{configs}.exists(c, c.?opaque.?driver.orValue('') in {configured_drivers})"
+    alternatives = f"r.?firstAvailable.orValue([]).exists(s, s.?{one_of})"
+    return f"{configured} || {listed}.exists(r, r.?exactly.?{one_of} || {alternatives})"

@@ -1,0 +1,204 @@
+"""One HTTP/1.1 connection, as an apiserver speaks it to a webhook: requests with a body in, one answer each.
+
+Knows nothing of reviews or TLS: `handle` answers a whole request at once, or later. A web framework would take more time for an
+answer than the verdict does. The bytes of a request are collected here and its head is parsed by llhttp (`request_head`), one head
+at a time, because httptools cannot pause: fed the whole stream, it would parse requests before those ahead of them are answered.
+
+Keeps: an answer is sent before the next request is parsed; how the bytes are split into reads changes no answer; nothing is read
+after an answer that closes the connection; every state has a deadline (`expire` ends a connection that is late).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import msgspec
+
+from fairlead.webhook.serve.limits import HEAD_BYTES_MAX, Limits
+from fairlead.webhook.serve.request_head import HEAD_END, HttpError, RequestHead, parse_head
+
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    411: "Length Required",
+    413: "Content Too Large",
+    415: "Unsupported Media Type",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    501: "Not Implemented",
+    503: "Service Unavailable",
+}
+
+
+class Request(msgspec.Struct, frozen=True):
+    method: str
+    path: str
+    content_type: str
+    body: bytes
+    close: bool
+    """The client wants the connection closed after the answer."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    body: bytes
+    status: int = 200
+
+
+Handle = Callable[[Request], Answer | Awaitable[Answer]]
+Refuse = Callable[[int, str], bytes]
+"""The body of an error's answer, by status and reason; called once per error, so that the server can count them."""
+
+
+class Connection(asyncio.Protocol):
+    """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone."""
+
+    def __init__(
+        self,
+        handle: Handle,
+        refuse: Refuse,
+        limits: Limits,
+        clock: Callable[[], float],
+        *,
+        opened: Callable[[Connection], bool],
+        closed: Callable[[Connection], None],
+    ) -> None:
+        self._handle, self._refuse, self._limits, self._clock = handle, refuse, limits, clock
+        self._opened, self._closed = opened, closed
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._searched = 0
+        """Bytes of the buffer in which no head ends."""
+        self._head: RequestHead | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._draining = False
+        self._closing = False
+        self.deadline = 0.0
+
+    # -- called by the event loop ----------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by class
+        self.deadline = self._clock() + self._limits.head_s
+        if not self._opened(self):
+            self._closing = True
+            self.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._buffer += data
+        if self._answering is None:
+            self._advance()
+        elif len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
+            self.abort()  # the client sends without ever waiting for an answer
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._closed(self)
+
+    # -- called by the server --------------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """End the connection if it is late."""
+        if now < self.deadline:
+            return
+        if self._answering is None and self._head is not None:
+            self._fail(HttpError(408, f"the body did not arrive within {self._limits.body_s:g} s"))
+        else:
+            self.abort()
+
+    def drain(self) -> asyncio.Task[None] | None:
+        """Close as soon as the request in flight is answered; that answer's task, if there is one."""
+        self._draining = True
+        if self._answering is None and self._transport is not None:
+            self._closing = True
+            self._transport.close()
+        return self._answering
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Answer every request that has arrived whole."""
+        while self._buffer and self._answering is None and self._transport is not None:
+            try:
+                request = self._next_request()
+            except HttpError as error:
+                self._fail(error)
+                return
+            if request is None:
+                return
+            self.deadline = self._clock() + self._limits.answer_s
+            answer = self._handle(request)
+            if isinstance(answer, Answer):
+                self._send(answer, close=request.close)
+            else:
+                self._answering = asyncio.ensure_future(self._answer_later(answer, request))
+
+    def _next_request(self) -> Request | None:
+        """The next request, if all of it has arrived. Raises HttpError."""
+        head = self._head
+        if head is None:
+            head = self._head = self._next_head()
+            if head is None:
+                return None
+            if len(self._buffer) < head.body_bytes:
+                self.deadline = self._clock() + self._limits.body_s
+                if head.expects_continue and self._transport is not None:
+                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if len(self._buffer) < head.body_bytes:
+            return None
+        body = self._take(head.body_bytes)
+        self._head = None
+        return Request(head.method, head.path, head.content_type, body, head.close)
+
+    def _next_head(self) -> RequestHead | None:
+        """The next request's head, if all of it has arrived. Raises HttpError."""
+        end = self._buffer.find(HEAD_END, max(0, self._searched - len(HEAD_END) + 1))
+        if end > HEAD_BYTES_MAX or (end < 0 and len(self._buffer) >= HEAD_BYTES_MAX + len(HEAD_END)):
+            raise HttpError(431, f"the head is larger than {HEAD_BYTES_MAX} bytes")
+        if end < 0:
+            if self._searched == 0:  # these are the first bytes of the head
+                self.deadline = min(self.deadline, self._clock() + self._limits.head_s)
+            self._searched = len(self._buffer)
+            return None
+        self._searched = 0
+        return parse_head(self._take(end + len(HEAD_END)), self._limits.body_bytes)
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        return taken
+
+    async def _answer_later(self, answer: Awaitable[Answer], request: Request) -> None:
+        try:
+            self._send(await answer, close=request.close)
+        finally:
+            self._answering = None
+        self._advance()
+
+    def _fail(self, error: HttpError) -> None:
+        self._send(Answer(self._refuse(error.status, error.reason), error.status), close=True)
+
+    def _send(self, answer: Answer, *, close: bool) -> None:
+        if self._transport is None:
+            return
+        self._closing = close or self._draining
+        ended = "Connection: close\r\n" if self._closing else ""
+        head = (
+            f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(answer.body)}\r\n{ended}\r\n"
+        )
+        self._transport.write(head.encode() + answer.body)
+        self.deadline = self._clock() + self._limits.idle_s
+        if self._closing:
+            self._buffer.clear()
+            self._transport.close()
