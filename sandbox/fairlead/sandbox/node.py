@@ -238,21 +238,21 @@ class Node:
         """An orderly end."""
         await self.stop_driver()
         await self.stop_kubelet()
-        self._power_off()
+        self._end_processes()
 
-    async def vanish(self, *, admin: Client | None = None) -> None:
+    async def power_off(self, *, admin: Client | None = None) -> None:
         """Power loss: driver, kubelet and containers end at once. With `admin` the Node object is deleted, too, as a
         cloud provider does for a machine that was removed.
         """
         if self._driver is not None:
             await self.kill_driver()
         await self.stop_kubelet()
-        self._power_off()
+        self._end_processes()
         if admin is not None:
             with contextlib.suppress(errors.NotFound):
                 await admin.delete(NODES, self.name)
 
-    def _power_off(self) -> None:
+    def _end_processes(self) -> None:
         """Containers end, and so do the processes that survive a driver: an MPS daemon, with its directory."""
         self.runtime.power_off()
         shutil.rmtree(self._mps_dir, ignore_errors=True)
@@ -261,7 +261,7 @@ class Node:
     def _mps_dir(self) -> Path:
         return self.plugins_dir / names.DRIVER / "mps"
 
-    async def return_(self) -> None:
+    async def power_on(self) -> None:
         """Power is back: kubelet and driver start again on what is on disk."""
         await self.start_kubelet()
         await self.start_driver()

@@ -80,9 +80,9 @@ class Chaos:
 
     async def node_loses_power(self) -> None:
         node = self.made.nodes[self.random.choice(NODES).name]
-        await node.vanish()
+        await node.power_off()
         await self._pause()
-        await node.return_()
+        await node.power_on()
 
     async def webhook_dies(self) -> None:
         assert self.made.webhook is not None

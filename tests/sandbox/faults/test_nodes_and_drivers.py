@@ -181,7 +181,7 @@ async def test_pods_of_a_node_that_vanishes_run_elsewhere_and_it_is_clean_when_i
 
     first = await until(running)
     lost = made.nodes[node_name_of(first)]
-    await lost.vanish()
+    await lost.power_off()
 
     async def elsewhere() -> Any:
         found = await running()
@@ -198,7 +198,7 @@ async def test_pods_of_a_node_that_vanishes_run_elsewhere_and_it_is_clean_when_i
     # Nobody can say whether its containers have stopped: pod and claim stay until the node is back.
     assert is_deleting(await view.pod(first["metadata"]["name"]))
 
-    await lost.return_()
+    await lost.power_on()
     await view.gone(PODS, first["metadata"]["name"])
     await until(lambda: not list(lost.leftovers()))
 
@@ -215,7 +215,7 @@ async def test_a_node_that_never_comes_back_takes_its_pods_slices_and_claims_wit
     made, view = two
     await made.apply([template("eight", count=8), pod("p", claim="eight", command=FOREVER)])
     lost = made.nodes[node_name_of(await view.phase("p", "Running"))]
-    await lost.vanish(admin=view.client)
+    await lost.power_off(admin=view.client)
     await view.gone(PODS, "p")
     await view.no_claims()
 

@@ -134,7 +134,7 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
 
     first = await until(running)
     lost = made.nodes[node_name_of(first[0])]
-    await lost.vanish()
+    await lost.power_off()
 
     async def moved() -> bool:
         pods = await running()
@@ -142,7 +142,7 @@ async def test_a_gang_whose_node_vanishes_runs_whole_again_elsewhere(fairlead: F
 
     await until(moved)
     await view.client.delete(JOBS, "g", "default", propagation="Background")
-    await lost.return_()
+    await lost.power_on()
 
     async def no_pods() -> bool:
         return await view.all(PODS, "default") == []

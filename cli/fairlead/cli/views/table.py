@@ -3,7 +3,7 @@
 Figures are never shortened. A column says how far it may be shortened and when it may be left out; the result lists the
 columns that were. Without a width, as for a pipe, nothing is shortened. Pure.
 
-Example: columns QUEUE (least 10) and USED (right), a width of 16 and a queue `research/vision`: `resear…ion    8`.
+Example: columns QUEUE (least 10) and USED (right), a width of 16 and a queue `research/vision`: `resear…ion     8`.
 """
 
 from __future__ import annotations

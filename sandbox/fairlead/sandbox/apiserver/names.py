@@ -71,34 +71,22 @@ def _prefix(name: str, *, prefix: bool) -> str:
     return name[:-1] + "a" if prefix and len(name) > 1 and name.endswith("-") else name
 
 
-def subdomain_complaints(name: str, *, prefix: bool = False) -> list[str]:
+def _complaints(name: str, form: re.Pattern[str], complaint: str, limit_bytes: int, *, prefix: bool) -> list[str]:
     name = _prefix(name, prefix=prefix)
-    out = []
-    if len(name.encode()) > 253:
-        out.append(_too_long(253))
-    if not _SUBDOMAIN_RE.fullmatch(name):
-        out.append(SUBDOMAIN_COMPLAINT)
-    return out
+    found = [_too_long(limit_bytes)] if len(name.encode()) > limit_bytes else []
+    return found if form.fullmatch(name) else [*found, complaint]
+
+
+def subdomain_complaints(name: str, *, prefix: bool = False) -> list[str]:
+    return _complaints(name, _SUBDOMAIN_RE, SUBDOMAIN_COMPLAINT, 253, prefix=prefix)
 
 
 def label_complaints(name: str, *, prefix: bool = False) -> list[str]:
-    name = _prefix(name, prefix=prefix)
-    out = []
-    if len(name.encode()) > 63:
-        out.append(_too_long(63))
-    if not _LABEL_RE.fullmatch(name):
-        out.append(LABEL_COMPLAINT)
-    return out
+    return _complaints(name, _LABEL_RE, LABEL_COMPLAINT, 63, prefix=prefix)
 
 
 def label_1035_complaints(name: str, *, prefix: bool = False) -> list[str]:
-    name = _prefix(name, prefix=prefix)
-    out = []
-    if len(name.encode()) > 63:
-        out.append(_too_long(63))
-    if not _LABEL_1035_RE.fullmatch(name):
-        out.append(LABEL_1035_COMPLAINT)
-    return out
+    return _complaints(name, _LABEL_1035_RE, LABEL_1035_COMPLAINT, 63, prefix=prefix)
 
 
 def path_segment_complaints(name: str, *, prefix: bool = False) -> list[str]:

@@ -41,7 +41,7 @@ _PODS: Final = raw(PODS)
 DELETED_MAX: Final = 4096
 
 
-class ClaimController(Loop):
+class ClaimController(Loop[str]):
     name = "claim controller"
     workers = 10
 

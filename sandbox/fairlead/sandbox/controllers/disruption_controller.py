@@ -99,7 +99,7 @@ def _desired(budget: Obj, pods: list[Obj]) -> tuple[int, int, str]:
     return 0, 0, ""
 
 
-class DisruptionController(Loop):
+class DisruptionController(Loop[str]):
     name = "disruption controller"
     workers = 2
 

@@ -32,8 +32,8 @@ from fairlead.kube.resources import (
     Resource,
     raw,
 )
-from fairlead.kube.workqueue import WorkQueue
 from fairlead.sandbox.controllers import garbage
+from fairlead.sandbox.controllers.loop import Loop
 from fairlead.sandbox.objects import Obj, finalizers_of, key_of, owners_of, split_key, uid_of
 
 log = logging.getLogger(__name__)
@@ -58,14 +58,15 @@ KINDS: Final = (
 Item = tuple[int, str]
 
 
-class GarbageCollector:
-    """`run()` never returns; cancel it."""
+class GarbageCollector(Loop[Item]):
+    name = "garbage collector"
+    workers = 1
 
     def __init__(self, client: Client, kinds: Iterable[Resource[Any]] = KINDS) -> None:
+        super().__init__()
         self._client = client
         self._kinds = [raw(kind) for kind in kinds]
         self._informers = [Informer(client, kind) for kind in self._kinds]
-        self._queue: WorkQueue[Item] = WorkQueue()
         self._items: dict[str, Item] = {}  # by UID, what exists
         self._dependents: dict[str, set[Item]] = {}  # by owner's UID
         self._absent: set[str] = set()  # UIDs that were asked for and not found; a UID is never used again
@@ -79,16 +80,7 @@ class GarbageCollector:
             for informer in self._informers:
                 if informer.resource.group != GANGS.group:  # a cluster without Fairlead has no such kind
                     await informer.synced.wait()
-            while True:
-                item = await self._queue.get()
-                try:
-                    await self._work(item)
-                    self._queue.forget(item)
-                except errors.ApiError as error:
-                    log.debug("%s %s: %s", self._kinds[item[0]], item[1], error)
-                    self._queue.retry(item)
-                finally:
-                    self._queue.done(item)
+            await super().run()
 
     def _note(self, index: int, change: Change[Raw]) -> None:
         item = (index, change.key)
@@ -101,24 +93,24 @@ class GarbageCollector:
             self._items.pop(uid, None)
             self._absent.add(uid)
             for dependent in self._dependents.pop(uid, ()):
-                self._queue.add(dependent)
+                self.queue.add(dependent)
             return
         self._items[uid_of(change.new)] = item
         for owner in owners_of(change.new):
             self._dependents.setdefault(str(owner["uid"]), set()).add(item)
-        self._queue.add(item)
+        self.queue.add(item)
         if change.new["metadata"].get("deletionTimestamp"):
             for dependent in self._dependents.get(uid_of(change.new), ()):
-                self._queue.add(dependent)
+                self.queue.add(dependent)
 
     def _wake(self, uid: str) -> None:
         if uid in self._items:
-            self._queue.add(self._items[uid])
+            self.queue.add(self._items[uid])
 
     def _find(self, item: Item) -> Obj | None:
         return self._informers[item[0]].get(item[1])
 
-    async def _work(self, item: Item) -> None:
+    async def sync(self, item: Item) -> None:
         obj = self._find(item)
         if obj is None:
             return

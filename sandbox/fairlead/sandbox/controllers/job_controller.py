@@ -28,7 +28,7 @@ _JOBS: Final = raw(JOBS)
 _PODS: Final = raw(PODS)
 
 
-class JobController(Loop):
+class JobController(Loop[str]):
     name = "job controller"
 
     def __init__(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Hashable
+from typing import Generic, TypeVar
 
 from fairlead.kube import errors
 from fairlead.kube.limits import Backoff
@@ -17,17 +19,19 @@ log = logging.getLogger(__name__)
 
 RETRY = Backoff(base_s=0.05, max_s=5.0)
 
+K = TypeVar("K", bound=Hashable)
 
-class Loop:
+
+class Loop(Generic[K]):
     """A queue of keys and the workers on it. Subclasses say what to do about one key."""
 
     name = "loop"
     workers = 4
 
     def __init__(self) -> None:
-        self.queue: WorkQueue[str] = WorkQueue(backoff=RETRY)
+        self.queue: WorkQueue[K] = WorkQueue(backoff=RETRY)
 
-    async def sync(self, key: str) -> None:
+    async def sync(self, key: K) -> None:
         """Reconcile one object. An exception puts the key back with a delay."""
         raise NotImplementedError
 

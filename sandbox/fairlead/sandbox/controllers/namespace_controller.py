@@ -17,7 +17,7 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICE_ACCOUNTS, Raw, Resource, raw
-from fairlead.kube.workqueue import WorkQueue
+from fairlead.sandbox.controllers.loop import Loop
 from fairlead.sandbox.discovery import served
 from fairlead.sandbox.objects import is_deleting, name_of, spec_of
 
@@ -28,44 +28,36 @@ ROUND_S: Final = 0.25  # between two looks at what is still terminating
 ROOT_CA: Final = "kube-root-ca.crt"
 
 
-class NamespaceController:
-    """`run()` never returns; cancel it."""
+class NamespaceController(Loop[str]):
+    name = "namespace controller"
+    workers = 1
 
     def __init__(self, client: Client, *, ca_pem: str) -> None:
+        super().__init__()
         self._client = client
         self._ca_pem = ca_pem
         self._namespaces = Informer(client, raw(NAMESPACES))
-        self._queue: WorkQueue[str] = WorkQueue()
         self._namespaces.subscribe(self._note)
 
     def _note(self, change: Change[Raw]) -> None:
         if change.new is not None:
-            self._queue.add(change.key)
+            self.queue.add(change.key)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._namespaces.run())
-            while True:
-                name = await self._queue.get()
-                try:
-                    await self._work(name)
-                    self._queue.forget(name)
-                except errors.ApiError as error:
-                    log.debug("namespace %s: %s", name, error)
-                    self._queue.retry(name)
-                finally:
-                    self._queue.done(name)
+            await super().run()
 
-    async def _work(self, name: str) -> None:
-        namespace = self._namespaces.get(name)
+    async def sync(self, key: str) -> None:
+        namespace = self._namespaces.get(key)
         if namespace is None:
             return
         if not is_deleting(namespace):
-            await self._populate(name)
-        elif await self._empty(name):
+            await self._populate(key)
+        elif await self._empty(key):
             await self._finalize(namespace)
         else:
-            self._queue.add_after(name, ROUND_S)
+            self.queue.add_after(key, ROUND_S)
 
     async def _populate(self, name: str) -> None:
         wanted: tuple[tuple[Resource[Raw], Raw], ...] = (
