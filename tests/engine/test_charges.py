@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import msgspec
+import pytest
 
 from fairlead.api import names
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from fairlead.kube import resource
-from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu
+from tests.support.engine.objects import MIG, claim_spec, device_request, gang, gpu, mig_gpu, slice_of
 from tests.support.engine.world import World
 
 EVERY = f'device.driver == "{names.DRIVER}"'
@@ -96,6 +98,59 @@ def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
     plan = world.decide(*jobs)
     assert admitted(plan) == ["cut", "whole"]
     assert use(plan, "a")[0] == Fraction(3, 2)
+
+
+def static_mig(driver: str, profile: str, slices: int, product: str, index: int = 0) -> dict[str, Any]:
+    """A MIG device as drivers publish those that exist already: no counters."""
+    capacity = {"memory": {"value": "9984Mi"}, **{f"memorySlice{at}": {"value": "1"} for at in range(slices)}}
+    attributes = {"type": "mig", "profile": profile, "productName": product, "parentUUID": "GPU-0"}
+    return {
+        "name": f"gpu-0-mig-{index}",
+        "attributes": {name: {"string": value} for name, value in attributes.items()},
+        "capacity": capacity,
+    }
+
+
+@pytest.mark.parametrize("driver", [names.DRIVER, "gpu.nvidia.com"])
+@pytest.mark.parametrize("slices", [1, 0], ids=["memory slices published", "no memory slices"])
+def test_static_mig_devices_are_charged_their_part_of_the_gpu(driver: str, slices: int):
+    world = World()
+    devices = [static_mig(driver, "1g.10gb", slices, "NVIDIA A100-SXM4-80GB", index) for index in range(7)]
+    world.add_node("n0")
+    world.add_slices(slice_of("n0", devices, driver=driver))
+    world.flavors = (flavor(selector=f'device.driver == "{driver}"', measure="Share"),)
+    world.queues = (queue("a", Fraction(3, 7)),)
+    small = f'device.driver == "{driver}" && device.attributes["{driver}"].profile == "1g.10gb"'
+    world.add_class("any", {})
+    asked = claim_spec(device_request(device_class="any", cel=small))
+    jobs = [gang(f"j{number}", 1, asked, queue="a") for number in range(4)]
+    plan = world.decide(*jobs)
+    assert use(plan, "a") == (Fraction(3, 7), Fraction(4, 7))
+    assert plan.flavors[0].total == 1
+
+
+@pytest.mark.parametrize(
+    ("product", "profile", "slices", "want"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "1g.20gb", 2, Fraction(1, 4)),
+        ("NVIDIA A100-SXM4-80GB", "1g.20gb", 0, Fraction(1, 4)),
+        ("NVIDIA A100-SXM4-40GB", "1g.10gb", 0, Fraction(1, 4)),
+        ("NVIDIA A100-SXM4-80GB", "1g.10gb+me", 1, Fraction(1, 7)),
+        ("NVIDIA A100-SXM4-80GB", "3g.40gb", 4, Fraction(1, 2)),
+        ("NVIDIA A100-SXM4-80GB", "4g.40gb", 4, Fraction(4, 7)),
+        ("NVIDIA A100-SXM4-80GB", "7g.80gb", 8, 1),
+        ("NVIDIA H200", "1g.35gb", 2, Fraction(1, 4)),
+        ("NVIDIA H200", "1g.35gb", 0, Fraction(1, 7)),  # how large the GPU is cannot be read
+        ("NVIDIA A30", "2g.12gb", 2, Fraction(1, 2)),
+        ("NVIDIA A30", "1g.6gb", 0, Fraction(1, 4)),
+        ("NVIDIA A100-SXM4-80GB", "a third", 0, 1),
+    ],
+)
+def test_the_share_of_a_static_mig_device_is_its_larger_part(product: str, profile: str, slices: int, want: Fraction):
+    world = World()
+    world.add_node("n0", [static_mig(names.DRIVER, profile, slices, product)])
+    world.flavors = (flavor(measure="Share"),)
+    assert world.decide().flavors[0].total == want
 
 
 def joined(first: GangRequest, plan: Plan, name: str, queue: str) -> GangRequest:

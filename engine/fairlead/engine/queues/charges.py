@@ -2,7 +2,7 @@
 
 Order, limits, fair share and status all count by this. A queue is charged for what was really allocated; a pending gang counts
 with the least that it could get. Admin access is free; a claim that several pods share is charged once.
-A partition's share is its largest part of its parent's counters; a shared device's is its largest part of any capacity.
+A partition's share is its largest part of its parent's counters (a MIG device's without counters: `mig_share`); a shared device's is its largest part of any capacity.
 Example, measure Share: a 2g.20gb slice takes 2 of 8 memory slices and 28 of 98 multiprocessors, so it counts 28/98 = 2/7.
 """
 
@@ -12,6 +12,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from fairlead.engine.inventory.mig_share import mig_share
 from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.settings import Problem
 
@@ -263,6 +264,8 @@ def share(device: Device, consumption: Consumption) -> Amount:
     part: Amount = 1
     if device.counter_consumption:
         part = device.pool.layout.share(device.counter_consumption)
+    elif (mig := mig_share(device)) is not None:
+        part = mig
     if device.shared and consumption:
         driver = device.pool.driver
         part *= max(
