@@ -158,6 +158,25 @@ class TestScores:
             f"gpu-{n}" for n in (4, 5, 6, 7)
         ]
 
+    @pytest.mark.parametrize("publish", ["--dynamic-mig", "--shared-gpus"])
+    def test_whole_gpus_that_could_be_cut_or_shared_are_chosen_by_island_and_numa_node_too(self, publish: str):
+        world = World()
+        where = [(0, 0), (1, 0), (1, 1), (1, 1), (2, 0)]  # island, NUMA node
+        devices, counters = [], []
+        for minor, (island, numa) in enumerate(where):
+            if publish == "--dynamic-mig":
+                of_gpu, counter_set = mig_gpu(minor)
+                counters.append(counter_set)
+            else:
+                of_gpu = [gpu(minor, allowMultipleAllocations=True)]
+            of_gpu[0]["attributes"] |= {"nvlinkDomain": {"int": island}, names.NUMA_NODE: {"int": numa}}
+            devices += of_gpu
+        world.add_node("node", devices, counters=counters)
+        jobs = [gang("pair", 1, claim_spec(device_request(2)), created=1.0), gang("one", 1, ONE, created=2.0)]
+        plan = world.decide(*jobs)
+        assert devices_of(plan, "pair") == ["gpu-2", "gpu-3"]
+        assert devices_of(plan, "one") == ["gpu-0"]
+
     def test_pack_fills_a_node_and_spread_takes_the_emptiest(self):
         world = h100_world(3)
         world.carry_out(world.decide(one := gang("one", 1, ONE)), [one])

@@ -8,6 +8,7 @@ Example: 2 GPUs wanted, islands of 2 and of 4 free GPUs: those of the first isla
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.api.names import NUMA_NODE
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
 
 ISLAND = "nvlinkDomain"
+SHARED, WHOLE = 0.0, 1.0  # shares of a parent, as costs: of a shared device, which comes before partitions, and of a whole GPU
 T = TypeVar("T")
 
 
@@ -34,7 +36,11 @@ def preferred(request: CompiledRequest, found: Candidates, ledger: Ledger) -> Se
     if found.plain:
         return tightest(free_of(found, ledger), request.count)
     parents: Parents = {}
-    return sorted(found.devices, key=lambda device: _cost(device, ledger, parents))
+    costs = {device: _cost(device, ledger, parents) for device in found.devices}
+    ordered: list[Device] = []
+    for cost, equal in groupby(sorted(found.devices, key=costs.__getitem__), key=costs.__getitem__):
+        ordered += tightest(list(equal), request.count) if _untouched(cost) else equal
+    return ordered
 
 
 def free_of(found: Candidates, ledger: Ledger) -> list[Device]:
@@ -91,12 +97,21 @@ def _locality(device: Device) -> tuple[object, object]:
     return locality
 
 
+Cost = tuple[float, float, tuple[float, ...]]
+"""Share of its parent, how whole the parent still is, what it would leave of it: low is better."""
+
+
+def _untouched(cost: Cost) -> bool:
+    """Whether it is that of a whole GPU of which nothing is used: of a shared one, or of one that may be cut."""
+    share, whole, _ = cost
+    return whole == 1.0 and share in {SHARED, WHOLE}
+
+
 # Of a parent: how whole it is, and what its counters have left.
 Parents = dict[tuple["PoolCounters", str], tuple[float, tuple["Amount", ...]]]
 
 
-def _cost(device: Device, ledger: Ledger, parents: Parents) -> tuple[float, float, tuple[float, ...]]:
-    """(share of its parent, how whole the parent still is, what it would leave of it): low is better."""
+def _cost(device: Device, ledger: Ledger, parents: Parents) -> Cost:
     if device.counter_consumption:
         layout = device.pool.layout
         key = (device.pool, layout.counter_set_of(device.counter_consumption))
@@ -110,8 +125,8 @@ def _cost(device: Device, ledger: Ledger, parents: Parents) -> tuple[float, floa
             layout.remaining_shares(device.counter_consumption, free),
         )
     if device.shared:
-        return (0.0, _room_left(device, ledger), ())
-    return (1.0, 1.0, ())
+        return (SHARED, _room_left(device, ledger), ())
+    return (WHOLE, 1.0, ())
 
 
 def _parent(pool: PoolCounters, counter_set: str, ledger: Ledger) -> tuple[float, tuple[Amount, ...]]:
