@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
 
 ISLAND = "nvlinkDomain"
-SHARED, WHOLE = 0.0, 1.0  # shares of a parent, as costs: of a shared device, which comes before partitions, and of a whole GPU
+SHARED, WHOLE = (
+    0.0,
+    1.0,
+)  # shares of a parent, as costs: of a shared device, which comes before partitions, and of a whole GPU
 T = TypeVar("T")
 
 
@@ -38,8 +41,9 @@ def preferred(request: CompiledRequest, found: Candidates, ledger: Ledger) -> Se
     parents: Parents = {}
     costs = {device: _cost(device, ledger, parents) for device in found.devices}
     ordered: list[Device] = []
-    for cost, equal in groupby(sorted(found.devices, key=costs.__getitem__), key=costs.__getitem__):
-        ordered += tightest(list(equal), request.count) if _untouched(cost) else equal
+    for cost, group in groupby(sorted(found.devices, key=costs.__getitem__), key=costs.__getitem__):
+        equal = list(group)
+        ordered += tightest(equal, request.count) if _untouched(cost) else equal
     return ordered
 
 
