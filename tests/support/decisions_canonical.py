@@ -47,6 +47,7 @@ BARS = {
     PreemptionBlock.UNKNOWN: "unknown",
     PreemptionBlock.PLACE: "place",
     PreemptionBlock.STEPS: "steps",
+    PreemptionBlock.NEVER: "never",
     PreemptionBlock.LEAVING: "leaving",
 }
 

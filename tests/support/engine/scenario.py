@@ -45,7 +45,7 @@ _WANTED = frozenset(
 _GANG = frozenset(
     {"queue", "count", "pods", "size", "gpus", "product", "mig", "priority", "topology", "created", "runs"}
 )
-_GANG |= {"cpu", "shared", "all", "admin", "first", "also", "tolerate", "guarded", "grace", "min_runtime"}
+_GANG |= {"cpu", "shared", "all", "admin", "first", "preempts", "also", "tolerate", "guarded", "grace", "min_runtime"}
 _EVICTED = frozenset({"for", "kind", "pods", "whole", "grace"})
 _QUOTA = ("deserved", "limit", "weight", "borrowing_limit", "lending_limit")
 
@@ -348,4 +348,4 @@ def _gang(name: str, body: Json, *, created: float) -> GangRequest:
         created=created,
         run_s=body.get("runs"),
     )
-    return replace(made, size=body.get("size", made.size))
+    return replace(made, size=body.get("size", made.size), preempts=body.get("preempts", True))

@@ -81,6 +81,11 @@ class Gang:
     def priority(self) -> int:
         return max((member.pod.spec.priority or 0 for member in self.members), default=0)
 
+    @property
+    def preempts(self) -> bool:
+        """Whether other gangs may be evicted for it: no pod of it says `preemptionPolicy: Never`."""
+        return all(member.pod.spec.preemption_policy != "Never" for member in self.members)
+
 
 def created_s(pod: core.Pod) -> float:
     stamp = pod.metadata.creation_timestamp

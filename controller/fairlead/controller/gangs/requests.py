@@ -84,6 +84,7 @@ def gang_request(gang: Gang, record: GangRecord, namespace_labels: Mapping[str, 
         topology=gang.topology,
         placed_nodes=tuple(sorted(placed)),
         avoid=record.avoid_nodes,
+        preempts=gang.preempts,
         preemptor=record.preemptor,
         run_s=_run_s(members),
     )

@@ -71,6 +71,8 @@ class Preemption:
         A gang for which others were evicted before evicts no more while anything is still leaving: so a decision on its own
         outcome changes nothing.
         """
+        if not preemptor.gang.preempts:
+            return (PreemptionBlocker(block=PreemptionBlock.NEVER, queue=preemptor.queue.name),)
         releasing = self._session.releasing
         if preemptor.gang.preemptor and releasing is not None and releasing.leaving:
             return (PreemptionBlocker(block=PreemptionBlock.LEAVING, queue=preemptor.queue.name),)

@@ -59,6 +59,7 @@ class PendingGang:
             signature(gang, units, spread=queue.spec.strategy == "spread"),
             tuple(sorted(charge.items())),
             gang.priority,
+            gang.preempts,
             gang.preemptor,
             gang.run_s,
         )

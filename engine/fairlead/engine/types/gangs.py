@@ -65,6 +65,7 @@ class GangRequest(Named):
     topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
 

@@ -133,6 +133,7 @@ class PreemptionBlock(StrEnum):
     UNKNOWN = "its pods are not known"
     PLACE = "their devices would not make a place"
     STEPS = "the search for victims ran out of steps"
+    NEVER = "its pods say preemptionPolicy: Never"
     LEAVING = "others evicted for it have not gone yet"
 
 
@@ -141,7 +142,7 @@ class PreemptionBlocker:
     """Why a queue's running gangs are not evicted for this one, and when that changes by itself."""
 
     block: PreemptionBlock
-    queue: str  # of the running gangs; with SHARE and POLICY the queue of the waiting gang
+    queue: str  # of the running gangs; with SHARE, POLICY and NEVER the queue of the waiting gang
     gangs: int = 0
     devices: int = 0
     example: str = ""  # a gang, or a budget
@@ -149,6 +150,8 @@ class PreemptionBlocker:
     detail: str = ""  # the numbers
 
     def __str__(self) -> str:
+        if self.block is PreemptionBlock.NEVER:
+            return self.block.value
         text = f"{f'queue {self.queue}' if self.queue else 'running gangs'}: {self.block.value}"
         if self.until is not None:
             text += f" until {timestamps.seconds(self.until)}"
