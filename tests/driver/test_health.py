@@ -244,6 +244,17 @@ class TestFaultFile:
     def backend(self, path: Path) -> SimulatedBackend:
         return SimulatedBackend(profiles.load("hgx-h100"), node="n1", fault_file=path)
 
+    def test_an_xid_from_before_the_start_is_not_reported_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "faults.json"
+        fault_file.inject(path, 3, xid=XID["needs-reset"])
+        fault_file.clear(path, 3)
+        fault_file.inject(path, 4, xid=XID["needs-reset"])
+        restarted = self.backend(path)
+        assert restarted.xids() == ()
+        assert [status.recovery_action for status in restarted.statuses()].count("reset") == 1
+        fault_file.inject(path, 5, xid=XID["needs-reset"])
+        assert len(restarted.xids()) == 1
+
     def test_an_injected_xid_is_reported_once_with_the_recovery_of_its_class(self, tmp_path: Path) -> None:
         path = tmp_path / "faults.json"
         backend = self.backend(path)

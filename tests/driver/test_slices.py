@@ -241,6 +241,13 @@ class TestShared:
             "requestPolicy": {"default": "81559Mi", "validRange": {"min": "1Mi", "max": "81559Mi", "step": "1Mi"}},
         }
 
+    def test_claims_on_a_shared_gpu_consume_no_multiprocessors_unless_they_request_some(self) -> None:
+        device = slices.build(inventory("hgx-h100"), shared=True).devices[0]
+        assert msgspec.to_builtins(device.capacity["multiprocessors"]) == {
+            "value": "132",
+            "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "132"}},
+        }
+
     def test_memory_that_is_no_whole_number_of_steps_is_rounded_down(self) -> None:
         before = inventory("hgx-h100")
         odd = dataclasses.replace(before.gpus[0], memory_bytes=85_520_809_984 + 4096)

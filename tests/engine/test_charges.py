@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from fairlead.api import names
+from fairlead.driver.backend import profiles
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.publish import slices
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.plan import Plan
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
@@ -98,6 +101,18 @@ def test_whole_gpus_and_their_slices_are_one_gpu_and_not_both():
     plan = world.decide(*jobs)
     assert admitted(plan) == ["cut", "whole"]
     assert use(plan, "a")[0] == Fraction(3, 2)
+
+
+def test_nine_claims_of_20_gib_fit_on_three_shared_gpus_as_the_driver_publishes_them():
+    found = SimulatedBackend(profiles.load("hgx-h100"), node="n0").inventory()
+    built = slices.build(replace(found, gpus=found.gpus[:3]), shared=True)
+    world = World()
+    world.add_node("n0", [msgspec.to_builtins(device) for device in built.devices])
+    world.flavors = (flavor(measure="Share"),)
+    world.queues = (queue("a"),)
+    plan = world.decide(*(gang(f"j{number}", 1, QUARTER, queue="a") for number in range(10)))
+    assert len(plan.admissions) == 9
+    assert use(plan, "a")[0] == 9 * Fraction(20 * 1024, 81_559)
 
 
 def static_mig(driver: str, profile: str, slices: int, product: str, index: int = 0) -> dict[str, Any]:

@@ -44,6 +44,8 @@ def whole_gpu(gpu: Gpu, attributes: GpuAttributes, taints: tuple[DeviceTaint, ..
     capacity = _whole_capacity(gpu)
     if shared and gpu.memory_bytes:
         capacity["memory"] = _shared_memory(gpu.memory_bytes)
+        if gpu.multiprocessors:
+            capacity["multiprocessors"] = _shared_multiprocessors(gpu.multiprocessors)
     return Device(
         name=device_names.gpu_name(gpu),
         attributes=attributes.gpu,
@@ -142,6 +144,19 @@ def _shared_memory(memory_bytes: int) -> DeviceCapacity:
         value=maximum,
         request_policy=CapacityRequestPolicy(
             default=maximum, valid_range=CapacityRequestPolicyRange(min="1Mi", max=maximum, step="1Mi")
+        ),
+    )
+
+
+def _shared_multiprocessors(count: int) -> DeviceCapacity:
+    """Multiprocessors of which each claim consumes what it requests, and none without a request.
+
+    Claims that request memory alone share them in time. Without a policy each would consume all, and no two fit.
+    """
+    return DeviceCapacity(
+        value=str(count),
+        request_policy=CapacityRequestPolicy(
+            default="0", valid_range=CapacityRequestPolicyRange(min="0", max=str(count))
         ),
     )
 

@@ -72,7 +72,7 @@ class SimulatedBackend:
         self.faults = InjectedFaults()
         self._profile = node_profile
         self._fault_file = fault_file
-        self._wanted: WantedFaults | None = None
+        self._wanted = WantedFaults()
         self._lock = threading.Lock()
         described = profiles.gpus(node_profile, node=node)
         self._gpus = {gpu.uuid: gpu for gpu, _ in described}
@@ -81,6 +81,8 @@ class SimulatedBackend:
             for mig_profile, start in placed:
                 self.state.add(gpu.uuid, mig_profile.id, start)
         self.state.load()
+        self._read_faults()
+        self.faults.xids.clear()  # as NVML: what was reported before the driver ran is not reported again
 
     def inventory(self) -> Inventory:
         self._read_faults()
@@ -230,7 +232,7 @@ class SimulatedBackend:
         wanted = fault_file.read(self._fault_file)
         if wanted is None or wanted == self._wanted:
             return
-        new = [(e.minor, e.code) for e in wanted.xids if self._wanted is None or e not in self._wanted.xids]
+        new = [(e.minor, e.code) for e in wanted.xids if e not in self._wanted.xids]
         self._wanted = wanted
         self.faults.lost = set(wanted.lost)
         self.faults.recovery = dict(wanted.recovery)
