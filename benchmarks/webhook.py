@@ -50,7 +50,8 @@ RATE = 2_000
 """Reviews a second while latencies are measured."""
 READY = Path(__file__).resolve().parent.parent / "manifests" / "policies"
 POLICIES = 10
-NAMESPACE = {"name": "ml", "labels": {"kubernetes.io/metadata.name": "ml", "fairlead.dev/gpus": "true"}}
+LABELS = {"kubernetes.io/metadata.name": "ml", "fairlead.dev/gpus": "true", "fairlead.dev/qos": "guaranteed"}
+NAMESPACE = {"name": "ml", "labels": LABELS}
 
 
 def figures() -> list[Json]:

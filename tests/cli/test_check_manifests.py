@@ -96,6 +96,12 @@ def test_a_jobs_pods_are_judged_too() -> None:
     assert "Pod language/pretrain-0-* (of Job language/pretrain)" in out
 
 
+def test_the_examples_pass_the_ready_policies() -> None:
+    status, out, err = run(ROOT / "examples", "--policies", str(ROOT / "manifests" / "policies"))
+    assert (status, err) == (0, "")
+    assert "0 verdicts refused" in out
+
+
 @pytest.mark.parametrize("text", ["a: [", "- 1", "3"])
 def test_a_file_that_holds_no_objects_is_status_2(tmp_path: Path, text: str) -> None:
     path = tmp_path / "bad.yaml"

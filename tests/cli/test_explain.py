@@ -15,6 +15,8 @@ from fairlead.engine.types.reasons import Code, Holder, NearMiss, NodeShortage, 
 from fairlead.kube import resources, timestamps
 from fairlead.sandbox.cluster import Cluster, ClusterOptions
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "01-one-gpu"
+
 NOW = 1_800_000_000.0
 
 REASON = Reason(
@@ -166,6 +168,11 @@ def test_a_pod_without_a_gang_is_told_whose_it_is():
     assert "kube-scheduler alone places it" in shown["Fairlead"][0]
     shown = parts(explanations.pod_explanation(pod(gates=[names.ADMISSION_GATE]), None, now=NOW))
     assert "see that it runs and leads" in shown["Fairlead"][0]
+    ungated = pod()
+    ungated["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
+    shown = parts(explanations.pod_explanation(ungated, None, now=NOW))
+    assert f"created without the scheduling gate {names.ADMISSION_GATE}" in shown["Fairlead"][0]
+    assert "create the pod again" in shown["Fairlead"][0]
 
 
 # -- against an apiserver --------------------------------------------------------------------------------------------
@@ -208,6 +215,8 @@ async def test_the_commands_read_a_cluster_and_say_what_they_may_not(tmp_path: P
         assert (code, "no gang, pod or queue is called nobody" in text) == (1, True)
         code, text = await asyncio.to_thread(ask, "explain", "job/x", *admin)
         assert (code, "write pod/NAME, gang/NAME or queue/NAME" in text) == (2, True)
+        code, text = await asyncio.to_thread(ask, "check", str(EXAMPLE), *jane)
+        assert (code, "you may not list deviceclasses.resource.k8s.io" in text) == (2, True)
         code, text = await asyncio.to_thread(ask, "gangs", "-n", "language", *jane)
         assert (code, "you may not list gangs.fairlead.dev in namespace language" in text) == (1, True)
         code, text = await asyncio.to_thread(ask, "queues", *jane)  # everyone may see the queues

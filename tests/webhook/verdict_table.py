@@ -29,7 +29,8 @@ A *refused* object is denied with the message. A *patched* one is admitted with 
 *untouched* one is not managed. Policies in `code` are ready in `manifests/policies/`, the others are written in the case; [the webhook's page](webhook.md#tenancy-policies) says what their fields mean.
 
 The cluster of the table has the two shipped device classes, an H100 and a MIG device 1g.10gb of an A100, the templates
-`one-gpu` (in `ml`, `dev` and `prod`) and `slice` (in `dev`), and the namespaces `ml` (label `fairlead.dev/gpus: "true"`),
+`one-gpu` (in `ml`, `dev` and `prod`) and `slice` (in `dev`), and the namespaces `ml` (labels `fairlead.dev/gpus: "true"` and
+`fairlead.dev/qos: guaranteed`),
 `dev` and `prod` (label `fairlead.dev/tier`), and `gpu-operators`.
 """
 

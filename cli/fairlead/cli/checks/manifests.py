@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from fairlead.api import names
+from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import (
@@ -63,7 +64,7 @@ def check(
         documents = list(_documents(files))
         of_cluster, serves = asyncio.run(_cluster(kubeconfig)) if kubeconfig else ([], frozenset[str]())
         context = [*of_cluster, *_documents(policies)]
-    except (OSError, yaml.YAMLError, ValueError, errors.ApiError) as error:
+    except (OSError, yaml.YAMLError, ValueError, errors.ApiError, NotReadError) as error:
         print(error, file=sys.stderr)
         return 2
     world = world_of([*context, *documents], served_apis=serves)
@@ -99,11 +100,14 @@ def _documents(paths: Sequence[Path]) -> Iterator[Json]:
 
 
 async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
-    """What verdicts depend on in the cluster: its objects, and the API groups of other systems. Raises ApiError."""
+    """What verdicts depend on in the cluster: its objects, and the API groups of other systems. Raises NotReadError."""
     found: list[Json] = []
     async with Client.connect(kubeconfig, user_agent="fairlead-check") as client:
         for resource in _CLUSTER:
-            listing = await client.list(raw(resource))
+            try:
+                listing = await client.list(raw(resource))
+            except errors.ApiError as error:
+                raise not_read(error, "list", resource, None) from error
             found += [{**item, "kind": resource.kind} for item in listing.items]
         groups = json.loads(await client.request("GET", "/apis")).get("groups") or ()
         return found, frozenset({group.get("name") for group in groups} & {names.KUEUE_API})

@@ -157,6 +157,7 @@ def controller(
 
 
 def drain(
+    node: Annotated[str, typer.Argument(hidden=True)] = "",
     kubeconfig: Kubeconfig = None,
     evict: Annotated[
         bool, typer.Option("--evict", help="Stop the controller, then evict the pods that hold devices.")
@@ -167,4 +168,7 @@ def drain(
     """Before an uninstall: say which claims still hold devices, or end them. Exit code 1 while any does."""
     from fairlead.cli.programs.drain import drain as run
 
+    if node:
+        message = f"{node}: this empties the whole cluster before an uninstall; for one node: kubectl drain {node}"
+        raise typer.BadParameter(message, param_hint="drain")
     raise typer.Exit(run(kubeconfig, drivers=drivers(managed_driver), evict=evict, timeout_s=timeout_s))

@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 from typing import Any
 
+from fairlead.cli.read_errors import NotReadError
 from fairlead.cli.views import printing, reading
 from fairlead.cli.views.explanations import Explanation, gang_explanation, gang_of, pod_explanation, queue_explanation
 from fairlead.kube import resources
@@ -33,18 +34,18 @@ def show(target: str, *, namespace: str, kubeconfig: Path | None, context: str |
     kinds = (kind.rstrip("s"),) if slash else KINDS
 
     async def look(cluster: reading.Cluster) -> Explanation:
-        refused: list[reading.NotReadError] = []
+        refused: list[NotReadError] = []
         for each in kinds:
             try:
                 found = await _find(cluster, each, name, namespace)
-            except reading.NotReadError as error:  # what is meant may be of another kind
+            except NotReadError as error:  # what is meant may be of another kind
                 refused.append(error)
                 continue
             if found is not None:
                 return found
         if refused:
             raise refused[0]
-        raise reading.NotReadError(await _missing(cluster, kinds, name, namespace))
+        raise NotReadError(await _missing(cluster, kinds, name, namespace))
 
     code, explanation = reading.run(look, kubeconfig=kubeconfig, context=context)
     if explanation is None:
@@ -71,12 +72,12 @@ async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) 
         return None
     try:
         return queue_explanation(raw, await cluster.list(resources.GANGS), now=now)
-    except reading.NotReadError:  # a user of one namespace sees the gangs of that one
+    except NotReadError:  # a user of one namespace sees the gangs of that one
         pass
     try:
         unseen = f"gangs of other namespaces than {namespace}: you may not list them"
         return queue_explanation(raw, await cluster.list(resources.GANGS, namespace), now=now, unseen=unseen)
-    except reading.NotReadError:
+    except NotReadError:
         unseen = f"its gangs: you may not list those of namespace {namespace}; name one of yours with -n"
         return queue_explanation(raw, [], now=now, unseen=unseen)
 
@@ -88,11 +89,11 @@ async def _missing(cluster: reading.Cluster, kinds: Sequence[str], name: str, na
     text = f"no {what} is called {name}{within}"
     near: list[str] = []
     for kind in kinds:
-        with contextlib.suppress(reading.NotReadError):
+        with contextlib.suppress(NotReadError):
             names = await _names(cluster, kind, namespace)
             near += [f"{kind}/{each}" for each in close(name, names)]
     elsewhere: list[str] = []
-    with contextlib.suppress(reading.NotReadError):
+    with contextlib.suppress(NotReadError):
         for kind in set(kinds) & {"gang", "pod"}:
             found = await cluster.list(READ[kind])
             elsewhere += [raw["metadata"]["namespace"] for raw in found if raw["metadata"]["name"] == name]

@@ -168,6 +168,12 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
         )
     if names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
+    elif spec.get("resourceClaims"):
+        no = (
+            f"it is in no gang: it was created without the scheduling gate {names.ADMISSION_GATE}, so kube-scheduler alone "
+            "places it. If its claims ask for devices that Fairlead manages, the webhook did not see it (it was down, or the "
+            "namespace is excluded): create the pod again"
+        )
     else:
         no = "it is in no gang: it asks for no device that Fairlead manages, and kube-scheduler alone places it"
     return Explanation(

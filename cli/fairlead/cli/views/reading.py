@@ -17,16 +17,13 @@ from typing import Any, TypeVar
 
 import yaml
 
+from fairlead.cli.read_errors import NotReadError, not_read
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.credentials import CredentialsError
 from fairlead.kube.resources import Raw, Resource
 
 T = TypeVar("T")
-
-
-class NotReadError(Exception):
-    """Something could not be read; the message is for the user."""
 
 
 class Cluster:
@@ -40,7 +37,7 @@ class Cluster:
         try:
             found = (await self._client.list(resources.raw(resource), namespace)).items
         except errors.ApiError as error:
-            raise _message(error, "list", resource, namespace) from error
+            raise not_read(error, "list", resource, namespace) from error
         return sorted(found, key=lambda raw: (raw["metadata"].get("namespace", ""), raw["metadata"]["name"]))
 
     async def check_namespace(self, name: str) -> None:
@@ -63,10 +60,10 @@ class Cluster:
             return await self._client.get(resources.raw(resource), name, namespace)
         except errors.NotFound as error:
             if error.details is None or not error.details.name:
-                raise _message(error, "get", resource, namespace) from error
+                raise not_read(error, "get", resource, namespace) from error
             return None
         except errors.ApiError as error:
-            raise _message(error, "get", resource, namespace) from error
+            raise not_read(error, "get", resource, namespace) from error
 
 
 def run(
@@ -122,25 +119,3 @@ def _read(kubeconfig: Path | None) -> dict[str, Any]:
     except (OSError, ValueError, yaml.YAMLError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _message(error: errors.ApiError, verb: str, resource: Resource[Any], namespace: str | None) -> NotReadError:
-    kind = f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-    where = f" in namespace {namespace}" if namespace else " in all namespaces" if resource.namespaced else ""
-    if isinstance(error, errors.Forbidden):
-        hint = f"`kubectl auth can-i {verb} {kind}{f' -n {namespace}' if namespace else ''}` says no"
-        more = "; with -n NAMESPACE less is needed" if resource.namespaced and not namespace else ""
-        return NotReadError(f"you may not {verb} {kind}{where}: {hint}; ask for a role with that verb{more}")
-    if isinstance(error, errors.NotFound) and resource.group.endswith("fairlead.dev"):
-        return NotReadError(
-            f"this cluster knows no {kind}: Fairlead is not installed on it; install it (docs/install.md), or name another "
-            "cluster with --context"
-        )
-    if isinstance(error, errors.Unauthorized):
-        return NotReadError(f"the cluster does not know you: {error.message}; renew your credentials")
-    if isinstance(error, errors.Unreachable):
-        return NotReadError(
-            f"the cluster does not answer: {error}; see that it runs and that the kubeconfig's context is the one you mean "
-            "(--context)"
-        )
-    return NotReadError(f"cannot {verb} {kind}{where}: {error}")
