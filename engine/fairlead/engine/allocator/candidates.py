@@ -56,6 +56,8 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
         found.removed[Rejection.POOL] = sum(len(pool.devices) for pool in node.problems)
     for device in node.devices:
         why, detail = _reject(device, wanted, selectors)
+        if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
+            continue  # not counted: what is reported then is the queue's limit
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:
@@ -90,9 +92,6 @@ def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple
             return rejection, ""
         if result is not True:
             return Rejection.SELECTOR_ERROR, result
-    for text in wanted.banned:
-        if selectors.evaluate((text,), device) is True:
-            return Rejection.QUOTA, "its flavor is used up"
     return None, ""
 
 

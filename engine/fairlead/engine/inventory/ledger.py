@@ -2,7 +2,7 @@
 
 A decision tries, undoes and tries again here; its input stays as it was. Lives for one decision.
 Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
-so nothing drifts. `set_releasing` counts a running claim as gone: so a decision sees what evictions would make room for.
+so nothing drifts. `count_releasing` counts a running claim as gone: so a decision sees what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
 Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
 four are free, and `take` can take them.
@@ -176,15 +176,8 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------ releasing
 
-    def set_releasing(self, claim: AllocatedClaim, inventory: Inventory) -> None:
-        """Count a running claim as gone. Not while this decision has taken any of its devices."""
-        self._count_releasing(claim, inventory, 1)
-
-    def unset_releasing(self, claim: AllocatedClaim, inventory: Inventory) -> None:
-        """Undo one `set_releasing`, when all that was taken of its devices since is released."""
-        self._count_releasing(claim, inventory, -1)
-
-    def _count_releasing(self, claim: AllocatedClaim, inventory: Inventory, sign: int) -> None:
+    def count_releasing(self, claim: AllocatedClaim, inventory: Inventory, sign: int) -> None:
+        """Count a running claim as gone, or (sign -1) as running again. Not while this decision has taken its devices."""
         seen: set[Device] = set()
         for item in claim.devices:
             device = None if item.admin else inventory.device(item.ref)
@@ -208,7 +201,7 @@ class Ledger:
             if device.counter_consumption and consumes != (self._consumes_already(device) or device in self.shares):
                 self._consume_counters(device, -sign)
 
-    def set_pod_releasing(self, node: NodeInfo, uid: str, needs: PodNeeds, sign: int = 1) -> None:
+    def count_pod_releasing(self, node: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
         """Count a pod as gone from its node, or (sign -1) as running again."""
         load = self.loads.setdefault(node, {})
         for name, value in needs.requests:

@@ -44,22 +44,19 @@ class AdmittedGangs:
                     if not pick.request.admin:
                         self.taken_by[pick.device] = (gang.id, queue.name)
         self.give_claims(pending)
-        self._statement.charge(queue, charge, assumed.devices)
+        self._statement.do(queue.charge, charge, assumed.devices)
         queue.admitted += 1
         self.count += 1
         return assumed
 
-    def withdraw(self, gang_id: str) -> AssumedGang | None:
-        """As if the gang had not been admitted; None if it was only nominated. What its queue uses was taken off with the
-        trial eviction that withdraws it, see `TentativeAdmission`.
-        """
+    def withdraw(self, gang_id: str) -> None:
+        """As if the gang had not been admitted or nominated. The trial eviction that withdraws it took it off its queue's use."""
         self.claims = {key: gang for key, gang in self.claims.items() if gang != gang_id}
         assumed = self.gangs.pop(gang_id, None)
         if assumed is not None:
             self._statement.deallocate(assumed.placed)
             self.taken_by = {device: taker for device, taker in self.taken_by.items() if taker[0] != gang_id}
             assumed.pending.queue.admitted -= 1
-        return assumed
 
     def give_claims(self, pending: PendingGang) -> None:
         """No other gang of this decision is given the claims that it shares with this one."""

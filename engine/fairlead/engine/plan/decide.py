@@ -98,6 +98,7 @@ class _Decision:
         session = self.session
         self.scheduling.post_filter.nominations.settle()
         session.tree.settle()
+        session.pending.admit(session.admitted.gangs.values())
         session.divide()  # what was given may cost more than the least
         session.pending.demand(lambda pending: not session.servable(pending))  # for the status, no more for shares
 

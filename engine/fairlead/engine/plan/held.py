@@ -88,26 +88,28 @@ class Nominations:
         session = self._session
         held = session.statement.hold(placed)
         assumed = AssumedGang.of(pending, placed, session.cache.charges)
-        session.statement.charge(pending.queue, assumed.charge, assumed.devices)
+        session.statement.do(pending.queue.charge, assumed.charge, assumed.devices)
         reservation = self._held.add(pending, placed, evicted=evicted)
         self.by_gang[pending.id] = Nomination(assumed, held, reservation)
         if not evicted:
-            self._count_coming(assumed, 1)
+            self._count_coming(assumed)
         session.admitted.give_claims(pending)
         return reservation
 
     def withdraw(self, gang_id: str) -> None:
         """As if the gang had not been nominated. What its queue uses was taken off with the trial eviction that withdraws it."""
         nomination = self.by_gang.pop(gang_id)
-        self._count_coming(nomination.assumed, -1)
+        self._coming.clear()
+        for assumed in self.coming():
+            self._count_coming(assumed)
         self._session.statement.unhold(nomination.held)
         self._held.remove(nomination.reservation)
 
-    def _count_coming(self, assumed: AssumedGang, times: int) -> None:
+    def _count_coming(self, assumed: AssumedGang) -> None:
         for step in assumed.pending.queue.path():
-            add(self._coming.setdefault(step, {}), assumed.charge, times)
+            add(self._coming.setdefault(step, {}), assumed.charge)
 
-    def without_coming(self, times: int, preemptor: Queue) -> None:
+    def without_coming(self, preemptor: Queue, times: int) -> None:
         """The change by which queues do not use what comes free for their gangs, but for those above the preemptor's.
 
         Nothing is evicted because its queue's gangs are nominated for more: the nomination would go first.

@@ -88,9 +88,7 @@ class Retry:
         """Withdraw the gangs in its way, decide on it, then on all that are still pending, in order."""
         scheduling, session = self._scheduling, self._session
         for gang_id in self._post_filter.preemption.withdrawn():
-            assumed = session.admitted.withdraw(gang_id)
-            if assumed is not None:
-                session.pending.count(assumed.pending)
+            session.admitted.withdraw(gang_id)
         session.commit()
         scheduling.forget_refusals()
         nominated = self._post_filter.nominations.by_gang

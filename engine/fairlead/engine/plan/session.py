@@ -90,7 +90,6 @@ class Session:
         return not pending.charge or self.places.ever(pending.gang, pending.units) is not False
 
     def admit(self, pending: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
-        self.pending.count(pending, -1)
         assumed = self.admitted.admit(pending, placed, charge)
         if self._pipelined is not None:
             self._pipelined.assume(assumed)

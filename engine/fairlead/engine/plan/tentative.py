@@ -78,7 +78,7 @@ class TentativeAdmissions:
         """
         found = [unit for unit in victims if isinstance(unit, TentativeAdmission)]
         for unit in found:
-            policy.tallying(-1, unit)
+            policy.tallying(unit, -1)
             self._session.candidates.remove(unit)
             self._session.pipelined.assumed.pop(unit.id, None)
             del self.units[unit.id]

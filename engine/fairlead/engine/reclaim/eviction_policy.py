@@ -9,8 +9,9 @@ account: `evict` and `spare` are changes of the pipelined cluster's statement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.settings import DisruptionBudget
 
-Key = TypeVar("Key")
 _BLOCKS = {
     Rule.OVER_SHARE: PreemptionBlock.SHARE,
     Rule.NO_FAIRER: PreemptionBlock.SHARE,
@@ -59,10 +59,6 @@ class Preemptor:
         """Equal for gangs that may evict the same."""
         return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
 
-    def with_charge(self, charge: Mapping[str, Amount]) -> Preemptor:
-        """The same with what its placement really costs."""
-        return replace(self, charge=charge)
-
 
 class EvictionPolicy:
     """Which units may count as gone, and the trial evictions themselves. Base of victims and of ends that are waited for."""
@@ -84,19 +80,19 @@ class EvictionPolicy:
         """One that was evicted stays after all."""
         self.statement.undo(self._evicting, unit, only)
 
-    def _evicting(self, times: int, unit: EvictionUnit, only: str | None) -> None:
-        self.cluster.releasing(times, unit, only)
-        self.counting(times, unit)
+    def _evicting(self, unit: EvictionUnit, only: str | None, times: int) -> None:
+        self.cluster.releasing(unit, only, times)
+        self.counting(unit, times)
 
-    def counting(self, times: int, unit: EvictionUnit) -> None:
+    def counting(self, unit: EvictionUnit, times: int) -> None:
         """The change of everything but the ledger: what its queue uses, what budgets have left."""
         if unit.runs:
             unit.queue.release(unit.charge, unit.devices, times)
         else:
             unit.queue.charge(unit.charge, unit.devices, -times)
-        self.tallying(times, unit)
+        self.tallying(unit, times)
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
         """The change of the policy's own counts."""
         raise NotImplementedError
 
@@ -107,11 +103,12 @@ class VictimPolicy(EvictionPolicy):
     ) -> None:
         super().__init__(cluster, candidates)
         # Counts, of what this decision evicts or tries to:
-        self._evicted: dict[EvictionUnit, int] = {}
-        self.stopped: dict[str, int] = {}  # ids of gangs that go whole
-        self._surplus: dict[str, int] = {}  # gang id: members of its surplus that go
-        self._disruptions: dict[Queue, int] = {}
-        self._allowed = {(budget.namespace, budget.name): budget.allowed for budget in budgets}  # what is left
+        self._evicted: dict[EvictionUnit, int] = defaultdict(int)
+        self.stopped: dict[str, int] = defaultdict(int)  # ids of gangs that go whole
+        self._surplus: dict[str, int] = defaultdict(int)  # gang id: members of its surplus that go
+        self._disruptions: dict[Queue, int] = defaultdict(int)
+        self._allowed: dict[tuple[str, str], int] = defaultdict(int)  # disruptions left, by budget
+        self._allowed.update({(budget.namespace, budget.name): budget.allowed for budget in budgets})
         # By kind of preemptor: a unit that may be evicted, and those not looked at yet; see `any_victim`.
         self._found: dict[object, tuple[EvictionUnit, Iterator[EvictionUnit]]] = {}
 
@@ -164,17 +161,17 @@ class VictimPolicy(EvictionPolicy):
                 wanted[name] = wanted.get(name, 0) + 1
         return any(self._allowed.get((unit.gang.namespace, name), 0) < count for name, count in wanted.items())
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
-        _count(self._evicted, unit, times)
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
+        self._evicted[unit] += times
         if unit.whole:
-            _count(self.stopped, unit.id, times)
+            self.stopped[unit.id] += times
             for queue in unit.queue.path() if unit.starts else ():
-                _count(self._disruptions, queue, times)
+                self._disruptions[queue] += times
         else:
-            _count(self._surplus, unit.id, times)
+            self._surplus[unit.id] += times
         for member in unit.members:
             for name in member.guarded_by:
-                _count(self._allowed, (unit.gang.namespace, name), -times)
+                self._allowed[unit.gang.namespace, name] -= times
 
     def confirm(self, unit: EvictionUnit) -> None:
         """The unit is evicted for good; see `VictimCandidates.shrink`."""
@@ -258,7 +255,3 @@ def _goes_first(preemptor: Preemptor, unit: EvictionUnit) -> bool:
         and preemptor.turn < unit.turn
         and over_contested_share(preemptor.queue, preemptor.charge) is None
     )
-
-
-def _count(counts: dict[Key, int], key: Key, by: int) -> None:
-    counts[key] = counts.get(key, 0) + by

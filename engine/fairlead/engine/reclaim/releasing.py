@@ -64,21 +64,21 @@ class PipelinedCluster:
             for claim in claims:
                 add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
             queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
-            self.statement.releasing(1, going, claims)
+            self.statement.releasing(going, claims, 1)
         self.version += 1
 
-    def releasing(self, times: int, unit: EvictionUnit, only: str | None) -> None:
+    def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
         """The unit's devices and room come free; `only`: those on this node, for as long as a look at the node takes."""
         quiet = only is not None
         if isinstance(unit, TentativeAdmission):
             held = [entry for entry in unit.held if only is None or entry.node.name == only]
-            self.statement.holding(-times, held, quiet=quiet)
+            self.statement.holding(held, -times, quiet=quiet)
         elif only is None:
             claims = [claim for claims in unit.claims.values() for claim in claims]
-            self.statement.releasing(times, unit.members, claims)
+            self.statement.releasing(unit.members, claims, times)
         else:
             members = [member for member in unit.members if member.node == only]
-            self.statement.releasing(times, members, unit.claims.get(only, ()), quiet=True)
+            self.statement.releasing(members, unit.claims.get(only, ()), times, quiet=True)
 
     def assume(self, gang: AssumedGang) -> None:
         """A gang that was admitted now has its devices later, too."""

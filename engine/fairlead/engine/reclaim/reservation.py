@@ -11,6 +11,7 @@ that nothing idles. Backfill: a gang that promises (activeDeadlineSeconds) to en
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -73,13 +74,13 @@ class WaitPolicy(EvictionPolicy):
 
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         super().__init__(cluster, candidates)
-        self._ended: dict[str, int] = {}  # by gang id
+        self._ended: dict[str, int] = defaultdict(int)  # by gang id
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
-        return None if unit.whole and not self._ended.get(unit.gang.id) else PreemptionBlock.PLACE
+        return None if unit.whole and not self._ended.get(unit.id) else PreemptionBlock.PLACE
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
-        self._ended[unit.gang.id] = self._ended.get(unit.gang.id, 0) + times
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
+        self._ended[unit.id] += times
 
 
 class WaitCosts(EvictionCosts):

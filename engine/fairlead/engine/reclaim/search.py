@@ -9,7 +9,7 @@ an earlier choice illegal (kueue#14543); without a result the statement is rolle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
@@ -217,7 +217,9 @@ class VictimSearch:
         charge = self.cluster.cache.charges.of_placed(placed)
         if over_limit(preemptor.queue, charge):
             return False
-        real = preemptor.with_charge(charge)
+        real = replace(preemptor, charge=charge)
+        if self.policy.exceeds_fair_share(real, victims) or self.policy.leaves_victim_below_deserved(real, victims):
+            return False
         mark = self.statement.checkpoint()
         for unit in victims:
             self.statement.undo(self.policy.counting, unit)
@@ -225,16 +227,11 @@ class VictimSearch:
         while left:
             going = next((unit for unit in left if self.policy.refusal(real, unit) is None), None)
             if going is None:
-                break
+                self.statement.rollback(mark)
+                return False
             self.statement.do(self.policy.counting, going)
             left.remove(going)
-        legal = (
-            not left
-            and not self.policy.exceeds_fair_share(real, victims)
-            and not self.policy.leaves_victim_below_deserved(real, victims)
-        )
-        self.statement.rollback(mark)
-        return legal
+        return True  # and all of them count as gone again
 
 
 def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:

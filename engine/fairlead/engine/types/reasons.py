@@ -47,7 +47,6 @@ class Rejection(StrEnum):
     CLASS = "class selector"
     SELECTOR = "request selector"
     SELECTOR_ERROR = "selector error"
-    QUOTA = "beyond the queue's limit"
     TAINT = "untolerated taint"
     CAPACITY = "too little capacity"
     NODE = "on unsuitable nodes"
