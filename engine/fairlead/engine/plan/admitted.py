@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.gangs import AssumedGang, devices_in
+from fairlead.engine.queues.charges import Charge, add, chargeable
+from fairlead.engine.queues.gangs import AssumedGang
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,8 @@ class AdmittedGangs:
     def admit(self, pending: PendingGang, placed: Sequence[UnitPlacement], charge: Charge) -> AssumedGang:
         """The gang starts there; `placed` is allocated already."""
         gang, queue = pending.gang, pending.queue
-        assumed = self.gangs[gang.id] = AssumedGang(pending, placed, charge, devices_in(placed))
-        for unit in placed:
-            for picks in unit.picks:
-                for pick in picks:
-                    if not pick.request.admin:
-                        self.taken_by[pick.device] = (gang.id, queue.name)
+        assumed = self.gangs[gang.id] = AssumedGang(pending, placed, charge)
+        self.taken_by.update((pick.device, (gang.id, queue.name)) for pick in chargeable(placed))
         self.give_claims(pending)
         self._statement.do(queue.charge, charge, assumed.devices)
         queue.admitted += 1

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import AssumedGang
-from fairlead.engine.reclaim.reservation import Reserver
+from fairlead.engine.reclaim.reservation import RESERVATIONS_MAX, Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Reservation
 
@@ -40,11 +41,9 @@ class HeldDevices:
         self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool, ready_by: float | None = None
     ) -> Reservation:
         """`evicted`: others were, for this gang."""
-        for entry in placed:
-            for picks in entry.picks:
-                for pick in picks:
-                    if pick.device.use is None:
-                        self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
+        for pick in (pick for entry in placed for picks in entry.picks for pick in picks):
+            if pick.device.use is None:
+                self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
         reservation = Reservation(
             namespace=pending.gang.namespace,
             name=pending.gang.name,
@@ -87,7 +86,7 @@ class Nominations:
         """
         session = self._session
         held = session.statement.hold(placed)
-        assumed = AssumedGang.of(pending, placed, session.cache.charges)
+        assumed = AssumedGang(pending, placed, session.cache.charges.of_placed(placed))
         session.statement.do(pending.queue.charge, assumed.charge, assumed.devices)
         reservation = self._held.add(pending, placed, evicted=evicted)
         self.by_gang[pending.id] = Nomination(assumed, held, reservation)
@@ -146,6 +145,9 @@ class Reservations:
     def _reserver(self) -> Reserver:
         return Reserver(self._session.pipelined, self._session.candidates)
 
+    def _places(self) -> list[ReservedPlace]:
+        return [place for place, _ in self.by_gang.values()]
+
     def due(self, pending: PendingGang) -> float:
         """When the gang has waited long enough for one, in unix seconds."""
         return pending.gang.created + self._session.snapshot.reserve_after_s
@@ -156,6 +158,9 @@ class Reservations:
             return self.by_gang[pending.id][1]
         if self.due(pending) > self._session.now:
             self._session.note_due(self.due(pending))
+            return None
+        places = self._places()
+        if len(places) >= RESERVATIONS_MAX or any(place.preemptor.queue is pending.queue for place in places):
             return None
         place = self._reserver.reserve(preemptor, self._session.statement)
         if place is None:
@@ -171,10 +176,8 @@ class Reservations:
     def usable(self, pending: PendingGang) -> list[ReservedPlace]:
         """Places that this gang may use: its own, and those that are ready no sooner than it promises to end."""
         own = [self.by_gang[pending.id][0]] if pending.id in self.by_gang else []
-        if not self.by_gang or pending.gang.run_s is None:
-            return own
-        end = self._session.now + pending.gang.run_s
-        return [*own, *(place for place in self._reserver.ready_after(end) if place not in own)]
+        end = inf if pending.gang.run_s is None else self._session.now + pending.gang.run_s
+        return own + [each for each in self._places() if each not in own and end <= (each.ready_by or -inf)]
 
     def fulfilled(self, pending: PendingGang, place: ReservedPlace) -> bool:
         """The gang is admitted: whether this place was its own, and is needed no more."""
@@ -188,12 +191,12 @@ class Reservations:
         """Those that are no obstacle to this preemptor."""
         return [
             place
-            for place, _ in self.by_gang.values()
+            for place in self._places()
             if place.preemptor.id == preemptor.id
             or over_contested_share(place.preemptor.queue, place.preemptor.charge) is not None
         ]
 
     def cancel(self, place: ReservedPlace) -> None:
         """A preemptor has taken it, in the pipelined cluster."""
-        self._reserver.cancel(place)
+        place.now.lend()
         self._held.remove(self.by_gang.pop(place.preemptor.id)[1])

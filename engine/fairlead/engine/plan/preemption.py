@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.tentative import TentativeAdmissions
+from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.reclaim.blockers import LeastPriorities, blockers
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy
 from fairlead.engine.reclaim.evictions import evictions
@@ -17,10 +18,8 @@ from fairlead.engine.reclaim.search import VictimSearch
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
-    from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.held import Nominations, Reservations
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
@@ -110,9 +109,11 @@ class Preemption:
         self._session.pipelined.version += 1
         self.search.forget()
         choice = self.search.choose(preemptor)
-        taken = set() if isinstance(choice, PreemptionBlock) else _devices_of(choice.placed)
+        taken = set() if isinstance(choice, PreemptionBlock) else {pick.device for pick in chargeable(choice.placed)}
         for place in soft:
-            if taken and (place.preemptor.id == preemptor.id or taken & _devices_of(place.placed)):
+            if taken and (
+                place.preemptor.id == preemptor.id or any(pick.device in taken for pick in chargeable(place.placed))
+            ):
                 self._reservations.cancel(place)
             else:
                 place.later.take()
@@ -152,8 +153,3 @@ class Preemption:
             if gang_id in self._nominations.by_gang:
                 self._nominations.withdraw(gang_id)
         return withdrawn
-
-
-def _devices_of(placed: Sequence[UnitPlacement]) -> set[Device]:
-    """Those that are held there, or drawn shares of."""
-    return {pick.device for entry in placed for picks in entry.picks for pick in picks if not pick.request.admin}

@@ -16,8 +16,9 @@ from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from fairlead.engine.allocator.model import Pick
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
@@ -41,6 +42,11 @@ NO_DEVICES: Mapping[Device, bool] = MappingProxyType({})
 def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
     for flavor, value in charge.items():
         total[flavor] = total.get(flavor, 0) + times * value
+
+
+def chargeable(placed: Iterable[UnitPlacement]) -> Iterator[Pick]:
+    """The devices of these units, one by one, without those by admin access."""
+    return (pick for unit in placed for picks in unit.picks for pick in picks if not pick.request.admin)
 
 
 class Charges:
@@ -87,20 +93,14 @@ class Charges:
         for pool in pools:
             entry = known.get(pool)
             if entry is None or entry[0] != pool.built:
-                fine = pool.problem is None
-                entry = (pool.built, self.of_pool(pool) if fine else {}, self._taken(pool) if fine else {})
+                taken: Charge = {}
+                for device in pool.devices.values() if pool.problem is None else ():
+                    add(taken, dict.fromkeys(self.of_device(device, tuple(device.kind.totals.items())), 1))
+                entry = (pool.built, self.of_pool(pool) if pool.problem is None else {}, taken)
             self._pools[pool] = entry
             add(total, entry[1])
             add(devices, entry[2])
         return total, devices
-
-    def _taken(self, pool: Pool) -> Charge:
-        """How many of a pool's devices each flavor's selector takes."""
-        devices: Charge = {}
-        for device in pool.devices.values():
-            for flavor in self.of_device(device, tuple(device.kind.totals.items())):
-                devices[flavor] = devices.get(flavor, 0) + 1
-        return devices
 
     def selector(self, flavor: str) -> str:
         """The flavor's CEL text."""
@@ -162,26 +162,19 @@ class Charges:
             return known[1]
         if len(self._allocated) >= ALLOCATED_MAX:
             self._allocated.clear()
-        charge = self._charge_allocated(claim, inventory)
-        self._allocated[claim.uid] = (claim, charge)
-        return charge
-
-    def _charge_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)
             if device is not None:
                 add(total, self.of_device(device, held.consumed))
+        self._allocated[claim.uid] = (claim, total)
         return total
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
         """Devices that were just allocated to a gang."""
         total: Charge = {}
-        for entry in placed:
-            for picks in entry.picks:
-                for pick in picks:
-                    if not pick.request.admin:
-                        add(total, self.of_device(pick.device, pick.consumption))
+        for pick in chargeable(placed):
+            add(total, self.of_device(pick.device, pick.consumption))
         return total
 
     def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
@@ -218,11 +211,10 @@ class Charges:
             whole: list[Charge] = []
             for node in node_snapshot.all:
                 found = node_snapshot.candidates(node, request)
-                there: Charge = {}
-                for device in found.devices:
-                    add(there, self.of_device(device, found.consumption.get(device, ())))
                 if found.devices:
-                    whole.append(there)
+                    whole.append({})
+                for device in found.devices:
+                    add(whole[-1], self.of_device(device, found.consumption.get(device, ())))
             known = self._least_all[request.filter] = self._cheapest(whole)
         return known
 

@@ -14,7 +14,7 @@ import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.dominant_share import dominant_share
-from fairlead.engine.queues.past_usage import weighed
+from fairlead.engine.queues.usage_history import weighed
 
 if TYPE_CHECKING:
     from collections.abc import Container
@@ -42,20 +42,13 @@ class Order:
             line.sort(key=lambda each: each.rank, reverse=True)
         self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}  # of siblings, by parent
         self._serial: dict[Queue, int] = {}
-        self._queues = tree.queues
-        self._roots = tree.roots
-        for queue in self._roots:
+        for queue in tree.roots:
             self._build(queue)
 
     def next(self) -> PendingGang | None:
         """The gang to consider now; None when all have been."""
-        heap = self._heaps.get(None)
-        if not heap:
-            return None
-        queue = self._top(None)
-        while queue is not None and queue.children:
-            queue = self._top(queue)
-        return None if queue is None else self._lines[queue][-1]
+        first = self._top(None)
+        return None if first is None else self._head(first)
 
     def advance(self, pending: PendingGang, refused: Container[object] = ()) -> list[PendingGang]:
         """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
@@ -81,14 +74,13 @@ class Order:
 
     # ----------------------------------------------------------------------------------------------- the tournament
 
-    def _build(self, queue: Queue) -> PendingGang | None:
+    def _build(self, queue: Queue) -> None:
         for child in queue.children:
             self._build(child)
-        head = self._head(queue)
-        self._push(queue, head)
-        return head
+        self._push(queue)
 
-    def _push(self, queue: Queue, head: PendingGang | None) -> None:
+    def _push(self, queue: Queue) -> None:
+        head = self._head(queue)
         serial = self._serial[queue] = self._serial.get(queue, 0) + 1
         if head is not None:
             heap = self._heaps.setdefault(queue.parent, [])
@@ -97,7 +89,7 @@ class Order:
     def _update(self, queue: Queue) -> None:
         """Work out the keys on the way up anew: use or heads have changed there, and nowhere else."""
         for step in queue.path():
-            self._push(step, self._head(step))
+            self._push(step)
 
     def _head(self, queue: Queue) -> PendingGang | None:
         if not queue.children:
@@ -110,7 +102,7 @@ class Order:
         heap = self._heaps.get(parent)
         while heap:
             _, name, serial = heap[0]
-            queue = self._queues[name]
+            queue = self._tree.queues[name]
             if self._serial[queue] == serial:
                 return queue
             heapq.heappop(heap)
@@ -135,7 +127,7 @@ class Order:
         )
 
     def _share(self, queue: Queue, head: PendingGang) -> float:
-        if queue.parent is None and len(self._roots) == 1:
+        if queue.parent is None and len(self._tree.roots) == 1:
             return 0.0  # nothing to compare with
         if not self._tree.totals:
             return (queue.devices + head.devices) / self._devices

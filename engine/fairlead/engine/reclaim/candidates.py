@@ -8,7 +8,9 @@ Order: surplus before whole gangs, lower priority first, youngest first (started
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter, defaultdict
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.queue import Queue
 
 Rank = tuple[bool, int, float, float, str, str]
+_rank = attrgetter("rank")
 
 
 class EvictionUnit:
@@ -125,9 +128,9 @@ class VictimCandidates:
         self._charges = charges
         self.now = now
         self.units: list[EvictionUnit] = []
-        self.by_queue: dict[Queue, list[EvictionUnit]] = {}
+        self.by_queue: dict[Queue, list[EvictionUnit]] = defaultdict(list)
         self.protected: dict[EvictionUnit, float] = {}  # until when
-        self.unprotected: dict[Queue, list[EvictionUnit]] = {}  # the others
+        self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
         self._min_runtime_s: dict[Queue, float] = {}
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
@@ -150,11 +153,7 @@ class VictimCandidates:
         whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
             whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
-        min_runtime_s = gang.min_runtime_s
-        if min_runtime_s is None:
-            min_runtime_s = self._min_runtime_s.get(queue)
-            if min_runtime_s is None:
-                min_runtime_s = self._min_runtime_s[queue] = minimum_runtime_s(gang, queue)
+        min_runtime_s = self._minimum_runtime_s(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + min_runtime_s)
@@ -173,10 +172,7 @@ class VictimCandidates:
         self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], min_runtime_s: float
     ) -> None:
         """Each member of a gang that runs with more than its size, by the claims that no other member uses."""
-        users: dict[str, int] = {}
-        for member in gang.members:
-            for uid in member.claims:
-                users[uid] = users.get(uid, 0) + 1
+        users = Counter(uid for member in gang.members for uid in member.claims)
         for member in members:
             own = {uid: member.node for uid in member.claims if users[uid] == 1}
             unit = self._unit(gang, queue, [member], own, whole=False)
@@ -196,16 +192,22 @@ class VictimCandidates:
         self.staying[unit.id] = 0
         self._add(unit, inf)
 
+    def _minimum_runtime_s(self, gang: RunningGang, queue: Queue) -> float:
+        """The gang's own, else its queue's, else that of the queues above, else 0."""
+        if gang.min_runtime_s is not None:
+            return gang.min_runtime_s
+        known = self._min_runtime_s.get(queue)
+        if known is None:
+            set_on_path = (step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None)
+            known = self._min_runtime_s[queue] = next(set_on_path, 0.0)
+        return known
+
     def _add(self, unit: EvictionUnit, until: float) -> None:
         """With the time until which it is protected."""
         if until > self.now:
             self.protected[unit] = until
         self.units.append(unit)
-        known = self.by_queue.get(unit.queue)
-        if known is None:
-            self.by_queue[unit.queue] = [unit]
-        else:
-            known.append(unit)
+        self.by_queue[unit.queue].append(unit)
 
     def _unit(
         self,
@@ -237,9 +239,7 @@ class VictimCandidates:
         self.units.sort(key=_rank)
         for units in self.by_queue.values():
             units.sort(key=_rank)
-        self.unprotected = {
-            queue: [unit for unit in units if unit not in self.protected] for queue, units in self.by_queue.items()
-        }
+            self.unprotected[units[0].queue] = [unit for unit in units if unit not in self.protected]
 
     # -------------------------------------------------------------------------------------------- in one decision
 
@@ -273,12 +273,12 @@ class VictimCandidates:
         """More units, which start now, into the sorted ones."""
         for unit in units:
             insort(self.units, unit, key=_rank)
-            insort(self.by_queue.setdefault(unit.queue, []), unit, key=_rank)
-            until = self.now + minimum_runtime_s(unit.gang, unit.queue)
+            insort(self.by_queue[unit.queue], unit, key=_rank)
+            until = self.now + self._minimum_runtime_s(unit.gang, unit.queue)
             if unit.starts and until > self.now:
                 self.protected[unit] = until
             else:
-                insort(self.unprotected.setdefault(unit.queue, []), unit, key=_rank)
+                insort(self.unprotected[unit.queue], unit, key=_rank)
             if self._by_node is not None:
                 for node in unit.nodes:
                     insort(self._by_node.setdefault(node, []), unit, key=_rank)
@@ -294,10 +294,6 @@ class VictimCandidates:
                 self._by_node[node].remove(unit)
 
 
-def _rank(unit: EvictionUnit) -> Rank:
-    return unit.rank
-
-
 def _node_of_claims(members: Iterable[RunningMember]) -> dict[str, str]:
     """Claim UID: the node of the first member that uses it."""
     nodes: dict[str, str] = {}
@@ -305,10 +301,3 @@ def _node_of_claims(members: Iterable[RunningMember]) -> dict[str, str]:
         for uid in member.claims:
             nodes.setdefault(uid, member.node)
     return nodes
-
-
-def minimum_runtime_s(gang: RunningGang, queue: Queue) -> float:
-    """The gang's own, else its queue's, else that of the queues above, else 0."""
-    if gang.min_runtime_s is not None:
-        return gang.min_runtime_s
-    return next((step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None), 0.0)

@@ -16,10 +16,10 @@ from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.policy import branches
+from fairlead.engine.reclaim.policy import branches, path_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from fairlead.engine.allocator.model import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
@@ -245,26 +245,19 @@ def _surplus(preemptor: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -
     return max((branch.surplus(flavor, -less.get(flavor, 0)) for flavor in preemptor.charge), default=0.0)
 
 
+def _names(queues: Queues) -> list[str]:
+    return sorted(queue.name for queue in queues)
+
+
 def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
     """Whether its queue, or one above it up to its branch, is left with less than it deserves and asks for."""
     if victim.queue is preemptor.queue:
         return False
     return any(
         step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
-        for step in _path_to(victim.queue, branches(preemptor.queue, victim.queue)[1])
+        for step in path_to(_branch(preemptor, victim.queue), victim.queue)
         for flavor in victim.charge
     )
-
-
-def _names(queues: Queues) -> list[str]:
-    return sorted(queue.name for queue in queues)
-
-
-def _path_to(queue: Queue, last: Queue) -> Iterator[Queue]:
-    for step in queue.path():
-        yield step
-        if step is last:
-            return
 
 
 # ---------------------------------------------------------------------------------------------------- a whole gang
@@ -275,10 +268,8 @@ def evict_and_place(
 ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
     """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
 
-    None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
-    of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
-
-    `costs_of` has the costs of a shape on the nodes that the scope allows.
+    None, rolled back, if a unit finds no place. Greedy: what this misses, the searches of its callers find. Victims and
+    reservations differ in policy (what may count as gone) and costs alone: `costs_of` has those of a shape and a scope.
     """
     statement = policy.statement
     scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim
+from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim, path_to
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -77,7 +77,7 @@ class EvictionPolicy:
         self.statement.do(self._evicting, unit, only)
 
     def spare(self, unit: EvictionUnit, *, only: str | None = None) -> None:
-        """One that was evicted stays after all."""
+        """Undo `evict`."""
         self.statement.undo(self._evicting, unit, only)
 
     def _evicting(self, unit: EvictionUnit, only: str | None, times: int) -> None:
@@ -183,15 +183,12 @@ class VictimPolicy(EvictionPolicy):
 
     def any_victim(self, preemptor: Preemptor) -> bool:
         """Whether at least one unit may be evicted for this kind of gang. Within a decision there are only ever fewer."""
-        known = self._found.get(preemptor.kind)
-        if known is not None and self.refusal(preemptor, known[0]) is None:
-            return True
-        left = self._possible(preemptor) if known is None else known[1]
-        for unit in left:
-            if self.refusal(preemptor, unit) is None:
-                self._found[preemptor.kind] = (unit, left)
-                return True
-        return False
+        found, left = self._found.get(preemptor.kind) or (None, self._possible(preemptor))
+        if found is None or self.refusal(preemptor, found) is not None:
+            found = next((unit for unit in left if self.refusal(preemptor, unit) is None), None)
+            if found is not None:
+                self._found[preemptor.kind] = (found, left)
+        return found is not None
 
     def forget(self) -> None:
         """There may be more victims than before: look at all of them again."""
@@ -213,15 +210,12 @@ class VictimPolicy(EvictionPolicy):
         for unit in units:
             if unit.queue is preemptor.queue or _goes_first(preemptor, unit):
                 continue
-            _, victim_branch = branches(preemptor.queue, unit.queue)
-            for step in unit.queue.path():
+            for step in path_to(branches(preemptor.queue, unit.queue)[1], unit.queue):
                 if all(
                     step.used.get(flavor, 0) + unit.charge.get(flavor, 0) <= step.deserved(flavor)
                     for flavor in preemptor.charge
                 ):
                     return True
-                if step is victim_branch:
-                    break
         return False
 
     def exceeds_fair_share(self, preemptor: Preemptor, units: Sequence[EvictionUnit]) -> bool:

@@ -30,14 +30,13 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
 
-RESERVATIONS_MAX = 8
+RESERVATIONS_MAX = 8  # in one decision
 
 
 class Hold:
@@ -119,13 +118,9 @@ class Reserver:
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)
-        self.places: list[ReservedPlace] = []
-        self._queues: set[Queue] = set()  # that have one
 
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
-        if preemptor.queue in self._queues or len(self.places) >= RESERVATIONS_MAX:
-            return None
         budget = StepBudget(self.cluster.snapshot.search_steps)
         topology = parse(preemptor.gang.topology)
         domains: Sequence[TopologyDomain | None] = [None]
@@ -136,20 +131,7 @@ class Reserver:
         if best is None:
             return None
         holds = Hold(now, best.placed), Hold(self.cluster.statement, best.placed)
-        place = ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
-        self.places.append(place)
-        self._queues.add(preemptor.queue)
-        return place
-
-    def cancel(self, place: ReservedPlace) -> None:
-        """One that is not held later any more: not now either, and its queue may have another."""
-        place.now.lend()
-        self.places.remove(place)
-        self._queues.discard(place.preemptor.queue)
-
-    def ready_after(self, end: float) -> list[ReservedPlace]:
-        """Places that are ready no sooner than this: a gang that ends by then may use them."""
-        return [place for place in self.places if place.ready_by is not None and end <= place.ready_by]
+        return ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
 
     def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
         costs: dict[UnitShape, WaitCosts] = {}

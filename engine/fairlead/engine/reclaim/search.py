@@ -59,10 +59,9 @@ class VictimSearch:
             return PreemptionBlock.PLACE
         budget = StepBudget(self.cluster.snapshot.search_steps)
         choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
-        if choice is not None:
-            return choice
-        block = self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
-        return block
+        if choice is None:
+            self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
+        return choice or self._refused[key]
 
     def forget(self) -> None:
         """There may be more victims than before: what was refused is looked at again."""
@@ -77,17 +76,15 @@ class VictimSearch:
         topology = parse(preemptor.gang.topology)
         domain: TopologyDomain | None = None
         if topology is not None and topology.mode == "required":
-            best: tuple[tuple[float, ...], TopologyDomain] | None = None
+            costs: list[tuple[tuple[float, ...], TopologyDomain]] = []
             for each in list(self.cluster.domains.of(topology.label).values())[:DOMAINS_MAX]:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
                     self.statement.rollback(mark)
-                    cost = _cost(victims)
-                    if best is None or cost < best[0]:
-                        best = (cost, each)
-            if best is None:
+                    costs.append((_cost(victims), each))
+            if not costs:
                 return None
-            domain = best[1]
+            domain = min(costs, key=lambda cost: cost[0])[1]
         return self._minimal(preemptor, self._greedy(preemptor, domain, budget), mark, budget)
 
     def _greedy(
