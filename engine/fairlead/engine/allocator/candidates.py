@@ -13,12 +13,14 @@ from fairlead.engine.types.amounts import consumption
 from fairlead.engine.types.reasons import Rejection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from fairlead.engine.allocator.requests import DeviceFilter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.kube.resource import DeviceTaint, DeviceTaintSelector
+    from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 64  # filters per node
 
@@ -96,18 +98,18 @@ def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple
 
 
 def _untolerated(device: Device, wanted: DeviceFilter, node: NodeDevices) -> str | None:
-    for taint in device.kind.taints:
+    for taint in taints(device, node.rules):
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
-            return _taint_text(taint)
-    for rule in node.rules:
-        taint = rule.taint
-        if (
-            taint.effect in {"NoSchedule", "NoExecute"}
-            and covers(rule.device_selector, device)
-            and not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations)
-        ):
-            return _taint_text(taint)
+            return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     return None
+
+
+def taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> Iterator[DeviceTaint]:
+    """Its own, then those that rules give it."""
+    yield from device.kind.taints
+    for rule in rules:
+        if rule.taint.effect in {"NoSchedule", "NoExecute"} and covers(rule.device_selector, device):
+            yield rule.taint
 
 
 def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
@@ -118,7 +120,3 @@ def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
         and selector.pool in {None, device.pool.name}
         and selector.device in {None, device.name}
     )
-
-
-def _taint_text(taint: DeviceTaint) -> str:
-    return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
-from fairlead.engine.queues.charges import Charge, add, chargeable
+from fairlead.engine.queues.charges import Charge, chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 
 if TYPE_CHECKING:
@@ -59,13 +59,6 @@ class AdmittedGangs:
         for claim in pending.gang.claims:
             if claim.allocation is None:
                 self.claims[claim.key] = pending.gang.id
-
-    def charge(self) -> Charge:
-        """Of all of them together."""
-        total: Charge = {}
-        for assumed in self.gangs.values():
-            add(total, assumed.charge)
-        return total
 
     def admissions(self, snapshot: Snapshot, share_ids: ShareIds) -> tuple[Admission, ...]:
         return tuple(

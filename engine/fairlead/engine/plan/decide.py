@@ -104,8 +104,9 @@ class _Decision:
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter
-        allocated = session.admitted.charge()
-        add(allocated, session.running.allocated)
+        allocated = dict(session.running.allocated)
+        for assumed in session.admitted.gangs.values():
+            add(allocated, assumed.charge)
         charges, totals = session.cache.charges, session.totals
         return Plan(
             admissions=session.admitted.admissions(session.snapshot, self.share_ids),

@@ -93,10 +93,8 @@ class Places:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        outcome = self.cache.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
-        if outcome.status is SearchStatus.FOUND:
-            self.statement.allocated(outcome.placed)
-        else:
+        outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
+        if outcome.status is not SearchStatus.FOUND:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
@@ -118,9 +116,6 @@ def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementRes
     unplaced = known.unplaced
     mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
     return replace(known, unplaced=mine)
-
-
-# ----------------------------------------------------------------------------------------------------- verdicts
 
 
 def holds_for_equals(why: WhyPending) -> bool:

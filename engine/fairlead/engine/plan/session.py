@@ -36,7 +36,7 @@ class Session:
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
         self.tree.begin({} if self.tree.implicit else self.cache.usable())
-        self.statement = Statement(self.cache.placer, snapshot.inventory, snapshot.nodes)
+        self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes)
         self.places = Places(self.cache, snapshot, self.statement)
         self.admitted = AdmittedGangs(self.statement)
         self.running = RunningGangs(snapshot, self.cache, self.tree)
@@ -50,11 +50,9 @@ class Session:
 
     def start(self) -> None:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
-        for gang, _ in self.running.gangs:
-            for member in gang.members:
-                if member.leaving or (self.leaving and member.pod.uid in self.leaving):
-                    self.pipelined.leave(self.running.gangs, self.leaving)
-                    return
+        members = (member for gang, _ in self.running.gangs for member in gang.members)
+        if any(member.leaving or member.pod.uid in self.leaving for member in members):
+            self.pipelined.leave(self.running.gangs, self.leaving)
 
     @property
     def pipelined(self) -> PipelinedCluster:

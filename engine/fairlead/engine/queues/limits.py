@@ -63,9 +63,6 @@ def _needed(queue: Queue, flavor: str, view: View) -> Amount:
     return max(queue.kept(flavor), inside)
 
 
-# ------------------------------------------------------------------------------------------------------- in words
-
-
 def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     """Why a gang waits at a limit of this queue, or at what other queues keep unlent."""
     bounds = queue.bounds(flavor)

@@ -72,8 +72,6 @@ class Order:
         self._update(queue)
         return rest
 
-    # ----------------------------------------------------------------------------------------------- the tournament
-
     def _build(self, queue: Queue) -> None:
         for child in queue.children:
             self._build(child)

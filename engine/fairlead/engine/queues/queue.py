@@ -32,25 +32,6 @@ class Cohort:
 class Queue:
     """Use and demand count those of the queues below it."""
 
-    __slots__ = (
-        "_deserved",
-        "_kept",
-        "admitted",
-        "allocation_units",
-        "children",
-        "demand",
-        "devices",
-        "fair",
-        "parent",
-        "quotas",
-        "releasing",
-        "spec",
-        "tree",
-        "used",
-        "waiting",
-        "weights",
-    )
-
     def __init__(self, spec: QueueSpec, tree: Cohort) -> None:
         self.spec = spec
         self.tree = tree
@@ -84,8 +65,6 @@ class Queue:
             yield queue
             queue = queue.parent
 
-    # --------------------------------------------------------------------------------------------------------- quota
-
     def deserved(self, flavor: str) -> Amount:
         """What its spec says, else what the queues below it deserve together."""
         known = self._deserved.get(flavor)
@@ -117,8 +96,6 @@ class Queue:
             return ()
         borrow = () if quota.borrowing_limit is None else (quota.deserved + quota.borrowing_limit,)
         return borrow if quota.limit is None else (quota.limit, *borrow)
-
-    # ----------------------------------------------------------------------------------------------------------- use
 
     def charge(self, charge: Mapping[str, Amount], devices: int, times: int = 1) -> None:
         """Count this as used by the queue and by those above it."""

@@ -23,19 +23,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.allocator.allocate import retake
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from fairlead.engine.allocator.model import Pick, StepBudget
+    from fairlead.engine.allocator.model import Pick
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.types.gangs import RunningMember
+    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.types.gangs import GangRequest, RunningMember
 
     Change = Callable[..., None]
 
@@ -43,8 +46,9 @@ if TYPE_CHECKING:
 class Statement:
     """One per ledger and decision: that of now, and the pipelined one (`reclaim.releasing`)."""
 
-    def __init__(self, placer: Placer, inventory: Inventory, nodes: NodeTable) -> None:
+    def __init__(self, placer: Placer, domains: TopologyDomains, inventory: Inventory, nodes: NodeTable) -> None:
         self.placer = placer
+        self.domains = domains
         self.ledger = placer.ledger
         self._inventory = inventory
         self._nodes = nodes
@@ -72,11 +76,15 @@ class Statement:
         change(*args, -1)
         self._log.append((change, args, -1))
 
-    # ------------------------------------------------------------------------------------ placements on this ledger
-
     def allocated(self, placed: Sequence[UnitPlacement]) -> None:
         """The placer has just taken these."""
         self._log.append((self._allocate, (placed,), 1))
+
+    def place(self, gang: GangRequest, units: Sequence[PlacementUnit], steps: int, *, spread: bool) -> PlacementResult:
+        """Places for the whole gang, or none."""
+        result = self.domains.place(gang, units, StepBudget(steps), spread=spread)
+        self.allocated(result.placed)
+        return result
 
     def put(self, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> UnitPlacement | None:
         """The unit on this node, if it finds devices and room there."""
@@ -128,8 +136,6 @@ class Statement:
                     (ledger.reserve if times > 0 else ledger.unreserve)(pick.device, pick.consumption)
             if not quiet:
                 self.placer.node_snapshot.changed(entry.node)
-
-    # ------------------------------------------------------------------------------------------------- running pods
 
     def releasing(
         self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], times: int, *, quiet: bool = False

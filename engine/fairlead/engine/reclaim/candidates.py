@@ -33,7 +33,7 @@ _rank = attrgetter("rank")
 class EvictionUnit:
     """What one eviction frees. `members` are the pods that would go; those that are leaving already are not among them."""
 
-    runs = True  # False: this decision gave it its devices, see `tentative`
+    runs = True  # False: this decision gave it its devices, see `plan.preemption`
     starts = True  # False: it is only nominated for devices that come free
     turn = 0  # of one that does not start: its gang's place in this decision's order
 

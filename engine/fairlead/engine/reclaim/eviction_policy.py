@@ -112,8 +112,6 @@ class VictimPolicy(EvictionPolicy):
         # By kind of preemptor: a unit that may be evicted, and those not looked at yet; see `any_victim`.
         self._found: dict[object, tuple[EvictionUnit, Iterator[EvictionUnit]]] = {}
 
-    # -------------------------------------------------------------------------------------------------- one unit
-
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         gang = unit.gang
         if unit.id == preemptor.id or self._evicted.get(unit) or self.stopped.get(unit.id):
@@ -178,8 +176,6 @@ class VictimPolicy(EvictionPolicy):
         if not unit.whole:
             self._surplus[unit.id] -= 1
         self.candidates.shrink(unit)
-
-    # ------------------------------------------------------------------------------------------------- all at once
 
     def any_victim(self, preemptor: Preemptor) -> bool:
         """Whether at least one unit may be evicted for this kind of gang. Within a decision there are only ever fewer."""

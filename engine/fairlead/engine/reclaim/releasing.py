@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.candidates import TentativeAdmission
@@ -39,7 +38,7 @@ class PipelinedCluster:
         self.placer, self.domains = cache.pipelined
         self.placer.begin()
         self.placer.mark = cache.node_snapshot.log.cursor
-        self.statement = Statement(self.placer, snapshot.inventory, snapshot.nodes)
+        self.statement = Statement(self.placer, self.domains, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
         self.leaving = False  # some pods go for another reason
         self.assumed: dict[str, Sequence[UnitPlacement]] = {}  # gang id: what an admitted gang holds of this ledger
@@ -68,7 +67,7 @@ class PipelinedCluster:
         self.version += 1
 
     def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
-        """The unit's devices and room come free; `only`: those on this node, for as long as a look at the node takes."""
+        """The change by which the unit's devices and room are free; `only`: those on this node, while that is looked at."""
         quiet = only is not None
         if isinstance(unit, TentativeAdmission):
             held = [entry for entry in unit.held if only is None or entry.node.name == only]
@@ -92,13 +91,10 @@ class PipelinedCluster:
         if known is not None and known[0] == self.version:
             return known[1]
         outcome = self.try_place(gang, units, spread=spread)
-        if outcome.status is not SearchStatus.FOUND:
+        if not outcome.placed:
             self._failed[signature] = (self.version, outcome)
         return outcome
 
     def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
         """Places for the whole gang, taken in the statement, or none."""
-        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
-        if outcome.status is SearchStatus.FOUND:
-            self.statement.allocated(outcome.placed)
-        return outcome
+        return self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
