@@ -1,8 +1,8 @@
 """What a decision has taken so far, on top of the inventory and the node table, with exact undo.
 
-A decision tries, undoes and tries again here; its input stays as it was. Lives for one decision.
+A decision tries, undoes and tries again here; its input stays as it was. It lasts for one decision.
 Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
-so nothing drifts. `count_releasing` counts a running claim as gone: so a decision sees what evictions would make room for.
+so nothing drifts. `count_releasing` counts a running claim as gone: so a decision finds what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
 Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
 four are free, and `take` can take them.

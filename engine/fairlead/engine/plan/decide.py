@@ -42,7 +42,7 @@ def derived_share_id(claim: str, request: str, device: DeviceRef) -> str:
 def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_share_id) -> Plan:
     """Admit what fits, in the order of the queues; evict where a queue may reclaim or preempt; explain the rest.
 
-    `now` is unix seconds: min-runtime, promised ends and the age at which a reservation is due depend on it. Every gang of
+    `now` is unix seconds: min-runtime, ends set by activeDeadlineSeconds and the age at which a reservation is due depend on it. Every gang of
     `snapshot.gangs` is in exactly one of `Plan.admissions` and `Plan.waiting`. The tables of the snapshot are left as they
     were: the rim notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
     are given twice. Deciding again on the outcome (evicted pods leaving, their beneficiaries `preemptor`) changes nothing,

@@ -1,6 +1,6 @@
 """One gang, now: a place within its queue's limits, on devices that are free; and the verdicts on gangs that have none.
 
-Admits nothing and knows no order.
+Admits nothing; the order is `queues.order`'s.
 """
 
 from __future__ import annotations

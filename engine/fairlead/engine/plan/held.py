@@ -174,7 +174,7 @@ class Reservations:
         return None if known is None else known[1]
 
     def usable(self, pending: PendingGang) -> list[ReservedPlace]:
-        """Places that this gang may use: its own, and those that are ready no sooner than it promises to end."""
+        """Places that this gang may use: its own, and those that are ready no sooner than its latest end."""
         own = [self.by_gang[pending.id][0]] if pending.id in self.by_gang else []
         end = inf if pending.gang.run_s is None else self._session.now + pending.gang.run_s
         return own + [each for each in self._places() if each not in own and end <= (each.ready_by or -inf)]

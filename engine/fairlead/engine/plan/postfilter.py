@@ -46,7 +46,7 @@ class PostFilter:
     ) -> WhyPending | None:
         """Why the gang stays pending. `again`: it was blocked before, and more has come free since.
 
-        None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang anew.
+        None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang again.
         """
         still = self._consider(pending, why, again=again)
         self._session.commit()

@@ -1,7 +1,7 @@
 """Blocked gangs once more: what victims left over, or what queues hold since, may serve them.
 
 Among the victims may now be gangs that this very decision admitted or nominated: those are withdrawn, the gang in whose way
-they were is decided on first, and then all that are still pending, in order, anew.
+they were is decided on first, and then all that are still pending, in order, again.
 Ends when a round brought neither an admission nor an eviction, at the latest after ROUNDS_MAX.
 
 Example, one queue with gangs P (priority 1, 4 devices on one node) and Q (priority 0, 2 devices), 2 devices free: P finds no

@@ -1,6 +1,6 @@
 """Fair share of one flavor among sibling queues: deserved first, then the surplus by priority and weight.
 
-Status, order and reclaim all read this one number. Knows no victims, devices, trees or clocks.
+Status, order and reclaim all read this one number. Victims, devices, trees and clocks play no part.
     ask(q)    = min(demand, limit)
     first     share(q) = min(deserved, ask), even where that is more than the pool; what q keeps unlent is no surplus
     then      band by band, highest priority first, over queues that ask for more:
@@ -28,7 +28,7 @@ class QuotaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A queue as far as division cares. `deserved` and `limit` None: without bound. `kept`: not lent even while unused.
+    """The numbers of a queue that the division depends on. `deserved` and `limit` None: without bound. `kept`: not lent even while unused.
 
     `unit` is the least of which it can make use: a whole device, or a part of one.
     """

@@ -85,7 +85,7 @@ class Order:
             heapq.heappush(heap, (self._key(queue, head), queue.name, serial))
 
     def _update(self, queue: Queue) -> None:
-        """Work out the keys on the way up anew: use or heads have changed there, and nowhere else."""
+        """Work out the keys on the way up again: use or heads have changed there, and nowhere else."""
         for step in queue.path():
             self._push(step)
 

@@ -1,6 +1,6 @@
 """One queue: its quotas, as its spec and those of the queues below it say, and what it uses in this decision.
 
-Knows amounts by flavor, not devices. What it may not hold, for its limits or for what others keep unlent, is `limits`'; what
+Holds amounts by flavor, not devices. What it may not hold, for its limits or for what others keep unlent, is `limits`'; what
 its fair share is, `tree_shares`'.
 """
 

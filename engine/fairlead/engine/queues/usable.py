@@ -3,7 +3,7 @@
 Broken hardware makes all shares smaller. Else a queue would hold its part of the broken devices in working ones. Not counted
 are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready or gone. What is in
 use counts as long as it is, unless it must go (NoExecute).
-Taints that some nodes always have do not matter: some pods tolerate them. Remembers which pools to look at, nothing else.
+Taints that some nodes always have do not matter: some pods tolerate them. The only state is which pools to look at.
 """
 
 from __future__ import annotations

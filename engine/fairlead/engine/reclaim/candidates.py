@@ -1,7 +1,7 @@
 """The running gangs as units that can be evicted: a whole gang, or one member of an elastic gang's surplus.
 
 Reclaim, preemption and reservations all look at running gangs through these units: by node, by queue, in one total order.
-The module knows what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
+It has what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
 Order: surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
 """
 
@@ -180,7 +180,7 @@ class VictimCandidates:
                 self._add(unit, unit.started + min_runtime_s)
 
     def _add_unknown(self, gang: RunningGang, queue: Queue) -> None:
-        """A gang whose pods the rim does not know: never a victim, but a reservation may wait for its end."""
+        """A gang whose pods the controller has not seen: never a victim, but a reservation may wait for its end."""
         held: dict[str, str] = {}
         for uid in gang.claims:
             claim = self._inventory.claim(uid)

@@ -1,6 +1,6 @@
 """May one queue reclaim devices from another? The rule alone, apart from which gangs are chosen.
 
-Knows queues and amounts; no gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
+It depends on queues and amounts; not on gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
 not reclaim. The paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
 by flavor, with the request counted on the reclaimer's branch:
     guarantee   the reclaimer's branch holds no more than it deserves. It may reclaim from a branch above what that deserves,

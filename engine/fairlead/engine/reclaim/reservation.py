@@ -2,11 +2,11 @@
 
 Without them small gangs would push a large one back forever. A reserved place is devices and room on named nodes: those for
 which the fewest gangs have to end that promise no end, then those that end soonest, then the fewest devices. Each decision
-works it out anew. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
+works it out again. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
 nothing starts on it (but what ends in time), so each end of a gang there brings the reserved gang nearer. So a feasible gang
 is passed over at most until those have ended that ran on its nodes when its reservation began.
 Bounds: one per queue, RESERVATIONS_MAX in all, and only for a gang that its queue's limits and fair share allow; beyond
-that nothing idles. Backfill: a gang that promises (activeDeadlineSeconds) to end before `ready_by` may start on the place.
+that nothing idles. Backfill: a gang that ends (activeDeadlineSeconds) before `ready_by` may start on the place.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class WaitCosts(EvictionCosts):
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Where the gang would land first. `cost`: gangs that promise no end, the last promised end, devices to wait for."""
+    """Where the gang would land first. `cost`: gangs without a known end, the last known end, devices to wait for."""
 
     cost: tuple[float, float, int]
     placed: list[UnitPlacement]

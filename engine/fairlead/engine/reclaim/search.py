@@ -171,7 +171,7 @@ class VictimSearch:
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
         """Without the victims that are not needed: those on none of the gang's nodes at once, then one by one, last one first."""
-        victims = self._without_strangers(preemptor, victims, placed)
+        victims = self._on_its_nodes(preemptor, victims, placed)
         for unit in list(reversed(victims)) if len(victims) > 1 else ():
             budget.steps -= STEPS_UNIT * len(preemptor.units)
             if budget.steps < 0:
@@ -192,7 +192,7 @@ class VictimSearch:
             placed = again
         return victims, placed
 
-    def _without_strangers(
+    def _on_its_nodes(
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
         """Without the victims that are on none of the gang's nodes, if the rest is legal."""

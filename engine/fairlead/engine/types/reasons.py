@@ -1,6 +1,6 @@
 """Why a gang waits, as facts: one structure that events, Gang status, `explain` and the web page all print.
 
-Knows no cluster: the decision fills it in.
+Values only: the decision fills them in.
 Keeps: every Reason has a code, a sentence that names what is missing, and what would change it; `str()` is for people,
 the fields are for programs. Counts are of devices or nodes of the snapshot that was decided on.
 """

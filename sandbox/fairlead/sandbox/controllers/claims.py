@@ -132,7 +132,7 @@ def claims_to_reserve(pod: Obj, *, claim: Callable[[str], Obj | None]) -> list[O
 
 
 class PodFact(Enum):
-    """What the controller knows of a pod that a claim is reserved for."""
+    """What the controller has of a pod that a claim is reserved for."""
 
     LIVE = "live"
     GONE = "gone"  # deleted, replaced, finished, or deleted before it had a node
