@@ -80,22 +80,22 @@ class Ledger:
         if self._consumes_already(device):
             return True
         pool = device.pool
-        totals, mine = pool.layout.totals, self.counters.get(pool)
+        totals, own = pool.layout.totals, self.counters.get(pool)
         for index, value in device.counter_consumption:
             used = value if self.empty else value + pool.used[index]
-            if mine is not None:
-                used += mine[index]
+            if own is not None:
+                used += own[index]
             if used > totals[index]:
                 return False
         return True
 
     def capacity_fits(self, device: Device, consumption: Consumption) -> bool:
         """Whether a shared device has this much of each capacity left."""
-        mine = self.used.get(device)
+        own = self.used.get(device)
         running = device.use.consumed if device.use is not None and not self.empty else None
         for name, value in consumption:
             full = qualified(name, device.pool.driver)
-            used: Amount = mine.get(full, 0) if mine else 0
+            used: Amount = own.get(full, 0) if own else 0
             if running:
                 used += running.get(full, 0)
             if used + value > device.kind.totals[full]:
@@ -213,11 +213,11 @@ class Ledger:
             pods.discard(uid)
 
     def _consume_counters(self, device: Device, sign: int) -> None:
-        mine = self.counters.get(device.pool)
-        if mine is None:
-            mine = self.counters[device.pool] = [0] * len(device.pool.used)
+        own = self.counters.get(device.pool)
+        if own is None:
+            own = self.counters[device.pool] = [0] * len(device.pool.used)
         for index, value in device.counter_consumption:
-            mine[index] += sign * value
+            own[index] += sign * value
 
     def _consume_capacity(self, device: Device, consumption: Consumption, sign: int) -> None:
         used = self.used.setdefault(device, {})

@@ -44,7 +44,7 @@ def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_shar
 
     `now` is unix seconds: min-runtime, ends set by activeDeadlineSeconds and the age at which a reservation is due depend on it. Every gang of
     `snapshot.gangs` is in exactly one of `Plan.admissions` and `Plan.waiting`. The tables of the snapshot are left as they
-    were: the rim notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
+    were: the controller notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
     are given twice. Deciding again on the outcome (evicted pods leaving, their beneficiaries `preemptor`) changes nothing,
     but for a gang that waited for a claim which another gang of this plan shares with it. Raises nothing for bad user
     input: that is a Waiting with `Code.INVALID`. `share_ids` gives the UUID of a share of a shared device, by claim key,

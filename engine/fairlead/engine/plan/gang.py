@@ -114,8 +114,8 @@ class Places:
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure of another gang of the equivalence class: with this one's own unit that found no place."""
     unplaced = known.unplaced
-    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
-    return replace(known, unplaced=mine)
+    own = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=own)
 
 
 def holds_for_equals(why: WhyPending) -> bool:

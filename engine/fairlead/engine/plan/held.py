@@ -63,7 +63,7 @@ class HeldDevices:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """`assumed` is where the gang lands, allocated in the pipelined ledger; `held` what of that it holds of the one of now."""
+    """`assumed` is where the gang will run, allocated in the pipelined ledger; `held` what of that it holds of the one of now."""
 
     assumed: AssumedGang
     held: Sequence[UnitPlacement]
@@ -80,7 +80,7 @@ class Nominations:
         self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, or of those below it
 
     def nominate(self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool) -> Reservation:
-        """The gang lands there once the pods that hold it are gone. `evicted`: they are, for this gang.
+        """The gang starts there once the pods that hold it are gone. `evicted`: they are, for this gang.
 
         `placed` is allocated in the pipelined ledger already.
         """

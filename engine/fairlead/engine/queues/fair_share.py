@@ -90,21 +90,21 @@ def _divide_surplus(
             offer = surplus * part / whole
             missing = queues[number].ask - shares[number]
             if missing <= offer:
-                gift, again = missing, again or missing < offer
+                granted, again = missing, again or missing < offer
                 lost.pop(number, None)
             else:
                 unit = _exact(queues[number].unit)
-                gift = int(offer / unit) * unit
-                lost[number] = offer - gift
-            shares[number] += gift
-            given += gift
+                granted = int(offer / unit) * unit
+                lost[number] = offer - granted
+            shares[number] += granted
+            given += granted
         surplus -= given
     for number in sorted(lost, key=lambda number: (-lost[number], number)):
-        gift = min(_exact(queues[number].unit), queues[number].ask - shares[number], surplus)
-        if gift <= 0:
+        granted = min(_exact(queues[number].unit), queues[number].ask - shares[number], surplus)
+        if granted <= 0:
             continue
-        shares[number] += gift
-        surplus -= gift
+        shares[number] += granted
+        surplus -= granted
     return surplus
 
 

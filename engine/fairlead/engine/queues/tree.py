@@ -99,13 +99,13 @@ class Tree(Cohort):
             return self.queues[""]
         if gang.queue:
             return self._named(gang.queue, gang)
-        takers = [
+        matching = [
             self.queues[name]
             for name, selector in self._selectors.items()
             if not self.queues[name].children and selector.matches(gang.namespace_labels)
         ]
-        if takers:
-            return takers[0]  # in name order: overlapping selectors are reported where queues are validated
+        if matching:
+            return matching[0]  # in name order: overlapping selectors are reported where queues are validated
         leaves = ", ".join(queue.name for queue in self.queues.values() if not queue.children)
         return Reason(
             code=Code.UNKNOWN_QUEUE,

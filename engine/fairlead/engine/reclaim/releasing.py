@@ -1,8 +1,8 @@
-"""The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have landed.
+"""The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have started.
 
 A gang is nominated only for nodes and devices that it will really find there, not for counts. Victims are tried out on the
 same ledger: `releasing` counts a unit as gone, and the statement rolls that back. Nothing is evicted here.
-Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have landed; `queue.releasing`
+Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have started; `queue.releasing`
 is what leaving pods and victims hold beyond that now. What a nominated gang is to have is held: no later gang of the same
 decision starts on it.
 Source: KAI-Scheduler's pipelined pods on releasing resources.

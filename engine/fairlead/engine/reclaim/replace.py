@@ -49,11 +49,11 @@ class BrokenDevices:
     def _of(self, gang: RunningGang) -> Eviction | None:
         faults = {uid: fault for uid in gang.claims if (fault := self._fault(uid)) is not None}
         staying = [member for member in gang.members if not member.leaving]
-        hurt = [member for member in staying if any(uid in faults for uid in member.claims)]
-        if not hurt:
+        broken = [member for member in staying if any(uid in faults for uid in member.claims)]
+        if not broken:
             return None
-        whole = len(staying) - len(hurt) < gang.size
-        going = staying if whole else hurt
+        whole = len(staying) - len(broken) < gang.size
+        going = staying if whole else broken
         first = min(faults.values())
         return Eviction(
             kind="Replace",
@@ -66,7 +66,7 @@ class BrokenDevices:
             checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
             reason=Reason(
                 code=Code.BROKEN,
-                message=f"{first}; {len(hurt)} of its {len(staying)} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+                message=f"{first}; {len(broken)} of its {len(staying)} pods hold{'s' if len(broken) == 1 else ''} such devices, it needs {gang.size}: "
                 + ("all of them go" if whole else "only those go"),
                 advice="made anew, its pods wait with its age and are given other devices",
             ),
@@ -79,12 +79,12 @@ class BrokenDevices:
             if device is None:
                 continue
             for taint in taints(device, self._inventory.rules):
-                if taint.effect == "NoExecute" and self._hurts(taint, held):
+                if taint.effect == "NoExecute" and self._evicts(taint, held):
                     value = f"={taint.value}" if taint.value else ""
                     return f"device {device.ref} has the taint {taint.key}{value}:NoExecute"
         return None
 
-    def _hurts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
+    def _evicts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
         """Not tolerated, or no longer."""
         ends: list[float] = []
         for toleration in held.tolerations:

@@ -105,7 +105,7 @@ class WaitCosts(EvictionCosts):
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Where the gang would land first. `cost`: gangs without a known end, the last known end, devices to wait for."""
+    """Where the gang would start first. `cost`: gangs without a known end, the last known end, devices to wait for."""
 
     cost: tuple[float, float, int]
     placed: list[UnitPlacement]

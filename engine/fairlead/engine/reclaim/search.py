@@ -1,6 +1,6 @@
 """The victims of one gang: found, made minimal, and judged again as a whole.
 
-Victims are evicted only if the gang then really lands on nodes and devices that exist. First unit by unit, each where it is
+Victims are evicted only if the gang then really has a place on nodes and devices that exist. First unit by unit, each where it is
 cheapest (`costs`); where that fails, everything that may go is evicted on trial, in order, and what was not needed is spared.
 A refusal holds for that kind of gang until more comes free.
 Invariants: no victim of the found set could be spared; the set is judged again from nothing, so that sparing one never makes
@@ -32,7 +32,7 @@ STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked a
 
 @dataclass(slots=True)
 class VictimChoice:
-    """The victims, in order, and where the gang lands: both in force in the pipelined cluster's statement."""
+    """The victims, in order, and where the gang is placed: both in force in the pipelined cluster's statement."""
 
     victims: list[EvictionUnit]
     placed: list[UnitPlacement]

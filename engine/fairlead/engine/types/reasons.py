@@ -174,7 +174,7 @@ class NearMiss:
     lacking: str = ""  # "2 of 4 devices for request gpu"
 
     @property
-    def telling(self) -> bool:
+    def informative(self) -> bool:
         """Whether it adds to the message, which says already that none of one member fits."""
         return self.members_wanted > 1 or bool(self.lacking)
 
@@ -187,7 +187,7 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why one gang waits. `message` is one sentence; the rest is evidence, most telling first."""
+    """Why one gang waits. `message` is one sentence; the rest is evidence, most informative first."""
 
     code: Code
     message: str
@@ -204,7 +204,7 @@ class Reason:
         parts = [_sentence(self.message)]
         if self.limit is not None and str(self.limit) not in self.message:
             parts.append(str(self.limit))
-        if self.near_miss is not None and self.near_miss.telling:
+        if self.near_miss is not None and self.near_miss.informative:
             parts.append(str(self.near_miss))
         parts.extend(_sentence(str(request)) for request in self.requests)
         if self.nodes:
