@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
     from fairlead.engine.types.plan import Reservation

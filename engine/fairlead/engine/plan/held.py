@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.reservation import ReservedPlace
 

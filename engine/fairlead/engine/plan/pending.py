@@ -13,7 +13,7 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import PendingGang
-from fairlead.engine.queues.queue import Queue
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:

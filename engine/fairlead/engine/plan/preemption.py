@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.held import Nominations, Reservations
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import AssumedGang, PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.search import VictimChoice

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.scheduling import Scheduling
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.reasons import Reason
 
 ROUNDS_MAX = 16

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import GangRequest
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fairlead.engine.queues.queue import Queue
-from fairlead.engine.types.amounts import Amount
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.types.amounts import Amount, amount_text
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
 
 View = Callable[[Queue, str], Amount]
@@ -108,7 +108,3 @@ def _block(queue: Queue, flavor: str, asked: Amount, limit: Amount) -> LimitBloc
         asked=amount_text(asked),
         limit=amount_text(limit),
     )
-
-
-def amount_text(value: Amount) -> str:
-    return str(value) if isinstance(value, int) else f"{float(value):.4g}"

@@ -13,15 +13,14 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.dominant_share import dominant_share
 from fairlead.engine.queues.usage_history import weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
+    from fairlead.engine.types.amounts import Amount
 
 
 Key = tuple[bool, bool, int, int, float, float, float, str]
@@ -142,3 +141,38 @@ class Order:
             if self._tree.totals.get(flavor)
         }
         return weighed(queue.spec.past_usage, given, {flavor: queue.weight(flavor) for flavor in queue.quotas})
+
+
+def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple[float, str]:
+    """How far the queue goes beyond deserved with this ask, as a part of what could be lent to it; of which flavor.
+
+    It ranks queues with different flavors by one number, the largest over flavors; (0, "") within deserved: what is unused of
+    one flavor does not make up for another. Weight 0 with surplus: infinite. Source: Kueue's fair sharing (KEP 1714), with the
+    cluster itself as the root.
+    Example: a queue holds 6 of 8 a100 and deserves 2, and holds 1 of 8 h100 and deserves 1: (6 - 2) / 8 = 0.5 if all 8 could
+    be lent.
+    """
+    largest, flavor = 0.0, ""
+    for name in sorted(queue.used.keys() | ask.keys()):
+        over = queue.surplus(name, ask.get(name, 0))
+        lend = lendable(queue.parent, tree, name) if over else 0
+        if lend and (not flavor or over / float(lend) > largest):
+            largest, flavor = over / float(lend), name
+    return largest, flavor
+
+
+def lendable(parent: Queue | None, tree: Tree, flavor: str) -> Amount:
+    """The most that the queues below `parent` (None: the roots) could hold together, but for what some keep unlent."""
+    known = tree.lendable.get((parent, flavor))
+    if known is None:
+        below = tree.roots if parent is None else parent.children
+        known = _reachable(parent, tree, flavor) - sum(queue.kept(flavor) for queue in below)
+        known = tree.lendable[parent, flavor] = max(known, 0)
+    return known
+
+
+def _reachable(queue: Queue | None, tree: Tree, flavor: str) -> Amount:
+    """What one queue could hold if all others were idle."""
+    if queue is None:
+        return tree.totals.get(flavor, 0)
+    return min((queue.kept(flavor) + lendable(queue.parent, tree, flavor), *queue.bounds(flavor)))

@@ -16,8 +16,7 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
 
 

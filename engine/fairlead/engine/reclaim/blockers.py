@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.limits import amount_text
 from fairlead.engine.reclaim.shares import over_contested_share
+from fairlead.engine.types.amounts import amount_text
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
     from fairlead.engine.types.gangs import RunningGang

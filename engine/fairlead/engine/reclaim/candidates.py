@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
 
 Rank = tuple[bool, int, float, float, str, str]
 _rank = attrgetter("rank")
@@ -136,8 +136,6 @@ class VictimCandidates:
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
-    # ------------------------------------------------------------------------------------------------ running gangs
-
     def add_running(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
         """The units of a gang of this queue; `leaving` are the UIDs of pods that go for another reason."""
         members: Sequence[RunningMember] = gang.members
@@ -240,8 +238,6 @@ class VictimCandidates:
         for units in self.by_queue.values():
             units.sort(key=_rank)
             self.unprotected[units[0].queue] = [unit for unit in units if unit not in self.protected]
-
-    # -------------------------------------------------------------------------------------------- in one decision
 
     @property
     def by_node(self) -> Mapping[str, list[EvictionUnit]]:

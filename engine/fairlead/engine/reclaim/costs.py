@@ -10,7 +10,7 @@ few pods; other queues before the gang's own; few devices; the queue with most s
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
@@ -19,20 +19,19 @@ from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.policy import branches, path_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from fairlead.engine.allocator.model import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-    CostsOf = Callable[[UnitShape, NodeScope], "EvictionCosts"]
-
+Costs = TypeVar("Costs", bound="EvictionCosts")
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
@@ -264,12 +263,17 @@ def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
 
 
 def evict_and_place(
-    policy: EvictionPolicy, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget, costs_of: CostsOf
+    policy: EvictionPolicy,
+    preemptor: Preemptor,
+    among: TopologyDomain | None,
+    budget: StepBudget,
+    known: dict[object, Costs],
+    costs: type[Costs],
 ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
     """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
 
     None, rolled back, if a unit finds no place. Greedy: what this misses, the searches of its callers find. Victims and
-    reservations differ in policy (what may count as gone) and costs alone: `costs_of` has those of a shape and a scope.
+    reservations differ in policy (what may count as gone) and `costs` alone; `known` has those of earlier calls.
     """
     statement = policy.statement
     scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
@@ -280,12 +284,17 @@ def evict_and_place(
         entry = statement.placer.place_unit(unit, budget, scope)
         if entry is not None:
             statement.allocated((entry,))
-        elif (cheapest := costs_of(unit.shape, scope).best(preemptor, unit, budget)) is not None:
-            node, victims = cheapest
-            for victim in victims:
-                policy.evict(victim)
-            evicted += victims
-            entry = statement.put(unit, node, budget)
+        else:
+            key = (preemptor.kind, unit.shape, scope, len(preemptor.units) == 1)
+            if key not in known:
+                known[key] = costs(policy, statement.placer.scored_nodes(unit.shape, scope))
+            cheapest = known[key].best(preemptor, unit, budget)
+            if cheapest is not None:
+                node, victims = cheapest
+                for victim in victims:
+                    policy.evict(victim)
+                evicted += victims
+                entry = statement.put(unit, node, budget)
         if entry is None:
             statement.rollback(mark)
             return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.releasing import PipelinedCluster
     from fairlead.engine.types.amounts import Amount

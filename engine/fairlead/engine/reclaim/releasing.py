@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang

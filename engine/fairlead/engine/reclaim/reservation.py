@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
@@ -134,15 +134,9 @@ class Reserver:
         return ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
 
     def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
-        costs: dict[UnitShape, WaitCosts] = {}
-
-        def costs_of(shape: UnitShape, scope: NodeScope) -> WaitCosts:
-            if shape not in costs:
-                costs[shape] = WaitCosts(self.policy, self.cluster.statement.placer.scored_nodes(shape, scope))
-            return costs[shape]
-
+        costs: dict[object, WaitCosts] = {}
         mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
+        found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts)
         allowed = found is not None and _allowed(preemptor)
         self.cluster.statement.rollback(mark)
         if found is None or not allowed:

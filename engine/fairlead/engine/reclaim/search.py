@@ -21,8 +21,7 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
@@ -91,15 +90,7 @@ class VictimSearch:
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
-
-        def costs_of(shape: UnitShape, scope: NodeScope) -> EvictionCosts:
-            key = (preemptor.kind, shape, scope, len(preemptor.units) == 1)
-            found = self._costs.get(key)
-            if found is None:
-                found = self._costs[key] = EvictionCosts(self.policy, self.statement.placer.scored_nodes(shape, scope))
-            return found
-
-        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
+        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, EvictionCosts)
         if found is None:
             return None
         victims, placed = found
