@@ -64,7 +64,7 @@ class SchedulerCache:
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
-        self._flavors: tuple[FlavorSpec, ...] = ()
+        self._charged: tuple[tuple[FlavorSpec, ...], int] = ((), -1)  # flavors, structure of the inventory
         self._totals: tuple[Charges, int, ClusterTotals] | None = None
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
@@ -94,9 +94,10 @@ class SchedulerCache:
             self._structure = structure
             self.ever.clear()
             self._others.clear()
-        if flavors != self._flavors or self.charges.stale(self.inventory.structure):
-            self._flavors = flavors
-            self.charges = self.charges.renewed(flavors, self.inventory.structure)
+        charged = (flavors, self.inventory.structure if flavors else -1)
+        if charged != self._charged:
+            self._charged = charged
+            self.charges = self.charges.renewed(flavors)
         for name in self._changed():
             node = self.nodes.get(name)
             if node is None:

@@ -61,7 +61,6 @@ class Charges:
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
         self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which version of the pool
-        self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
             if problem is None:
@@ -72,14 +71,9 @@ class Charges:
                     Problem(kind="Flavor", name=flavor.name, reason="InvalidSelector", message=message)
                 )
 
-    def stale(self, structure: int) -> bool:
-        """Whether devices came or went since it was renewed."""
-        return bool(self.flavors) and structure != self._structure
-
-    def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
+    def renewed(self, flavors: Sequence[FlavorSpec]) -> Charges:
         """The charges of these flavors and the devices that exist now; those of unchanged pools are kept."""
         new = Charges(flavors, self._selectors)
-        new._structure = structure
         if new.flavors == self.flavors:
             new._pools = self._pools
         return new

@@ -108,8 +108,6 @@ class EvictionCosts:
     def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
         return frozenset(victim.queue for victim in victims)
 
-    # -------------------------------------------------------------------------------------------------- one node
-
     def _cheapest_on(
         self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
     ) -> tuple[Cost, list[EvictionUnit]] | None:
@@ -213,8 +211,6 @@ class EvictionCosts:
         self.statement.rollback(mark)
         return placed is not None
 
-    # ------------------------------------------------------------------------------------------------------ cost
-
     def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
         whole = [float(each.gang.priority) for each in victims if each.whole]
@@ -257,9 +253,6 @@ def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
         for step in path_to(_branch(preemptor, victim.queue), victim.queue)
         for flavor in victim.charge
     )
-
-
-# ---------------------------------------------------------------------------------------------------- a whole gang
 
 
 def evict_and_place(

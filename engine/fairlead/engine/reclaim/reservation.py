@@ -103,15 +103,6 @@ class WaitCosts(EvictionCosts):
         return frozenset()  # a gang that ends by itself costs its queue nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """Where the gang would start first. `cost`: gangs without a known end, the last known end, devices to wait for."""
-
-    cost: tuple[float, float, int]
-    placed: list[UnitPlacement]
-    ready_by: float | None
-
-
 class Reserver:
     """One per decision."""
 
@@ -126,14 +117,16 @@ class Reserver:
         domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.cluster.domains.of(topology.label).values()][:DOMAINS_MAX]
-        waits = [self._wait(preemptor, domain, budget) for domain in domains]
-        best = min((wait for wait in waits if wait is not None), key=lambda wait: wait.cost, default=None)
-        if best is None:
+        waits = [wait for domain in domains if (wait := self._wait(preemptor, domain, budget)) is not None]
+        if not waits:
             return None
-        holds = Hold(now, best.placed), Hold(self.cluster.statement, best.placed)
-        return ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
+        _, placed, ready_by = min(waits, key=lambda wait: wait[0])
+        return ReservedPlace(preemptor, placed, ready_by, Hold(now, placed), Hold(self.cluster.statement, placed))
 
-    def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
+    def _wait(
+        self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
+    ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
+        """What the gang has to wait for (gangs without a known end, the last known end, devices), where, and until when."""
         costs: dict[object, WaitCosts] = {}
         mark = self.cluster.statement.checkpoint()
         found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts)
@@ -145,7 +138,7 @@ class Reserver:
         ends = [unit.gang.ends_by for unit in ending]
         known = [end for end in ends if end is not None]
         cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending))
-        return _Wait(cost, placed, max(known) if known and len(known) == len(ends) else None)
+        return cost, placed, max(known) if known and len(known) == len(ends) else None
 
 
 def _allowed(preemptor: Preemptor) -> bool:
