@@ -2,7 +2,7 @@
 
 No later gang of the decision starts on what another is to have, and nothing is evicted twice for the same gang. A nominated
 gang is held in the ledger of now and in the pipelined one, and its queue is charged; a reserved place is held only. Where that
-place is, and for how many gangs there is one, is `reclaim.reservation`'s.
+place is and why it stays there is `reclaim.reservation`'s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import AssumedGang
-from fairlead.engine.reclaim.reservation import RESERVATIONS_MAX, Reserver
+from fairlead.engine.reclaim.reservation import Reserver
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.plan import Reservation
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.reservation import ReservedPlace
+
+RESERVATIONS_MAX = 8  # places for blocked gangs in one decision
 
 
 class HeldDevices:

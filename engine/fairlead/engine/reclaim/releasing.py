@@ -35,10 +35,10 @@ class PipelinedCluster:
     def __init__(self, cache: SchedulerCache, snapshot: Snapshot) -> None:
         self.cache = cache
         self.snapshot = snapshot
-        self.placer, self.domains = cache.pipelined
-        self.placer.begin()
-        self.placer.mark = cache.node_snapshot.log.cursor
-        self.statement = Statement(self.placer, self.domains, snapshot.inventory, snapshot.nodes)
+        placer, self.domains = cache.pipelined
+        placer.begin()
+        placer.mark = cache.node_snapshot.log.cursor
+        self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
         self.leaving = False  # some pods go for another reason
         self.assumed: dict[str, Sequence[UnitPlacement]] = {}  # gang id: what an admitted gang holds of this ledger
@@ -86,15 +86,11 @@ class PipelinedCluster:
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], signature: object, *, spread: bool
     ) -> PlacementResult:
-        """As `try_place`, with failures remembered until more comes free."""
+        """Places for the whole gang, or none; failures are kept until more comes free."""
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
             return known[1]
-        outcome = self.try_place(gang, units, spread=spread)
+        outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
         if not outcome.placed:
             self._failed[signature] = (self.version, outcome)
         return outcome
-
-    def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
-        """Places for the whole gang, taken in the statement, or none."""
-        return self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
@@ -155,8 +155,8 @@ class VictimSearch:
     def _place(self, preemptor: Preemptor) -> list[UnitPlacement] | None:
         if over_limit(preemptor.queue, preemptor.charge):
             return None
-        outcome = self.cluster.try_place(preemptor.gang, preemptor.units, spread=preemptor.spread)
-        return outcome.placed if outcome.status is SearchStatus.FOUND else None
+        steps = self.cluster.snapshot.search_steps
+        return self.statement.place(preemptor.gang, preemptor.units, steps, spread=preemptor.spread).placed or None
 
     def _spare(
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
