@@ -104,7 +104,7 @@ class CelRule(Part):
     kinds: list[RuleKind] = Field(default=["Pod"], min_length=1, max_length=16, json_schema_extra=dict(_SET))
     """Kinds that it applies to; only objects that request managed devices are checked."""
     expression: CelExpression
-    """Must be true. Its variables are object, oldObject, request and namespaceObject, as a ValidatingAdmissionPolicy does."""
+    """Must be true. It sees object, oldObject, request and namespaceObject, as a ValidatingAdmissionPolicy does."""
     message: str | None = Field(default=None, max_length=1024)
     """Message to the user whose object violates it."""
     message_expression: CelExpression | None = None
