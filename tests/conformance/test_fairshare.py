@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
-from fairlead.engine.queues.dominant_share import dominant_share
 from fairlead.engine.queues.fair_share import Claimant, divide
-from fairlead.engine.queues.past_usage import decayed, weighed
+from fairlead.engine.queues.order import dominant_share
 from fairlead.engine.queues.tree import Tree
+from fairlead.engine.queues.usage_history import decayed, weighed
 from fairlead.engine.reclaim.policy import may_reclaim
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec

@@ -12,8 +12,7 @@ from dataclasses import replace
 from random import Random
 
 from fairlead.api import names
-from fairlead.engine.queues.past_usage import decayed
-from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory
+from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory, decayed
 from fairlead.engine.types.gangs import GangRequest
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, QueueSpec
 from tests.support.engine.objects import claim_spec, device_request, gang, gpu

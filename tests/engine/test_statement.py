@@ -93,7 +93,7 @@ class Trial:
                         statement.unhold(held)
             case _:
                 queue = self.session.tree.queues[data.draw(st.sampled_from("ab"))]
-                statement.charge(queue, {"gpu": data.draw(st.integers(1, 3))}, 1)
+                statement.do(queue.charge, {"gpu": data.draw(st.integers(1, 3))}, 1)
 
 
 @given(st.data())

@@ -11,7 +11,7 @@ from random import Random
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairlead.engine.queues.queue import Queue
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.amounts import Amount
 from fairlead.engine.types.settings import FlavorQuota, QueueSpec
 from tests.support.engine.examples import examples

@@ -94,7 +94,7 @@ class Cycle:
         self._metrics.note_queues(decided.queues)
 
     def _note_answers(self, decided: Plan) -> set[GangId]:
-        """Remembers what was decided of waiting gangs; returns those whose answer differs from the last."""
+        """Keeps what was decided of waiting gangs; returns those whose answer differs from the last."""
         waiting = {(each.namespace, each.name): each for each in decided.waiting}
         reserved = {(each.namespace, each.name): each for each in decided.reservations}
         changed = {gang_id for gang_id, each in waiting.items() if self.waiting.get(gang_id) != each}

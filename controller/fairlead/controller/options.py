@@ -10,7 +10,7 @@ from fairlead.api import names
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions:
-    """`lease_s`: how long a dead leader's lease lasts; a third of it bounds each write."""
+    """`lease_s`: how long the lease lasts of a leader that ended; a third of it bounds each write."""
 
     kubeconfig: Path | None = None
     namespace: str = names.NAMESPACE

@@ -18,7 +18,7 @@ from fairlead.engine.queues.usage_history import UsageHistory
 
 
 class Reporting:
-    """Collects what the parts of the controller know of a gang into its `SchedulingState`."""
+    """Collects what the parts of the controller have of a gang into its `SchedulingState`."""
 
     def __init__(
         self,

@@ -236,7 +236,7 @@ def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _structural(raw: dict[str, Any], defs: dict[str, Any]) -> dict[str, Any]:
-    """One node: references inlined, optional values unwrapped, only what apiextensions knows kept."""
+    """One node: references inlined, optional values unwrapped, only what apiextensions defines kept."""
     node = dict(raw)
     while "$ref" in node:
         target = defs[node.pop("$ref").removeprefix("#/$defs/")]

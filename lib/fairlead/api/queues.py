@@ -45,15 +45,15 @@ def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[Disagree
 
 def overlaps(queue: Queue, others: Iterable[Queue]) -> Iterator[Disagreement]:
     """A conflict if another queue may select a namespace that this one selects."""
-    mine = queue.spec.namespace_selector
-    if mine is None:
+    own = queue.spec.namespace_selector
+    if own is None:
         return
     same = sorted(
         other.name
         for other in others
         if other.name != queue.name
         and other.spec.namespace_selector is not None
-        and may_both_match(mine, other.spec.namespace_selector)
+        and may_both_match(own, other.spec.namespace_selector)
     )
     if same:
         more = f" and {len(same) - SAME_MAX} more" if len(same) > SAME_MAX else ""

@@ -26,7 +26,7 @@ YES: Final = 1
 FAILED: Final = 2
 _OUTCOMES: Final = (Outcome.NO_MATCH, Outcome.MATCH, Outcome.ERROR)
 
-# The least recently used masks and groupings beyond these are dropped; those older than the journal are computed anew.
+# The least recently used masks and groupings beyond these are dropped; those older than the journal are computed again.
 MASKS_MAX: Final = 1024
 GROUPINGS_MAX: Final = 256
 JOURNAL_MAX: Final = 65_536

@@ -1,7 +1,7 @@
 """From a checked tree to closures: one Python function per node, made once, called in every evaluation.
 
 A walk over the tree in every evaluation would cost ten times the bar for a selector (5 µs). A closure takes the frame
-(frame.py) and returns a value or raises EvaluationError. Where the checker knows the types, an operator is called directly;
+(frame.py) and returns a value or raises EvaluationError. Where the checker found the types, an operator is called directly;
 where the type is `dyn`, the overload is found by the values' classes and remembered. Budget is taken by each turn of a loop,
 and by functions whose result may be larger than their input, before they run; nothing else can take long.
 Calls are in calls.py, loops in loops.py, `&&` and other calls with an evaluation order of their own in forms.py.

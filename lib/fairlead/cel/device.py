@@ -130,7 +130,7 @@ class DeviceView:
             raise EvaluationError(self.fault)
 
 
-# Keys: values as strings, ints and tuples of them. Equal keys mean that no expression can tell the values apart. `==` of the
+# Keys: values as strings, ints and tuples of them. Equal keys mean that no expression yields different results for the values. `==` of the
 # values does not: 1 == True in Python, and 1.5Gi == 1536Mi in CEL, where only one of the two is an integer.
 
 Key = Hashable

@@ -1,4 +1,4 @@
-"""The frame of an evaluation, and what a compilation knows about it while it walks the tree.
+"""The frame of an evaluation, and what a compilation records about it while it walks the tree.
 
 A step is the closure that a node becomes: it takes the frame and returns a value or raises EvaluationError. A frame is a
 list: slot 0 holds the budget that is left, the other slots hold variables of the environment and of loops.

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 PAGE = 500
 SILENCE_MAX_S = 180.0
-"""Of a watch. Bookmarks come about every minute: three minutes without one is a dead connection."""
+"""Of a watch. Bookmarks come about every minute: three minutes without one is a broken connection."""
 
 
 class Patch(enum.Enum):

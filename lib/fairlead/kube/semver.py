@@ -1,4 +1,4 @@
-"""Semantic versions as Kubernetes' CEL and DeviceAttribute know them.
+"""Semantic versions as Kubernetes' CEL and DeviceAttribute define them.
 
 Versions are ordered by precedence: a pre-release comes before its release, and build metadata does not count, in `==`
 either (`1.0.0+a == 1.0.0+b`). Two readings: `parse` is strict as blang/semver v4 is, `normalize` takes what Kubernetes'

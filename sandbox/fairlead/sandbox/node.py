@@ -213,7 +213,7 @@ class Node:
     def kill_driver_before_reply(self, method: str) -> asyncio.Event:
         """Kill the driver when its next answer to `method` is on its way: the work is done, and the answer is lost.
 
-        Returns an event that is set once the driver is dead.
+        Returns an event that is set once the driver has ended.
         """
         plugins, dead = self.kubelet.plugins, asyncio.Event()
 

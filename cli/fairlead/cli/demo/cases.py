@@ -218,6 +218,6 @@ RECLAIM = Case(
 )
 
 CASES = (ONE_GPU, INDEXED_JOB, TWO_GANGS, ONE_ISLAND, MIG, FALLBACK, RECLAIM)
-# The two gangs want all H100s, so they run when the others have ended; the borrowers need all of them too.
+# The two gangs need all H100s, so they run when the others have ended; the borrowers need all of them too.
 WAVES = ((ONE_GPU, INDEXED_JOB, ONE_ISLAND, MIG, FALLBACK), (TWO_GANGS,), (RECLAIM,))
 NAMESPACES = ("vision", "language")

@@ -72,7 +72,7 @@ async def _find(cluster: reading.Cluster, kind: str, name: str, namespace: str) 
         return None
     try:
         return queue_explanation(raw, await cluster.list(resources.GANGS), now=now)
-    except NotReadError:  # a user of one namespace sees the gangs of that one
+    except NotReadError:  # a user of one namespace may list the gangs of that one
         pass
     try:
         unseen = f"gangs of other namespaces than {namespace}: you may not list them"

@@ -104,9 +104,9 @@ def _waited(status: Raw, seen: Line, *, now: float) -> str:
 def queue_explanation(raw: Raw, gangs: Sequence[Raw], *, now: float, unseen: str = "") -> Explanation:
     """Of a Queue and the gangs in it; `unseen` says which gangs the user may not list."""
     seen = queue_line(raw)
-    mine = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
-    waiting = [each for each in mine if each.phase == "Waiting"]
-    running = [each for each in mine if each.phase in {"Admitted", "Running"}]
+    own = order([each for each in (line(gang, now=now) for gang in gangs) if each.queue == seen.name])
+    waiting = [each for each in own if each.phase == "Waiting"]
+    running = [each for each in own if each.phase in {"Admitted", "Running"}]
     shares = []
     for share in seen.shares:
         text = f"{share.flavor}: uses {share.used} of a fair share of {share.fair_share}; deserves {share.deserved}"

@@ -1,6 +1,6 @@
 """`fairlead queues`: the tree of queues with what each uses, its fair share, what it deserves, and how much is requested.
 
-All figures are those of Queue status, which the controller writes; nothing is computed anew. The tree and its lines are
+All figures are those of Queue status, which the controller writes; nothing is computed again. The tree and its lines are
 pure functions of the objects read.
 """
 

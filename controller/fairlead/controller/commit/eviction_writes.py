@@ -1,7 +1,7 @@
 """Writes of an eviction: marks on the pods to be evicted, a hold for the gang that gets the devices, and the eviction itself.
 
 Unlike releases these need no certainty about an earlier write: each may be repeated, and the marks say what comes next.
-A mark is one patch, annotations and condition together, so that nobody sees half of it. Decides nothing.
+A mark is one patch, annotations and condition together, so that no reader gets half of it. Decides nothing.
 """
 
 from __future__ import annotations

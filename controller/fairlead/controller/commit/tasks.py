@@ -1,7 +1,7 @@
 """Tasks by name: each runs at most once at a time, and all are awaited when the term ends.
 
 The loop never waits for the apiserver, and no failure is silent: each is logged, counted, and given to the caller's
-callback. Knows nothing of gangs.
+callback. Gangs play no part.
 """
 
 from __future__ import annotations

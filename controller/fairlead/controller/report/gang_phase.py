@@ -37,7 +37,7 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingState:
-    """What the controller knows of a gang beyond its pods: the engine's answer, and what is under way for it."""
+    """What the controller has of a gang beyond its pods: the engine's answer, and what is under way for it."""
 
     waiting: Waiting | None = None
     admitting: bool = False

@@ -1,4 +1,4 @@
-"""What the controller knows of the cluster: informers, the engine's tables, and the gangs built from pods and claims.
+"""What the controller has read of the cluster: informers, the engine's tables, and the gangs built from pods and claims.
 
 Every change is applied to the tables as it arrives, so a decision starts from tables that are current. `refresh` rebuilds
 the gangs that changed since the last call. Writes nothing to the cluster.

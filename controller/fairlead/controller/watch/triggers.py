@@ -31,7 +31,7 @@ class Triggers:
         self.wake.set()
 
     def decide(self, *, urgent: bool = False) -> None:
-        """A decision may have another result now; `urgent`: someone waits for the answer."""
+        """A decision may have another result now; `urgent`: a user may be waiting for the answer."""
         self.decision = True
         self.urgent = self.urgent or urgent
         self.wake.set()

@@ -1,4 +1,4 @@
-"""From the value of `--backend` to a Backend: the one place that knows both implementations.
+"""From the value of `--backend` to a Backend: the one place that imports both implementations.
 
 A value that names none is refused with the valid ones. NVML is imported only when it is chosen.
 """

@@ -1,5 +1,5 @@
 """What every part of the driver uses: files, locks, threads, launched programs, metrics.
 
 Enters: paths, keys, blocking work. Leaves: files written whole, work done in threads with a deadline on the waiting.
-Knows no GPU, no claim and no protocol. Each module stands alone; there is no common entrance.
+Nothing here is about GPUs, claims or protocols. Each module stands alone; there is no common entrance.
 """

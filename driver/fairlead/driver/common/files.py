@@ -1,7 +1,7 @@
 """Files that a crash leaves as they were or as they should be, and nothing else.
 
 The discipline of checkpoint and CDI files: a temporary file in the same directory, fsync, rename, fsync of the
-directory. Knows no contents. A temporary begins with a dot and ends in `.tmp`, which neither the driver nor a container
+directory. Contents are bytes. A temporary begins with a dot and ends in `.tmp`, which neither the driver nor a container
 runtime reads; `remove_temporaries` clears away those of a process that died.
 """
 

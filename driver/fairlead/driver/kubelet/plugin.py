@@ -1,6 +1,6 @@
 """One call of kubelet: each claim fetched, prepared or unprepared on its own, and answered within the deadline.
 
-Knows no messages; services.py translates. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
+services.py translates from and to messages. Keeps: the answer holds exactly the UIDs of the call; one claim's failure is
 not another's; at each prepare the claim is read from the apiserver and must be the one that kubelet means (same UID,
 allocated); unprepare needs no apiserver.
 """

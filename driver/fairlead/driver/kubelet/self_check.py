@@ -1,6 +1,6 @@
 """Calls the driver over its own sockets, as kubelet would.
 
-A process can live while its sockets are dead: a file was removed, a server no longer answers. `/healthz` shows what the
+A process can run while its sockets do not work: a file was removed, a server no longer answers. `/healthz` shows what the
 last call found, and kubelet's liveness probe then restarts the driver. The call is an empty NodePrepareResources.
 """
 

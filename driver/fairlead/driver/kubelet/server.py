@@ -24,7 +24,7 @@ GRACE_S = 5.0
 async def serving(
     paths: PluginPaths, plugin: Plugin, registration: RegistrationService, health: HealthFeed, *, shared: bool
 ) -> AsyncIterator[None]:
-    """Serve while the context lasts. The DRA socket comes first: kubelet may call as soon as it sees the other.
+    """Serve while the context lasts. The DRA socket comes first: kubelet may call as soon as it finds the other.
 
     `shared`: another process of this driver may serve sockets of its own beside these. Raises SocketError.
     """

@@ -1,6 +1,6 @@
-"""Reads claims from the apiserver, and remembers the pods for which each is reserved (its consumers).
+"""Reads claims from the apiserver, and keeps the pods for which each is reserved (its consumers).
 
-Metrics name pods, which kubelet does not tell a driver. Claims are read at prepare and by the garbage collection
+Metrics name pods, which kubelet does not pass to a driver. Claims are read at prepare and by the garbage collection
 anyway: a pod that joins or leaves a claim later shows in the metrics after the next collection. No decision uses the
 consumers.
 """

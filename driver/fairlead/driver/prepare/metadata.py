@@ -2,7 +2,7 @@
 
 A program reads its devices' attributes without the API: one file per claim and request, mounted read-only at the path
 that Kubernetes defines. A file is a stream of JSON objects with the same content in each version of the schema, newest
-first; a reader takes the first that it knows. When disabled, nothing is written or mounted, but files are still
+first; a reader takes the first version that it supports. When disabled, nothing is written or mounted, but files are still
 removed.
 Source: k8s.io/dynamic-resource-allocation/api/metadata; the Kubernetes task page "Access DRA device metadata".
 """

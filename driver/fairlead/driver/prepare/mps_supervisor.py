@@ -1,6 +1,6 @@
 """Restarts the MPS daemons of prepared claims when they died, with their limits.
 
-A daemon dies with the container that it was started in (at every update of the driver) or on its own; without it the
+A daemon ends with the container that it was started in (at every update of the driver) or on its own; without it the
 claim's next programs would run without limits, or not at all. Programs that it served are lost with it: CUDA cannot
 reconnect them to another daemon. While a daemon cannot be started its devices are unhealthy in kubelet's health stream;
 each check tries again.
@@ -26,7 +26,7 @@ class MpsSupervisor:
     """`check` checks all claims once, `run` at once and then every `interval_s`.
 
     `restarted` is called for each daemon that was started again, `report_unhealthy` after each check with the devices
-    (by name) whose daemon is dead and cannot be started, and why.
+    (by name) whose daemon does not run and cannot be started, and why.
     """
 
     def __init__(

@@ -229,7 +229,7 @@ class Preparer:
     # -- MPS ---------------------------------------------------------------------------------------------------------
 
     def without_mps_daemon(self) -> tuple[ClaimRecord, ...]:
-        """Prepared claims whose MPS daemon is dead."""
+        """Prepared claims whose MPS daemon does not run."""
         return tuple(r for r in self.records() if r.state == "prepared" and self._lacks_mps_daemon(r))
 
     def restart_mps_daemon(self, uid: str) -> bool:

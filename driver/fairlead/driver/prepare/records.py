@@ -57,7 +57,7 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
 
     @property
     def request_name(self) -> str:
-        """The request as kubelet knows it: a container refers to `main`, whichever subrequest was allocated."""
+        """The request as kubelet names it: a container refers to `main`, whichever subrequest was allocated."""
         return self.request.partition("/")[0]
 
     @property

@@ -137,7 +137,7 @@ def _whole_capacity(gpu: Gpu) -> dict[str, DeviceCapacity]:
 def _shared_memory(memory_bytes: int) -> DeviceCapacity:
     """Memory of which each claim consumes what it requests, in steps of 1 MiB, and all of it without a request.
 
-    The API wants the maximum to be a whole number of steps.
+    The API requires the maximum to be a whole number of steps.
     """
     maximum = _amount("memory", memory_bytes - memory_bytes % _MIB)
     return DeviceCapacity(

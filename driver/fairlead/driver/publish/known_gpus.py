@@ -1,7 +1,7 @@
 """The GPUs to publish, from one inventory to the next: present ones as they should appear, lost ones as they last were.
 
 A GPU that responded once and is lost now stays, to be tainted: claims still hold it. A GPU whose MIG devices the driver
-creates on demand appears unpartitioned whatever MIG devices exist just now: counters tell the scheduler what is left of
+creates on demand appears unpartitioned whatever MIG devices exist just now: counters say to the scheduler what is left of
 it, so its slice must not change with every claim.
 Example: two H100s joined by NVLink, and a claim creates a MIG device on the first. MIG mode takes NVLink from both
 ends, but both keep the links of the last inventory without MIG devices, and the first is not in MIG mode.

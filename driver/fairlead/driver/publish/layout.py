@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 async def layout_for(client: Client) -> Layout:
-    """Since 1.35 counter sets and devices are in different slices; 1.34 wants them together."""
+    """Since 1.35 counter sets and devices are in different slices; 1.34 requires them together."""
     try:
         version = json.loads(await client.request("GET", "/version"))
         major, minor = int(version["major"]), int(re.sub(r"\D.*", "", version["minor"]))

@@ -13,12 +13,14 @@ from fairlead.engine.types.amounts import consumption
 from fairlead.engine.types.reasons import Rejection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from fairlead.engine.allocator.requests import DeviceFilter
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Consumption
     from fairlead.engine.inventory.node_devices import NodeDevices
     from fairlead.engine.inventory.selectors import Selectors
-    from fairlead.kube.resource import DeviceTaint, DeviceTaintSelector
+    from fairlead.kube.resource import DeviceTaint, DeviceTaintRuleSpec, DeviceTaintSelector
 
 REMEMBERED_MAX = 64  # filters per node
 
@@ -56,6 +58,8 @@ def _filter(node: NodeDevices, wanted: DeviceFilter, selectors: Selectors) -> Ca
         found.removed[Rejection.POOL] = sum(len(pool.devices) for pool in node.problems)
     for device in node.devices:
         why, detail = _reject(device, wanted, selectors)
+        if why is None and any(selectors.evaluate((text,), device) is True for text in wanted.banned):
+            continue  # not counted: what is reported then is the queue's limit
         if why is None:
             consumed: Consumption | None = ()
             if device.shared or wanted.capacity:
@@ -90,25 +94,22 @@ def _reject(device: Device, wanted: DeviceFilter, selectors: Selectors) -> tuple
             return rejection, ""
         if result is not True:
             return Rejection.SELECTOR_ERROR, result
-    for text in wanted.banned:
-        if selectors.evaluate((text,), device) is True:
-            return Rejection.QUOTA, "its flavor is used up"
     return None, ""
 
 
 def _untolerated(device: Device, wanted: DeviceFilter, node: NodeDevices) -> str | None:
-    for taint in device.kind.taints:
+    for taint in taints(device, node.rules):
         if not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations):
-            return _taint_text(taint)
-    for rule in node.rules:
-        taint = rule.taint
-        if (
-            taint.effect in {"NoSchedule", "NoExecute"}
-            and covers(rule.device_selector, device)
-            and not tolerated(taint.key, taint.value, taint.effect, wanted.tolerations)
-        ):
-            return _taint_text(taint)
+            return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
     return None
+
+
+def taints(device: Device, rules: Iterable[DeviceTaintRuleSpec]) -> Iterator[DeviceTaint]:
+    """Its own, then those that rules give it."""
+    yield from device.kind.taints
+    for rule in rules:
+        if rule.taint.effect in {"NoSchedule", "NoExecute"} and covers(rule.device_selector, device):
+            yield rule.taint
 
 
 def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
@@ -119,7 +120,3 @@ def covers(selector: DeviceTaintSelector | None, device: Device) -> bool:
         and selector.pool in {None, device.pool.name}
         and selector.device in {None, device.name}
     )
-
-
-def _taint_text(taint: DeviceTaint) -> str:
-    return f"taint {taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"

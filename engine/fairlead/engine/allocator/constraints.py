@@ -1,6 +1,6 @@
 """matchAttribute and distinctAttribute over the devices of one claim, with exact undo.
 
-The state of both grows and shrinks with the search. Knows no requests beyond their names.
+The state of both grows and shrinks with the search. Of requests it has the names alone.
 Keeps: `add` then `remove` of the same device leaves no trace (upstream leaked here, k/k#140436, and forgot values of
 distinctAttribute within one request).
 An attribute's value is compared with its type: the version "1.0.0" is not the string "1.0.0". List attributes match

@@ -13,7 +13,7 @@ MESSAGE_MAX = 4096
 
 def explanation(reason: Reason) -> dict[str, Any]:
     """The parts that say something; `status.why` of a Gang."""
-    near = reason.near_miss if reason.near_miss is not None and reason.near_miss.telling else None
+    near = reason.near_miss if reason.near_miss is not None and reason.near_miss.informative else None
     details = [str(part) for part in (reason.limit, near) if part is not None]
     details += [str(request) for request in reason.requests]
     details += [f"ruled out {node}" for node in reason.nodes]

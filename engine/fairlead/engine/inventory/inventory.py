@@ -53,7 +53,7 @@ class Inventory:
     # ------------------------------------------------------------------------------------------------- updates
 
     def set_slice(self, slice_: resource.ResourceSlice) -> None:
-        """A slice was published or changed. Slices are told apart by name."""
+        """A slice was published or changed. A slice is identified by its name."""
         self.set_slices((slice_,))
 
     def set_slices(self, slices: Iterable[resource.ResourceSlice]) -> None:

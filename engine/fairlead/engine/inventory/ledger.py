@@ -1,8 +1,8 @@
 """What a decision has taken so far, on top of the inventory and the node table, with exact undo.
 
-A decision tries, undoes and tries again here; its input stays as it was. Lives for one decision.
+A decision tries, undoes and tries again here; its input stays as it was. It lasts for one decision.
 Keeps: `release` undoes `take` without a trace, `unreserve` undoes `reserve`, `remove_pod` undoes `add_pod`; amounts are exact,
-so nothing drifts. `set_releasing` counts a running claim as gone: so a decision sees what evictions would make room for.
+so nothing drifts. `count_releasing` counts a running claim as gone: so a decision finds what evictions would make room for.
 With `empty=True` nothing runs on the cluster: the test of whether a gang could ever fit.
 Example: 8 GPUs on a node, 6 allocated. After `take` of the other two none is free; once a running claim of 4 is releasing, its
 four are free, and `take` can take them.
@@ -80,22 +80,22 @@ class Ledger:
         if self._consumes_already(device):
             return True
         pool = device.pool
-        totals, mine = pool.layout.totals, self.counters.get(pool)
+        totals, own = pool.layout.totals, self.counters.get(pool)
         for index, value in device.counter_consumption:
             used = value if self.empty else value + pool.used[index]
-            if mine is not None:
-                used += mine[index]
+            if own is not None:
+                used += own[index]
             if used > totals[index]:
                 return False
         return True
 
     def capacity_fits(self, device: Device, consumption: Consumption) -> bool:
         """Whether a shared device has this much of each capacity left."""
-        mine = self.used.get(device)
+        own = self.used.get(device)
         running = device.use.consumed if device.use is not None and not self.empty else None
         for name, value in consumption:
             full = qualified(name, device.pool.driver)
-            used: Amount = mine.get(full, 0) if mine else 0
+            used: Amount = own.get(full, 0) if own else 0
             if running:
                 used += running.get(full, 0)
             if used + value > device.kind.totals[full]:
@@ -176,15 +176,8 @@ class Ledger:
 
     # ------------------------------------------------------------------------------------------ releasing
 
-    def set_releasing(self, claim: AllocatedClaim, inventory: Inventory) -> None:
-        """Count a running claim as gone. Not while this decision has taken any of its devices."""
-        self._count_releasing(claim, inventory, 1)
-
-    def unset_releasing(self, claim: AllocatedClaim, inventory: Inventory) -> None:
-        """Undo one `set_releasing`, when all that was taken of its devices since is released."""
-        self._count_releasing(claim, inventory, -1)
-
-    def _count_releasing(self, claim: AllocatedClaim, inventory: Inventory, sign: int) -> None:
+    def count_releasing(self, claim: AllocatedClaim, inventory: Inventory, sign: int) -> None:
+        """Count a running claim as gone, or (sign -1) as running again. Not while this decision has taken its devices."""
         seen: set[Device] = set()
         for item in claim.devices:
             device = None if item.admin else inventory.device(item.ref)
@@ -208,7 +201,7 @@ class Ledger:
             if device.counter_consumption and consumes != (self._consumes_already(device) or device in self.shares):
                 self._consume_counters(device, -sign)
 
-    def set_pod_releasing(self, node: NodeInfo, uid: str, needs: PodNeeds, sign: int = 1) -> None:
+    def count_pod_releasing(self, node: NodeInfo, uid: str, needs: PodNeeds, sign: int) -> None:
         """Count a pod as gone from its node, or (sign -1) as running again."""
         load = self.loads.setdefault(node, {})
         for name, value in needs.requests:
@@ -220,11 +213,11 @@ class Ledger:
             pods.discard(uid)
 
     def _consume_counters(self, device: Device, sign: int) -> None:
-        mine = self.counters.get(device.pool)
-        if mine is None:
-            mine = self.counters[device.pool] = [0] * len(device.pool.used)
+        own = self.counters.get(device.pool)
+        if own is None:
+            own = self.counters[device.pool] = [0] * len(device.pool.used)
         for index, value in device.counter_consumption:
-            mine[index] += sign * value
+            own[index] += sign * value
 
     def _consume_capacity(self, device: Device, consumption: Consumption, sign: int) -> None:
         used = self.used.setdefault(device, {})

@@ -2,7 +2,7 @@
 
 Decides whether the pool's devices can be used, over all of its slices, also those of other nodes: the highest generation
 counts; all of its slices must be there; no device name twice; every counter that a device consumes must be published.
-Knows no claims but for the uses that it is handed.
+Of claims it has only the uses that are passed to it.
 Source: structured allocator GatherPools, ValidateSlices.
 """
 

@@ -72,7 +72,7 @@ class Backtracking:
         return False
 
     def _restore(self, placed: list[UnitPlacement], before: list[list[list[Pick]]]) -> None:
-        """Back to the picks that the units had before they were allocated anew together."""
+        """Back to the picks that the units had before they were allocated again together."""
         moved = [(each, picks) for each, picks in zip(placed, before, strict=True) if each.picks is not picks]
         for placement, _ in moved:
             for picks in placement.picks:

@@ -19,7 +19,7 @@ _by_name = attrgetter("name")
 
 
 class CandidateNode:
-    """One node with its devices. Lives as long as a node of that name does."""
+    """One node with its devices. Kept as long as there is a node of that name."""
 
     __slots__ = ("changes", "devices", "info", "name")
 

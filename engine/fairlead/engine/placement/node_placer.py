@@ -1,6 +1,6 @@
 """A unit of a gang on one node: room for its pods and devices for its claims, or why not.
 
-Knows one node at a time and, for joint allocation, the gang's other units there. The common case, n alike whole devices, is
+Looks at one node at a time and, for joint allocation, the gang's other units there. The common case, n alike whole devices, is
 served without a search; the result is the same.
 """
 
@@ -98,7 +98,7 @@ class NodePlacer:
     def put_jointly(
         self, unit: PlacementUnit, node: CandidateNode, gang: list[UnitPlacement], budget: StepBudget
     ) -> UnitPlacement | None:
-        """The unit on this node, with those of the gang's claims that compete with it allocated anew; None if that fails."""
+        """The unit on this node, with those of the gang's claims that compete with it allocated again; None if that fails."""
         others = [
             each for each in gang if (self.node_snapshot.has_network_attached or each.node is node) and not each.fixed
         ]

@@ -1,7 +1,7 @@
 """A node for every pod of a gang and devices for all its claims, or nothing.
 
 Devices and nodes are chosen together, for all pods at once. Greedy first, best node first; where greedy fails the gang's
-claims on a node are allocated anew together (k/k#138765), and then nodes are searched with backtracking.
+claims on a node are allocated again together (k/k#138765), and then nodes are searched with backtracking.
 Decides neither order nor quota. On failure the ledger is as before.
 For a gang of alike units without network-attached devices greedy with joint allocation is complete: what a node can hold
 does not depend on other nodes. Otherwise the search over nodes is complete within the budget.
@@ -76,7 +76,7 @@ class Placer(NodePlacer):
         self._cache.clear()
 
     def forget_scored_nodes(self) -> None:
-        """When nodes came or went: heaps of a domain do not know its new nodes."""
+        """When nodes came or went: heaps of a domain lack its new nodes."""
         self._cache.clear()
 
     def begin(self) -> None:

@@ -135,9 +135,9 @@ def _cost(device: Device, ledger: Ledger, parents: Parents) -> Cost:
 
 def _parent(pool: PoolCounters, counter_set: str, ledger: Ledger) -> tuple[float, tuple[Amount, ...]]:
     indexes, totals = pool.layout.sets[counter_set], pool.layout.totals
-    mine = ledger.counters.get(pool)
+    own = ledger.counters.get(pool)
     free = tuple(
-        totals[index] - (0 if ledger.empty else pool.used[index]) - (0 if mine is None else mine[index])
+        totals[index] - (0 if ledger.empty else pool.used[index]) - (0 if own is None else own[index])
         for index in indexes
     )
     total = sum(totals[index] for index in indexes)
@@ -145,10 +145,10 @@ def _parent(pool: PoolCounters, counter_set: str, ledger: Ledger) -> tuple[float
 
 
 def _room_left(device: Device, ledger: Ledger) -> float:
-    mine = ledger.used.get(device, {})
+    own = ledger.used.get(device, {})
     running = device.use.consumed if device.use is not None and not ledger.empty else {}
     least: Fraction | float = 1.0
     for name, total in device.kind.totals.items():
         if total:
-            least = min(least, 1 - (mine.get(name, 0) + running.get(name, 0)) / total)
+            least = min(least, 1 - (own.get(name, 0) + running.get(name, 0)) / total)
     return float(least)

@@ -167,7 +167,7 @@ class ScoredNodes:
         return [node for _, stamp, node in entries if stamp == self._stamp.get(node, 0)]
 
     def _push(self, node: CandidateNode) -> None:
-        """Score the node anew; its earlier entries no longer count."""
+        """Score the node again; its earlier entries no longer count."""
         stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
         score = self.score(node)
         if score is not None:

@@ -1,7 +1,7 @@
 """A gang as units: pods that must be placed together because they share a claim, each with an interned shape.
 
 Placement compares shapes, not pods: the thousand pods of a Job have one shape, and what is computed about a node for one of
-them holds for all. A shape is an equivalence class of units. Knows no nodes.
+them holds for all. A shape is an equivalence class of units. Nodes play no part.
 """
 
 from __future__ import annotations

@@ -42,9 +42,9 @@ def derived_share_id(claim: str, request: str, device: DeviceRef) -> str:
 def decide(snapshot: Snapshot, now: float, *, share_ids: ShareIds = derived_share_id) -> Plan:
     """Admit what fits, in the order of the queues; evict where a queue may reclaim or preempt; explain the rest.
 
-    `now` is unix seconds: min-runtime, promised ends and the age at which a reservation is due depend on it. Every gang of
+    `now` is unix seconds: min-runtime, ends set by activeDeadlineSeconds and the age at which a reservation is due depend on it. Every gang of
     `snapshot.gangs` is in exactly one of `Plan.admissions` and `Plan.waiting`. The tables of the snapshot are left as they
-    were: the rim notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
+    were: the controller notes what it wrote (`inventory.set_claim`, `nodes.set_pod`) before it decides again, else the same devices
     are given twice. Deciding again on the outcome (evicted pods leaving, their beneficiaries `preemptor`) changes nothing,
     but for a gang that waited for a claim which another gang of this plan shares with it. Raises nothing for bad user
     input: that is a Waiting with `Code.INVALID`. `share_ids` gives the UUID of a share of a shared device, by claim key,
@@ -98,13 +98,15 @@ class _Decision:
         session = self.session
         self.scheduling.post_filter.nominations.settle()
         session.tree.settle()
+        session.pending.admit(session.admitted.gangs.values())
         session.divide()  # what was given may cost more than the least
         session.pending.demand(lambda pending: not session.servable(pending))  # for the status, no more for shares
 
     def _plan(self) -> Plan:
         session, post_filter = self.session, self.scheduling.post_filter
-        allocated = session.admitted.charge()
-        add(allocated, session.running.allocated)
+        allocated = dict(session.running.allocated)
+        for assumed in session.admitted.gangs.values():
+            add(allocated, assumed.charge)
         charges, totals = session.cache.charges, session.totals
         return Plan(
             admissions=session.admitted.admissions(session.snapshot, self.share_ids),

@@ -1,6 +1,6 @@
 """One gang, now: a place within its queue's limits, on devices that are free; and the verdicts on gangs that have none.
 
-Admits nothing and knows no order.
+Admits nothing; the order is `queues.order`'s.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
     from fairlead.engine.queues.statement import Statement
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import ClaimRequest, GangRequest
     from fairlead.engine.types.plan import Reservation
@@ -93,10 +93,8 @@ class Places:
             known = self.failed.get(signature(gang, units, spread=spread))
             if known is not None:
                 return for_gang(known, units)
-        outcome = self.cache.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
-        if outcome.status is SearchStatus.FOUND:
-            self.statement.allocated(outcome.placed)
-        else:
+        outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
+        if outcome.status is not SearchStatus.FOUND:
             self.failed[signature(gang, units, spread=spread)] = outcome
         return outcome
 
@@ -116,11 +114,8 @@ class Places:
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:
     """The same failure of another gang of the equivalence class: with this one's own unit that found no place."""
     unplaced = known.unplaced
-    mine = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
-    return replace(known, unplaced=mine)
-
-
-# ----------------------------------------------------------------------------------------------------- verdicts
+    own = next((unit for unit in units if unplaced is not None and unit.shape is unplaced.shape), None)
+    return replace(known, unplaced=own)
 
 
 def holds_for_equals(why: WhyPending) -> bool:

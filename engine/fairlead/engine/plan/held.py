@@ -2,13 +2,14 @@
 
 No later gang of the decision starts on what another is to have, and nothing is evicted twice for the same gang. A nominated
 gang is held in the ledger of now and in the pipelined one, and its queue is charged; a reserved place is held only. Where that
-place is, and for how many gangs there is one, is `reclaim.reservation`'s.
+place is and why it stays there is `reclaim.reservation`'s.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.reservation import ReservedPlace
+
+RESERVATIONS_MAX = 8  # places for blocked gangs in one decision
 
 
 class HeldDevices:
@@ -40,11 +43,9 @@ class HeldDevices:
         self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool, ready_by: float | None = None
     ) -> Reservation:
         """`evicted`: others were, for this gang."""
-        for entry in placed:
-            for picks in entry.picks:
-                for pick in picks:
-                    if pick.device.use is None:
-                        self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
+        for pick in (pick for entry in placed for picks in entry.picks for pick in picks):
+            if pick.device.use is None:
+                self.held_for.setdefault(pick.device, (pending.id, pending.queue.name))
         reservation = Reservation(
             namespace=pending.gang.namespace,
             name=pending.gang.name,
@@ -64,7 +65,7 @@ class HeldDevices:
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """`assumed` is where the gang lands, allocated in the pipelined ledger; `held` what of that it holds of the one of now."""
+    """`assumed` is where the gang will run, allocated in the pipelined ledger; `held` what of that it holds of the one of now."""
 
     assumed: AssumedGang
     held: Sequence[UnitPlacement]
@@ -81,33 +82,35 @@ class Nominations:
         self._coming: dict[Queue, Charge] = {}  # what comes free for gangs of each queue, or of those below it
 
     def nominate(self, pending: PendingGang, placed: Sequence[UnitPlacement], *, evicted: bool) -> Reservation:
-        """The gang lands there once the pods that hold it are gone. `evicted`: they are, for this gang.
+        """The gang starts there once the pods that hold it are gone. `evicted`: they are, for this gang.
 
         `placed` is allocated in the pipelined ledger already.
         """
         session = self._session
         held = session.statement.hold(placed)
-        assumed = AssumedGang.of(pending, placed, session.cache.charges)
-        session.statement.charge(pending.queue, assumed.charge, assumed.devices)
+        assumed = AssumedGang(pending, placed, session.cache.charges.of_placed(placed))
+        session.statement.do(pending.queue.charge, assumed.charge, assumed.devices)
         reservation = self._held.add(pending, placed, evicted=evicted)
         self.by_gang[pending.id] = Nomination(assumed, held, reservation)
         if not evicted:
-            self._count_coming(assumed, 1)
+            self._count_coming(assumed)
         session.admitted.give_claims(pending)
         return reservation
 
     def withdraw(self, gang_id: str) -> None:
         """As if the gang had not been nominated. What its queue uses was taken off with the trial eviction that withdraws it."""
         nomination = self.by_gang.pop(gang_id)
-        self._count_coming(nomination.assumed, -1)
+        self._coming.clear()
+        for assumed in self.coming():
+            self._count_coming(assumed)
         self._session.statement.unhold(nomination.held)
         self._held.remove(nomination.reservation)
 
-    def _count_coming(self, assumed: AssumedGang, times: int) -> None:
+    def _count_coming(self, assumed: AssumedGang) -> None:
         for step in assumed.pending.queue.path():
-            add(self._coming.setdefault(step, {}), assumed.charge, times)
+            add(self._coming.setdefault(step, {}), assumed.charge)
 
-    def without_coming(self, times: int, preemptor: Queue) -> None:
+    def without_coming(self, preemptor: Queue, times: int) -> None:
         """The change by which queues do not use what comes free for their gangs, but for those above the preemptor's.
 
         Nothing is evicted because its queue's gangs are nominated for more: the nomination would go first.
@@ -144,6 +147,9 @@ class Reservations:
     def _reserver(self) -> Reserver:
         return Reserver(self._session.pipelined, self._session.candidates)
 
+    def _places(self) -> list[ReservedPlace]:
+        return [place for place, _ in self.by_gang.values()]
+
     def due(self, pending: PendingGang) -> float:
         """When the gang has waited long enough for one, in unix seconds."""
         return pending.gang.created + self._session.snapshot.reserve_after_s
@@ -154,6 +160,9 @@ class Reservations:
             return self.by_gang[pending.id][1]
         if self.due(pending) > self._session.now:
             self._session.note_due(self.due(pending))
+            return None
+        places = self._places()
+        if len(places) >= RESERVATIONS_MAX or any(place.preemptor.queue is pending.queue for place in places):
             return None
         place = self._reserver.reserve(preemptor, self._session.statement)
         if place is None:
@@ -167,12 +176,10 @@ class Reservations:
         return None if known is None else known[1]
 
     def usable(self, pending: PendingGang) -> list[ReservedPlace]:
-        """Places that this gang may use: its own, and those that are ready no sooner than it promises to end."""
+        """Places that this gang may use: its own, and those that are ready no sooner than its latest end."""
         own = [self.by_gang[pending.id][0]] if pending.id in self.by_gang else []
-        if not self.by_gang or pending.gang.run_s is None:
-            return own
-        end = self._session.now + pending.gang.run_s
-        return [*own, *(place for place in self._reserver.ready_after(end) if place not in own)]
+        end = inf if pending.gang.run_s is None else self._session.now + pending.gang.run_s
+        return own + [each for each in self._places() if each not in own and end <= (each.ready_by or -inf)]
 
     def fulfilled(self, pending: PendingGang, place: ReservedPlace) -> bool:
         """The gang is admitted: whether this place was its own, and is needed no more."""
@@ -186,12 +193,12 @@ class Reservations:
         """Those that are no obstacle to this preemptor."""
         return [
             place
-            for place, _ in self.by_gang.values()
+            for place in self._places()
             if place.preemptor.id == preemptor.id
             or over_contested_share(place.preemptor.queue, place.preemptor.charge) is not None
         ]
 
     def cancel(self, place: ReservedPlace) -> None:
         """A preemptor has taken it, in the pipelined cluster."""
-        self._reserver.cancel(place)
+        place.now.lend()
         self._held.remove(self.by_gang.pop(place.preemptor.id)[1])

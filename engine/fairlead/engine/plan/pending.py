@@ -5,6 +5,7 @@ What is known of a pending gang is kept in the scheduler cache for the next deci
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,14 @@ from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.gangs import PendingGang
-from fairlead.engine.queues.queue import Queue
+from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.tree import Tree
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -83,9 +85,8 @@ class PendingGangs:
             cache.pending[gang.uid] = before
             self.gangs.append(before[0])
         self.by_id = {pending.id: pending for pending in self.gangs}
-        self._alike: dict[object, tuple[PendingGang, int]] = {}  # by equivalence class: one of them, and how many
-        for pending in self.gangs:
-            self.count(pending)
+        self._first = {pending.equivalence: pending for pending in reversed(self.gangs)}
+        self._alike = Counter(pending.equivalence for pending in self.gangs)
 
     def _compile(self, gang: GangRequest, cache: SchedulerCache, tree: Tree) -> PendingGang | None:
         queue = tree.resolve(gang)
@@ -105,14 +106,14 @@ class PendingGangs:
             gang, queue, units, cache.charges.least(units, cache.node_snapshot), cache.equivalence_classes
         )
 
-    def count(self, pending: PendingGang, more: int = 1) -> None:
-        """One more that is pending, or (-1) one less."""
-        first, count = self._alike.get(pending.equivalence, (pending, 0))
-        self._alike[pending.equivalence] = (first, count + more)
+    def admit(self, gangs: Iterable[AssumedGang]) -> None:
+        """The decision is made: these are pending no more."""
+        self._alike.subtract(each.pending.equivalence for each in gangs)
 
     def demand(self, wanted: Callable[[PendingGang], bool]) -> None:
         """Add to the demand of their queues what so many like each of these ask for at least."""
-        for pending, count in self._alike.values():
+        for equivalence, count in self._alike.items():
+            pending = self._first[equivalence]
             if count and wanted(pending):
                 pending.queue.note_allocation_unit(pending.charge)
                 for step in pending.queue.path():

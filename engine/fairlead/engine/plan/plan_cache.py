@@ -2,7 +2,7 @@
 
 The controller's loop wakes for much that changes no decision. Equal input gives an equal plan, so the last plan is the answer
 as long as the snapshot is equal and no time has come at which the decision would be another.
-Gangs are compared by identity first: a rim that hands in the same objects pays microseconds.
+Gangs are compared by identity first: where the same objects are passed in that takes microseconds.
 """
 
 from __future__ import annotations

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.reclaim.search import VictimChoice
     from fairlead.engine.types.plan import Reservation
 
 
@@ -47,7 +46,7 @@ class PostFilter:
     ) -> WhyPending | None:
         """Why the gang stays pending. `again`: it was blocked before, and more has come free since.
 
-        None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang anew.
+        None: gangs of this decision have to be withdrawn first (`Preemption.withdrawn`); then decide on this gang again.
         """
         still = self._consider(pending, why, again=again)
         self._session.commit()
@@ -67,7 +66,11 @@ class PostFilter:
             return why if isinstance(why, Reason) else Unschedulable(why)
         found = self.preemption.victims_or_blockers(preemptor, explained=not limited)
         if not isinstance(found, tuple):
-            return self._evict(pending, preemptor, found)
+            made = self.preemption.confirm(preemptor, found)
+            if made is None:
+                return None
+            self.nominations.nominate(pending, found.placed, evicted=True)
+            return making_room(made)
         if again:
             reserved = self.reservations.of(pending)
         else:
@@ -87,13 +90,6 @@ class PostFilter:
             releasing.statement.rollback(mark)
             return None
         return self.nominations.nominate(pending, outcome.placed, evicted=pending.gang.preemptor)
-
-    def _evict(self, pending: PendingGang, preemptor: Preemptor, choice: VictimChoice) -> Reason | None:
-        made = self.preemption.confirm(preemptor, choice)
-        if made is None:
-            return None
-        self.nominations.nominate(pending, choice.placed, evicted=True)
-        return making_room(made)
 
     def reserve(self, pending: PendingGang) -> None:
         """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""

@@ -1,7 +1,7 @@
 """Blocked gangs once more: what victims left over, or what queues hold since, may serve them.
 
 Among the victims may now be gangs that this very decision admitted or nominated: those are withdrawn, the gang in whose way
-they were is decided on first, and then all that are still pending, in order, anew.
+they were is decided on first, and then all that are still pending, in order, again.
 Ends when a round brought neither an admission nor an eviction, at the latest after ROUNDS_MAX.
 
 Example, one queue with gangs P (priority 1, 4 devices on one node) and Q (priority 0, 2 devices), 2 devices free: P finds no
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.scheduling import Scheduling
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.reasons import Reason
 
 ROUNDS_MAX = 16
@@ -88,9 +88,7 @@ class Retry:
         """Withdraw the gangs in its way, decide on it, then on all that are still pending, in order."""
         scheduling, session = self._scheduling, self._session
         for gang_id in self._post_filter.preemption.withdrawn():
-            assumed = session.admitted.withdraw(gang_id)
-            if assumed is not None:
-                session.pending.count(assumed.pending)
+            session.admitted.withdraw(gang_id)
         session.commit()
         scheduling.forget_refusals()
         nominated = self._post_filter.nominations.by_gang

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import GangRequest
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from fairlead.engine.plan.admitted import AdmittedGangs
+from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
 from fairlead.engine.plan.pending import PendingGangs, RunningGangs
 from fairlead.engine.queues.cache import SchedulerCache
+from fairlead.engine.queues.charges import chargeable
+from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
@@ -20,10 +22,15 @@ from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.allocator.result import ShareIds
+    from fairlead.engine.inventory.device import Device
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charge
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.plan import Admission
 
 
 class Session:
@@ -36,7 +43,7 @@ class Session:
         self.tree = self.cache.tree(snapshot.queues)
         self.totals = self.cache.totals()
         self.tree.begin({} if self.tree.implicit else self.cache.usable())
-        self.statement = Statement(self.cache.placer, snapshot.inventory, snapshot.nodes)
+        self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes)
         self.places = Places(self.cache, snapshot, self.statement)
         self.admitted = AdmittedGangs(self.statement)
         self.running = RunningGangs(snapshot, self.cache, self.tree)
@@ -50,11 +57,9 @@ class Session:
 
     def start(self) -> None:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
-        for gang, _ in self.running.gangs:
-            for member in gang.members:
-                if member.leaving or (self.leaving and member.pod.uid in self.leaving):
-                    self.pipelined.leave(self.running.gangs, self.leaving)
-                    return
+        members = (member for gang, _ in self.running.gangs for member in gang.members)
+        if any(member.leaving or member.pod.uid in self.leaving for member in members):
+            self.pipelined.leave(self.running.gangs, self.leaving)
 
     @property
     def pipelined(self) -> PipelinedCluster:
@@ -90,7 +95,6 @@ class Session:
         return not pending.charge or self.places.ever(pending.gang, pending.units) is not False
 
     def admit(self, pending: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
-        self.pending.count(pending, -1)
         assumed = self.admitted.admit(pending, placed, charge)
         if self._pipelined is not None:
             self._pipelined.assume(assumed)
@@ -110,3 +114,49 @@ class Session:
     def due(self) -> float | None:
         """The first such time."""
         return min([*self._due, *(() if self.broken.due is None else (self.broken.due,))], default=None)
+
+
+class AdmittedGangs:
+    """The gangs that a decision has admitted so far; a gang may be withdrawn again, before the plan is made.
+
+    `statement` is that of the ledger of now; what queues use and the claims that are given are kept in step with it.
+    """
+
+    def __init__(self, statement: Statement) -> None:
+        self._statement = statement
+        self.gangs: dict[str, AssumedGang] = {}  # by gang id, in order of decision
+        self.claims: dict[str, str] = {}  # key of each claim that is given to an admitted or nominated gang: its id
+        self.taken_by: dict[Device, tuple[str, str]] = {}  # gang, queue
+        self.count = 0  # of all that were ever admitted, those withdrawn since included
+
+    def admit(self, pending: PendingGang, placed: Sequence[UnitPlacement], charge: Charge) -> AssumedGang:
+        """The gang starts there; `placed` is allocated already."""
+        gang, queue = pending.gang, pending.queue
+        assumed = self.gangs[gang.id] = AssumedGang(pending, placed, charge)
+        self.taken_by.update((pick.device, (gang.id, queue.name)) for pick in chargeable(placed))
+        self.give_claims(pending)
+        self._statement.do(queue.charge, charge, assumed.devices)
+        queue.admitted += 1
+        self.count += 1
+        return assumed
+
+    def withdraw(self, gang_id: str) -> None:
+        """As if the gang had not been admitted or nominated. The trial eviction that withdraws it took it off its queue's use."""
+        self.claims = {key: gang for key, gang in self.claims.items() if gang != gang_id}
+        assumed = self.gangs.pop(gang_id, None)
+        if assumed is not None:
+            self._statement.deallocate(assumed.placed)
+            self.taken_by = {device: taker for device, taker in self.taken_by.items() if taker[0] != gang_id}
+            assumed.pending.queue.admitted -= 1
+
+    def give_claims(self, pending: PendingGang) -> None:
+        """No other gang of this decision is given the claims that it shares with this one."""
+        for claim in pending.gang.claims:
+            if claim.allocation is None:
+                self.claims[claim.key] = pending.gang.id
+
+    def admissions(self, snapshot: Snapshot, share_ids: ShareIds) -> tuple[Admission, ...]:
+        return tuple(
+            admission(each.pending.gang, each.pending.queue.name, each.placed, snapshot.classes, share_ids)
+            for each in self.gangs.values()
+        )

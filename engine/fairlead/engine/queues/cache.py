@@ -1,4 +1,4 @@
-"""The scheduler cache: what decisions know of a cluster and need not find out again, such as compiled claims and the best nodes.
+"""The scheduler cache: what is kept from one decision to the next, such as compiled claims and the best nodes.
 
 So a decision costs what changed since the last one, not the size of the cluster. It is memory only: a decision with a fresh
 cache gives the same plan. One cache belongs to one inventory and one node table, whose change logs it reads.
@@ -22,7 +22,7 @@ from fairlead.engine.queues.usable import Usable
 from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
@@ -61,11 +61,10 @@ class SchedulerCache:
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
-        self._empty: tuple[Placer, TopologyDomains] | None = None
-        self._pipelined: tuple[Placer, TopologyDomains] | None = None
+        self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
         self._structure = (-1, -1)
-        self._flavors: tuple[FlavorSpec, ...] = ()
+        self._charged: tuple[tuple[FlavorSpec, ...], int] = ((), -1)  # flavors, structure of the inventory
         self._totals: tuple[Charges, int, ClusterTotals] | None = None
         self._usable = Usable(inventory, nodes)
         self._workload: Workload | None = None
@@ -94,16 +93,12 @@ class SchedulerCache:
         if structure != self._structure:
             self._structure = structure
             self.ever.clear()
-            self._empty = self._pipelined = None
-        if flavors != self._flavors or self.charges.stale(self.inventory.structure):
-            self._flavors = flavors
-            self.charges = self.charges.renewed(flavors, self.inventory.structure)
-        names = self._changed()
-        for name in (
-            sorted(set(self.node_snapshot.by_name) | {node.name for node in self.nodes.all()})
-            if names is None
-            else names
-        ):
+            self._others.clear()
+        charged = (flavors, self.inventory.structure if flavors else -1)
+        if charged != self._charged:
+            self._charged = charged
+            self.charges = self.charges.renewed(flavors)
+        for name in self._changed():
             node = self.nodes.get(name)
             if node is None:
                 self.node_snapshot.remove(name)
@@ -126,13 +121,13 @@ class SchedulerCache:
             self.placer.set_fragmentation(fragmentation)
         self._membership = self.node_snapshot.membership
 
-    def _changed(self) -> dict[str, None] | None:
-        """Names of the nodes to look at; None: all."""
+    def _changed(self) -> Iterable[str]:
+        """Names of the nodes to look at."""
         by_devices = self.inventory.changes.since(self._cursors[0])
         by_pods = self.nodes.changes.since(self._cursors[1])
         self._cursors = (self.inventory.changes.cursor, self.nodes.changes.cursor)
         if by_devices is None or by_pods is None:
-            return None
+            return sorted(set(self.node_snapshot.by_name) | {node.name for node in self.nodes.all()})
         return dict.fromkeys([*by_devices, *by_pods])
 
     def tree(self, specs: tuple[QueueSpec, ...]) -> Tree:
@@ -158,18 +153,18 @@ class SchedulerCache:
     @property
     def empty(self) -> tuple[Placer, TopologyDomains]:
         """A placer for the same cluster with nothing running."""
-        if self._empty is None:
-            placer = Placer(self.node_snapshot, Ledger(empty=True), self.shapes)
-            self._empty = (placer, TopologyDomains(placer))
-        return self._empty
+        return self._other("empty", Ledger(empty=True))
 
     @property
     def pipelined(self) -> tuple[Placer, TopologyDomains]:
         """A placer for the cluster once evicted pods are gone; its ledger is the caller's to prepare."""
-        if self._pipelined is None:
-            placer = Placer(self.node_snapshot, Ledger(), self.shapes)
-            self._pipelined = (placer, TopologyDomains(placer))
-        return self._pipelined
+        return self._other("pipelined", Ledger())
+
+    def _other(self, name: str, ledger: Ledger) -> tuple[Placer, TopologyDomains]:
+        if name not in self._others:
+            placer = Placer(self.node_snapshot, ledger, self.shapes)
+            self._others[name] = (placer, TopologyDomains(placer))
+        return self._others[name]
 
 
 def _selects_nothing(flavor: FlavorSpec, devices: int) -> Problem:

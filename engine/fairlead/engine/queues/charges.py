@@ -17,8 +17,9 @@ from fairlead.engine.types.amounts import amount, qualified
 from fairlead.engine.types.settings import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from fairlead.engine.allocator.model import Pick
     from fairlead.engine.allocator.requests import CompiledRequest, DeviceFilter
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.device import Device
@@ -44,6 +45,11 @@ def add(total: Charge, charge: Mapping[str, Amount], times: int = 1) -> None:
         total[flavor] = total.get(flavor, 0) + times * value
 
 
+def chargeable(placed: Iterable[UnitPlacement]) -> Iterator[Pick]:
+    """The devices of these units, one by one, without those by admin access."""
+    return (pick for unit in placed for picks in unit.picks for pick in picks if not pick.request.admin)
+
+
 class Charges:
     """The charges in the flavors of one decision; those of devices and allocated claims are remembered."""
 
@@ -56,7 +62,6 @@ class Charges:
         self._least_all: dict[DeviceFilter, Charge] = {}  # all of a node
         self._allocated: dict[str, tuple[AllocatedClaim, Charge]] = {}
         self._pools: dict[Pool, tuple[int, Charge, Charge]] = {}  # as of which version of the pool
-        self._structure = -1
         for flavor in sorted(flavors, key=lambda flavor: flavor.name):
             problem = selectors.problem(flavor.device_selector)
             if problem is None:
@@ -67,14 +72,9 @@ class Charges:
                     Problem(kind="Flavor", name=flavor.name, reason="InvalidSelector", message=message)
                 )
 
-    def stale(self, structure: int) -> bool:
-        """Whether devices came or went since it was renewed."""
-        return bool(self.flavors) and structure != self._structure
-
-    def renewed(self, flavors: Sequence[FlavorSpec], structure: int) -> Charges:
+    def renewed(self, flavors: Sequence[FlavorSpec]) -> Charges:
         """The charges of these flavors and the devices that exist now; those of unchanged pools are kept."""
         new = Charges(flavors, self._selectors)
-        new._structure = structure
         if new.flavors == self.flavors:
             new._pools = self._pools
         return new
@@ -88,20 +88,14 @@ class Charges:
         for pool in pools:
             entry = known.get(pool)
             if entry is None or entry[0] != pool.built:
-                fine = pool.problem is None
-                entry = (pool.built, self.of_pool(pool) if fine else {}, self._taken(pool) if fine else {})
+                taken: Charge = {}
+                for device in pool.devices.values() if pool.problem is None else ():
+                    add(taken, dict.fromkeys(self.of_device(device, tuple(device.kind.totals.items())), 1))
+                entry = (pool.built, self.of_pool(pool) if pool.problem is None else {}, taken)
             self._pools[pool] = entry
             add(total, entry[1])
             add(devices, entry[2])
         return total, devices
-
-    def _taken(self, pool: Pool) -> Charge:
-        """How many of a pool's devices each flavor's selector takes."""
-        devices: Charge = {}
-        for device in pool.devices.values():
-            for flavor in self.of_device(device, tuple(device.kind.totals.items())):
-                devices[flavor] = devices.get(flavor, 0) + 1
-        return devices
 
     def selector(self, flavor: str) -> str:
         """The flavor's CEL text."""
@@ -163,26 +157,19 @@ class Charges:
             return known[1]
         if len(self._allocated) >= ALLOCATED_MAX:
             self._allocated.clear()
-        charge = self._charge_allocated(claim, inventory)
-        self._allocated[claim.uid] = (claim, charge)
-        return charge
-
-    def _charge_allocated(self, claim: AllocatedClaim, inventory: Inventory) -> Charge:
         total: Charge = {}
         for held in claim.devices:
             device = None if held.admin else inventory.device(held.ref)
             if device is not None:
                 add(total, self.of_device(device, held.consumed))
+        self._allocated[claim.uid] = (claim, total)
         return total
 
     def of_placed(self, placed: Iterable[UnitPlacement]) -> Charge:
         """Devices that were just allocated to a gang."""
         total: Charge = {}
-        for entry in placed:
-            for picks in entry.picks:
-                for pick in picks:
-                    if not pick.request.admin:
-                        add(total, self.of_device(pick.device, pick.consumption))
+        for pick in chargeable(placed):
+            add(total, self.of_device(pick.device, pick.consumption))
         return total
 
     def least(self, units: Iterable[PlacementUnit], node_snapshot: NodeSnapshot) -> Charge:
@@ -219,11 +206,10 @@ class Charges:
             whole: list[Charge] = []
             for node in node_snapshot.all:
                 found = node_snapshot.candidates(node, request)
-                there: Charge = {}
-                for device in found.devices:
-                    add(there, self.of_device(device, found.consumption.get(device, ())))
                 if found.devices:
-                    whole.append(there)
+                    whole.append({})
+                for device in found.devices:
+                    add(whole[-1], self.of_device(device, found.consumption.get(device, ())))
             known = self._least_all[request.filter] = self._cheapest(whole)
         return known
 

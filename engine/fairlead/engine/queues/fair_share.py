@@ -1,6 +1,6 @@
 """Fair share of one flavor among sibling queues: deserved first, then the surplus by priority and weight.
 
-Status, order and reclaim all read this one number. Knows no victims, devices, trees or clocks.
+Status, order and reclaim all read this one number. Victims, devices, trees and clocks play no part.
     ask(q)    = min(demand, limit)
     first     share(q) = min(deserved, ask), even where that is more than the pool; what q keeps unlent is no surplus
     then      band by band, highest priority first, over queues that ask for more:
@@ -28,7 +28,7 @@ class QuotaError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimant:
-    """A queue as far as division cares. `deserved` and `limit` None: without bound. `kept`: not lent even while unused.
+    """The numbers of a queue that the division depends on. `deserved` and `limit` None: without bound. `kept`: not lent even while unused.
 
     `unit` is the least of which it can make use: a whole device, or a part of one.
     """
@@ -90,21 +90,21 @@ def _divide_surplus(
             offer = surplus * part / whole
             missing = queues[number].ask - shares[number]
             if missing <= offer:
-                gift, again = missing, again or missing < offer
+                granted, again = missing, again or missing < offer
                 lost.pop(number, None)
             else:
                 unit = _exact(queues[number].unit)
-                gift = int(offer / unit) * unit
-                lost[number] = offer - gift
-            shares[number] += gift
-            given += gift
+                granted = int(offer / unit) * unit
+                lost[number] = offer - granted
+            shares[number] += granted
+            given += granted
         surplus -= given
     for number in sorted(lost, key=lambda number: (-lost[number], number)):
-        gift = min(_exact(queues[number].unit), queues[number].ask - shares[number], surplus)
-        if gift <= 0:
+        granted = min(_exact(queues[number].unit), queues[number].ask - shares[number], surplus)
+        if granted <= 0:
             continue
-        shares[number] += gift
-        surplus -= gift
+        shares[number] += granted
+        surplus -= granted
     return surplus
 
 

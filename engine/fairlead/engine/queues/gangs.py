@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fairlead.engine.placement.shapes import signature
+from fairlead.engine.queues.charges import chargeable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.charges import Charge, Charges
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.charges import Charge
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.gangs import GangRequest
 
 
@@ -38,12 +39,7 @@ class PendingGang:
     )
 
     def __init__(
-        self,
-        gang: GangRequest,
-        queue: Queue,
-        units: list[PlacementUnit],
-        charge: Charge,
-        classes: dict[object, object],
+        self, gang: GangRequest, queue: Queue, units: list[PlacementUnit], charge: Charge, classes: dict[object, object]
     ) -> None:
         self.gang = gang
         self.id = gang.id
@@ -73,13 +69,8 @@ class AssumedGang:
     pending: PendingGang
     placed: Sequence[UnitPlacement]
     charge: Charge
-    devices: int  # admin access aside
 
-    @classmethod
-    def of(cls, pending: PendingGang, placed: Sequence[UnitPlacement], charges: Charges) -> AssumedGang:
-        return cls(pending, placed, charges.of_placed(placed), devices_in(placed))
-
-
-def devices_in(placed: Sequence[UnitPlacement]) -> int:
-    """How many devices are held there, admin access aside."""
-    return sum(not pick.request.admin for unit in placed for picks in unit.picks for pick in picks)
+    @property
+    def devices(self) -> int:
+        """How many it holds, without those by admin access."""
+        return sum(1 for _ in chargeable(self.placed))

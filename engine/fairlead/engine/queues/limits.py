@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fairlead.engine.queues.queue import Queue
-from fairlead.engine.types.amounts import Amount
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.types.amounts import Amount, amount_text
 from fairlead.engine.types.reasons import Code, LimitBlock, Reason
 
 View = Callable[[Queue, str], Amount]
@@ -63,9 +63,6 @@ def _needed(queue: Queue, flavor: str, view: View) -> Amount:
     return max(queue.kept(flavor), inside)
 
 
-# ------------------------------------------------------------------------------------------------------- in words
-
-
 def limit_reason(queue: Queue, flavor: str, asked: Amount) -> Reason:
     """Why a gang waits at a limit of this queue, or at what other queues keep unlent."""
     bounds = queue.bounds(flavor)
@@ -111,7 +108,3 @@ def _block(queue: Queue, flavor: str, asked: Amount, limit: Amount) -> LimitBloc
         asked=amount_text(asked),
         limit=amount_text(limit),
     )
-
-
-def amount_text(value: Amount) -> str:
-    return str(value) if isinstance(value, int) else f"{float(value):.4g}"

@@ -14,15 +14,14 @@ import heapq
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.dominant_share import dominant_share
-from fairlead.engine.queues.past_usage import weighed
+from fairlead.engine.queues.usage_history import weighed
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Mapping
 
     from fairlead.engine.queues.gangs import PendingGang
-    from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
+    from fairlead.engine.types.amounts import Amount
 
 
 _BY_RANK = attrgetter("rank")
@@ -45,20 +44,13 @@ class Order:
             line.sort(key=_BY_RANK, reverse=True)
         self._heaps: dict[Queue | None, list[tuple[Key, str, int]]] = {}  # of siblings, by parent
         self._serial: dict[Queue, int] = {}
-        self._queues = tree.queues
-        self._roots = tree.roots
-        for queue in self._roots:
+        for queue in tree.roots:
             self._build(queue)
 
     def next(self) -> PendingGang | None:
         """The gang to consider now; None when all have been."""
-        heap = self._heaps.get(None)
-        if not heap:
-            return None
-        queue = self._top(None)
-        while queue is not None and queue.children:
-            queue = self._top(queue)
-        return None if queue is None else self._lines[queue][-1]
+        first = self._top(None)
+        return None if first is None else self._head(first)
 
     def advance(self, pending: PendingGang, refused: Container[object] = ()) -> list[PendingGang]:
         """The gang was admitted (its queue is charged) or set aside: its queue's next one is the head.
@@ -82,25 +74,22 @@ class Order:
         self._update(queue)
         return rest
 
-    # ----------------------------------------------------------------------------------------------- the tournament
-
-    def _build(self, queue: Queue) -> PendingGang | None:
+    def _build(self, queue: Queue) -> None:
         for child in queue.children:
             self._build(child)
-        head = self._head(queue)
-        self._push(queue, head)
-        return head
+        self._push(queue)
 
-    def _push(self, queue: Queue, head: PendingGang | None) -> None:
+    def _push(self, queue: Queue) -> None:
+        head = self._head(queue)
         serial = self._serial[queue] = self._serial.get(queue, 0) + 1
         if head is not None:
             heap = self._heaps.setdefault(queue.parent, [])
             heapq.heappush(heap, (self._key(queue, head), queue.name, serial))
 
     def _update(self, queue: Queue) -> None:
-        """Work out the keys on the way up anew: use or heads have changed there, and nowhere else."""
+        """Work out the keys on the way up again: use or heads have changed there, and nowhere else."""
         for step in queue.path():
-            self._push(step, self._head(step))
+            self._push(step)
 
     def _head(self, queue: Queue) -> PendingGang | None:
         if not queue.children:
@@ -113,7 +102,7 @@ class Order:
         heap = self._heaps.get(parent)
         while heap:
             _, name, serial = heap[0]
-            queue = self._queues[name]
+            queue = self._tree.queues[name]
             if self._serial[queue] == serial:
                 return queue
             heapq.heappop(heap)
@@ -138,7 +127,7 @@ class Order:
         )
 
     def _share(self, queue: Queue, head: PendingGang) -> float:
-        if queue.parent is None and len(self._roots) == 1:
+        if queue.parent is None and len(self._tree.roots) == 1:
             return 0.0  # nothing to compare with
         if not self._tree.totals:
             return (queue.devices + head.devices) / self._devices
@@ -155,3 +144,38 @@ class Order:
             if self._tree.totals.get(flavor)
         }
         return weighed(queue.spec.past_usage, given, {flavor: queue.weight(flavor) for flavor in queue.quotas})
+
+
+def dominant_share(queue: Queue, tree: Tree, ask: Mapping[str, Amount]) -> tuple[float, str]:
+    """How far the queue goes beyond deserved with this ask, as a part of what could be lent to it; of which flavor.
+
+    It ranks queues with different flavors by one number, the largest over flavors; (0, "") within deserved: what is unused of
+    one flavor does not make up for another. Weight 0 with surplus: infinite. Source: Kueue's fair sharing (KEP 1714), with the
+    cluster itself as the root.
+    Example: a queue holds 6 of 8 a100 and deserves 2, and holds 1 of 8 h100 and deserves 1: (6 - 2) / 8 = 0.5 if all 8 could
+    be lent.
+    """
+    largest, flavor = 0.0, ""
+    for name in sorted(queue.used.keys() | ask.keys()):
+        over = queue.surplus(name, ask.get(name, 0))
+        lend = lendable(queue.parent, tree, name) if over else 0
+        if lend and (not flavor or over / float(lend) > largest):
+            largest, flavor = over / float(lend), name
+    return largest, flavor
+
+
+def lendable(parent: Queue | None, tree: Tree, flavor: str) -> Amount:
+    """The most that the queues below `parent` (None: the roots) could hold together, but for what some keep unlent."""
+    known = tree.lendable.get((parent, flavor))
+    if known is None:
+        below = tree.roots if parent is None else parent.children
+        known = _reachable(parent, tree, flavor) - sum(queue.kept(flavor) for queue in below)
+        known = tree.lendable[parent, flavor] = max(known, 0)
+    return known
+
+
+def _reachable(queue: Queue | None, tree: Tree, flavor: str) -> Amount:
+    """What one queue could hold if all others were idle."""
+    if queue is None:
+        return tree.totals.get(flavor, 0)
+    return min((queue.kept(flavor) + lendable(queue.parent, tree, flavor), *queue.bounds(flavor)))

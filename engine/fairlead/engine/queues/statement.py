@@ -8,12 +8,13 @@ not to be needed. Every such change goes through a Statement, so "evict these, p
     if not fits():
         statement.rollback(mark)            # as if nothing had happened since the checkpoint
 
-A change is a function of `times` and its arguments: +1 does it, -1 undoes it, and both together leave no trace, since all
-that is changed are exact counts (devices, room on nodes, what queues use, what budgets have left). Two changes of different
-gangs commute. So a change in the middle of the log can be taken back by `undo`: a change of its own, rolled back like others.
+A change is a function whose last argument, `times`, is +1 to do it and -1 to undo it. Both together leave no trace, since all
+that is changed are exact counts (devices, room on nodes, what queues use, what budgets have left): so one function says both,
+and no second one has to be kept its inverse. Changes of different gangs commute, and `undo` can take back one in the middle
+of the log: that is a change of its own, rolled back like others.
 
 Invariants: `rollback(to)` leaves ledger and queues as they were at that checkpoint; after `commit` nothing before it can be
-rolled back, but still undone. Nodes whose devices or room changed are logged, so that what was known of them is looked at again.
+rolled back, but still undone. Nodes whose devices or room changed are logged, so that their scores are worked out again.
 Source: KAI-Scheduler pkg/scheduler/framework/statement.go (checkpoint, rollback, commit).
 """
 
@@ -22,21 +23,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.allocator.allocate import retake
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.model import UnitPlacement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
-    from fairlead.engine.allocator.model import StepBudget
+    from fairlead.engine.allocator.model import Pick
     from fairlead.engine.inventory.allocated import AllocatedClaim
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.placer import Placer
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.types.amounts import Amount
-    from fairlead.engine.types.gangs import RunningMember
+    from fairlead.engine.placement.topology import TopologyDomains
+    from fairlead.engine.types.gangs import GangRequest, RunningMember
 
     Change = Callable[..., None]
 
@@ -44,12 +46,13 @@ if TYPE_CHECKING:
 class Statement:
     """One per ledger and decision: that of now, and the pipelined one (`reclaim.releasing`)."""
 
-    def __init__(self, placer: Placer, inventory: Inventory, nodes: NodeTable) -> None:
+    def __init__(self, placer: Placer, domains: TopologyDomains, inventory: Inventory, nodes: NodeTable) -> None:
         self.placer = placer
+        self.domains = domains
         self.ledger = placer.ledger
         self._inventory = inventory
         self._nodes = nodes
-        self._log: list[tuple[Change, int, tuple[Any, ...]]] = []
+        self._log: list[tuple[Change, tuple[Any, ...], int]] = []
         self._released: dict[str, int] = {}  # claim UID, pod UID: how many units that hold it are released
 
     def checkpoint(self) -> int:
@@ -58,26 +61,30 @@ class Statement:
     def rollback(self, to: int) -> None:
         log = self._log
         while len(log) > to:
-            change, times, args = log.pop()
-            change(-times, *args)
+            change, args, times = log.pop()
+            change(*args, -times)
 
     def commit(self) -> None:
         self._log.clear()
 
     def do(self, change: Change, *args: Any) -> None:
-        change(1, *args)
-        self._log.append((change, 1, args))
+        change(*args, 1)
+        self._log.append((change, args, 1))
 
     def undo(self, change: Change, *args: Any) -> None:
         """Take back one `do` of these arguments, wherever it is in the log, or before it."""
-        change(-1, *args)
-        self._log.append((change, -1, args))
-
-    # ------------------------------------------------------------------------------------ placements on this ledger
+        change(*args, -1)
+        self._log.append((change, args, -1))
 
     def allocated(self, placed: Sequence[UnitPlacement]) -> None:
         """The placer has just taken these."""
-        self._log.append((self._allocate, 1, (placed,)))
+        self._log.append((self._allocate, (placed,), 1))
+
+    def place(self, gang: GangRequest, units: Sequence[PlacementUnit], steps: int, *, spread: bool) -> PlacementResult:
+        """Places for the whole gang, or none."""
+        result = self.domains.place(gang, units, StepBudget(steps), spread=spread)
+        self.allocated(result.placed)
+        return result
 
     def put(self, unit: PlacementUnit, site: CandidateNode, budget: StepBudget) -> UnitPlacement | None:
         """The unit on this node, if it finds devices and room there."""
@@ -90,7 +97,7 @@ class Statement:
     def deallocate(self, placed: Sequence[UnitPlacement]) -> None:
         self.undo(self._allocate, placed)
 
-    def _allocate(self, times: int, placed: Sequence[UnitPlacement]) -> None:
+    def _allocate(self, placed: Sequence[UnitPlacement], times: int) -> None:
         if times < 0:
             self.placer.undo(placed)
             return
@@ -103,56 +110,43 @@ class Statement:
 
     def hold(self, placed: Iterable[UnitPlacement]) -> list[UnitPlacement]:
         """Keep these devices and this room from others, even where they are in use; returns what was not held before."""
-        held = [self._held(entry) for entry in placed]
-        self._log.append((self.holding, 1, (held,)))
-        self._changed(held)
+        held = [
+            UnitPlacement(
+                entry.unit, entry.node, [[pick for pick in picks if self._free(pick)] for picks in entry.picks]
+            )
+            for entry in placed
+        ]
+        self.do(self.holding, held)
         return held
+
+    def _free(self, pick: Pick) -> bool:
+        return not pick.request.admin and (pick.device.shared or pick.device not in self.ledger.taken)
 
     def unhold(self, held: Sequence[UnitPlacement]) -> None:
         self.undo(self.holding, held)
 
-    def holding(self, times: int, held: Sequence[UnitPlacement], *, quiet: bool = False) -> None:
-        """The change that `hold` is. `quiet`: it does not outlast a look at its nodes, whose log need not tell of it."""
+    def holding(self, held: Sequence[UnitPlacement], times: int, *, quiet: bool = False) -> None:
+        """The change that `hold` is. `quiet`: it does not outlast a look at these nodes, whose change is not logged."""
+        ledger = self.ledger
         for entry in held:
-            if times > 0:
-                self._held(entry)
-                continue
             for needs in entry.unit.shape.needs:
-                self.ledger.remove_pod(entry.node.info, needs)
+                (ledger.add_pod if times > 0 else ledger.remove_pod)(entry.node.info, needs)
             for picks in entry.picks:
                 for pick in picks:
-                    self.ledger.unreserve(pick.device, pick.consumption)
-        if not quiet:
-            self._changed(held)
-
-    def _held(self, entry: UnitPlacement) -> UnitPlacement:
-        for needs in entry.unit.shape.needs:
-            self.ledger.add_pod(entry.node.info, needs)
-        picks = [
-            [pick for pick in given if not pick.request.admin and self.ledger.reserve(pick.device, pick.consumption)]
-            for given in entry.picks
-        ]
-        return UnitPlacement(entry.unit, entry.node, picks)
-
-    def _changed(self, placed: Iterable[UnitPlacement]) -> None:
-        for entry in placed:
-            self.placer.node_snapshot.changed(entry.node)
-
-    # ------------------------------------------------------------------------------------------ running pods, queues
+                    (ledger.reserve if times > 0 else ledger.unreserve)(pick.device, pick.consumption)
+            if not quiet:
+                self.placer.node_snapshot.changed(entry.node)
 
     def releasing(
-        self, times: int, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], *, quiet: bool = False
+        self, members: Iterable[RunningMember], claims: Iterable[AllocatedClaim], times: int, *, quiet: bool = False
     ) -> None:
-        """Claims and pods count as gone. One that several units share is free once, by the first that is released."""
+        """The change by which claims and pods count as gone. A claim of several units is free once the first is released."""
         sites = self.placer.node_snapshot.by_name
         touched: dict[CandidateNode, None] = {}
         for claim in claims:
-            if not self._first(times, claim.uid):
+            if not self._first(claim.uid, times):
                 continue
-            if times > 0:
-                self.ledger.set_releasing(claim, self._inventory)
-            else:
-                self.ledger.unset_releasing(claim, self._inventory)
+            self.ledger.count_releasing(claim, self._inventory, times)
             for held in () if quiet else claim.devices:
                 device = self._inventory.device(held.ref)
                 if device is not None and device.node in sites:
@@ -160,26 +154,19 @@ class Statement:
         for member in members:
             uid = member.pod.uid
             at = self._nodes.pod(uid)
-            if at is None or not self._first(times, uid):
+            if at is None or not self._first(uid, times):
                 continue
             name, needs = at
             node = self._nodes.get(name)
             if node is not None:
-                self.ledger.set_pod_releasing(node, uid, needs, times)
+                self.ledger.count_pod_releasing(node, uid, needs, times)
             if name in sites:
                 touched[sites[name]] = None
         for site in () if quiet else touched:
             self.placer.node_snapshot.changed(site)
 
-    def _first(self, times: int, uid: str) -> bool:
+    def _first(self, uid: str, times: int) -> bool:
         """Whether this releases the first of the units that hold it, or restores the last that was released."""
         before = self._released.get(uid, 0)
         self._released[uid] = before + times
         return 0 in {before, before + times}
-
-    def charge(self, queue: Queue, charge: Mapping[str, Amount], devices: int) -> None:
-        self.do(_charging, queue, charge, devices)
-
-
-def _charging(times: int, queue: Queue, charge: Mapping[str, Amount], devices: int) -> None:
-    queue.charge(charge, devices, times)

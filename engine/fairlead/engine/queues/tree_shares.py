@@ -16,8 +16,7 @@ from fairlead.engine.queues.fair_share import Claimant, divide
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.queues.queue import Queue
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.types.amounts import Amount
 
 
@@ -56,7 +55,7 @@ def _among(
     used = [part * scale for part in past]
     plain = [max(queue.weight(flavor), 0.0) for queue in asking]
     whole = sum(plain)
-    weights = [max(0.0, weight + k * (weight - mine * whole)) for weight, mine in zip(plain, used, strict=True)]
+    weights = [max(0.0, weight + k * (weight - own * whole)) for weight, own in zip(plain, used, strict=True)]
     if len(asking) == 1:  # as most often below a queue: it may have all that it asks for
         queue = asking[0]
         ask = min((queue.wanted(flavor), *queue.bounds(flavor)))
@@ -71,11 +70,11 @@ def _among(
             limit=min(queue.bounds(flavor), default=None),
             weight=weight,
             priority=queue.spec.priority,
-            usage=mine,
+            usage=own,
             kept=queue.kept(flavor),
             unit=Fraction(1, queue.allocation_units.get(flavor, 1)),
         )
-        for queue, weight, mine in zip(asking, plain, used, strict=True)
+        for queue, weight, own in zip(asking, plain, used, strict=True)
     ]
     shares, _ = divide(pool, claimants, k=k)
     return [_plain(share) for share in shares], weights

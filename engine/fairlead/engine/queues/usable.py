@@ -3,19 +3,19 @@
 Broken hardware makes all shares smaller. Else a queue would hold its part of the broken devices in working ones. Not counted
 are free devices with a taint or under a taint rule, and free devices of nodes that are cordoned, not ready or gone. What is in
 use counts as long as it is, unless it must go (NoExecute).
-Taints that some nodes always have do not matter: some pods tolerate them. Remembers which pools to look at, nothing else.
+Taints that some nodes always have do not matter: some pods tolerate them. The only state is which pools to look at.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.candidates import covers
+from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.queues.charges import Charge, add
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
@@ -73,20 +73,14 @@ class Usable:
         """The devices that no gang can be given now, and whether they count: while a holder may keep them."""
         found: dict[Device, bool] = {}
         for device in pool.devices.values():
-            taints = list(self._taints(device))
-            if taints or (device.node is not None and not self._open(device.node)):
-                found[device] = device.use is not None and self._may_stay(device, taints)
+            found_taints = list(taints(device, self._inventory.rules))
+            if found_taints or (device.node is not None and not self._open(device.node)):
+                evicting = [taint for taint in found_taints if taint.effect == "NoExecute"]
+                found[device] = device.use is not None and self._may_stay(device, evicting)
         return found
 
-    def _taints(self, device: Device) -> Iterator[DeviceTaint]:
-        yield from device.kind.taints
-        for rule in self._inventory.rules:
-            if rule.taint.effect in {"NoSchedule", "NoExecute"} and covers(rule.device_selector, device):
-                yield rule.taint
-
-    def _may_stay(self, device: Device, taints: list[DeviceTaint]) -> bool:
+    def _may_stay(self, device: Device, evicting: list[DeviceTaint]) -> bool:
         """Whether a holder tolerates each taint that would evict it, for a while at least."""
-        evicting = [taint for taint in taints if taint.effect == "NoExecute"]
         if not evicting:
             return True
         claims = [self._inventory.claim(uid) for uid in (device.use.claims if device.use is not None else ())]

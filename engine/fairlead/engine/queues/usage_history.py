@@ -1,18 +1,17 @@
 """What each queue held in the past, remembered with a half-life: by flavor, as a part of the cluster, between 0 and 1.
 
-It corrects the queues' weights. It outlives the controller: it is written to Queue status and read back from there. Pure; the
-rim says when (`now`) and what the queues hold, and writes.
+It corrects the queues' weights. It outlives the controller: it is written to Queue status and read back from there. Pure: time
+and what the queues hold are arguments, and the controller writes. The average is that of Kueue's admission fair sharing.
 From one `note` to the next a queue counts as holding what it held at the first; `tick`, called often, keeps count meanwhile.
 A clock that goes back changes nothing; one that jumps ahead counts as `GAP_MAX_S` at most. The time in which no
-controller ran counts as one half-life at most, with what is held when the next one starts: nothing need be written at exit. Writes: one per queue and `WRITE_S` at most, and only where a part changed by `MATERIAL`.
+controller ran counts as one half-life at most, with what is held when the next one starts: nothing need be written at exit.
+Writes: one per queue and `WRITE_S` at most, and only where a part changed by `MATERIAL`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
-
-from fairlead.engine.queues.past_usage import decayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -24,6 +23,30 @@ GAP_MAX_S = 600.0
 WRITE_S = 60.0
 MATERIAL = 0.001
 KEPT = 1e-6  # less than this of the cluster is forgotten
+
+
+def decayed(past: float, current: float, *, elapsed_s: float, half_life_s: float) -> float:
+    """The average after `elapsed_s` of holding `current`. A clock that went back changes nothing; 0 forgets at once."""
+    if half_life_s <= 0:
+        return current
+    if elapsed_s <= 0:
+        return past
+    kept: float = 0.5 ** (elapsed_s / half_life_s)
+    return past * kept + current * (1 - kept)
+
+
+def weighed(past: Mapping[str, float], given: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """One number for what a queue used, over all flavors: `past`, and what it was `given` since, which counts at once.
+
+    A flavor without weight counts fully; one of weight 0 or less makes any use infinite, never a NaN.
+    """
+    whole = 0.0
+    for flavor in sorted(past.keys() | given.keys()):
+        used = past.get(flavor, 0.0) + given.get(flavor, 0.0)
+        weight = weights.get(flavor, 1.0)
+        if used > 0:
+            whole += used / weight if weight > 0 else float("inf")
+    return whole
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.queues.limits import amount_text
 from fairlead.engine.reclaim.shares import over_contested_share
+from fairlead.engine.types.amounts import amount_text
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
     from fairlead.engine.types.gangs import RunningGang
@@ -34,14 +34,27 @@ def blockers(policy: VictimPolicy, preemptor: Preemptor) -> tuple[PreemptionBloc
             if not unit.whole or not unit.devices or unit.id in policy.stopped:
                 continue
             block = policy.refusal(preemptor, unit) or PreemptionBlock.PLACE
-            about = preemptor.queue if block in _ABOUT_THE_PREEMPTOR else queue
-            found.setdefault((block, about.name), []).append(unit)
+            found.setdefault((block, _about(preemptor, block, queue).name), []).append(unit)
     over = share_blocker(preemptor)
+    protected = policy.candidates.protected
     return over + tuple(
-        _blocker(policy, preemptor, block, name, units)
+        PreemptionBlocker(
+            block=block,
+            queue=name,
+            gangs=len(units),
+            devices=sum(unit.devices for unit in units),
+            example=units[0].gang.id,
+            until=min(protected[unit] for unit in units) if block is PreemptionBlock.MIN_RUNTIME else None,
+            detail=_figures(preemptor, _about(preemptor, block, units[0].queue)) if block in _ABOUT_SHARES else "",
+        )
         for (block, name), units in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
         if not over or block is not PreemptionBlock.SHARE
     )
+
+
+def _about(preemptor: Preemptor, block: PreemptionBlock, victim: Queue) -> Queue:
+    """The queue because of which the victim is not evicted."""
+    return preemptor.queue if block in _ABOUT_THE_PREEMPTOR else victim
 
 
 def share_blocker(preemptor: Preemptor) -> tuple[PreemptionBlocker, ...]:
@@ -50,22 +63,6 @@ def share_blocker(preemptor: Preemptor) -> tuple[PreemptionBlocker, ...]:
     if step is None:
         return ()
     return (PreemptionBlocker(block=PreemptionBlock.SHARE, queue=step.name, detail=_figures(preemptor, step)),)
-
-
-def _blocker(
-    policy: VictimPolicy, preemptor: Preemptor, block: PreemptionBlock, name: str, units: Sequence[EvictionUnit]
-) -> PreemptionBlocker:
-    protected = policy.candidates.protected
-    about = preemptor.queue if block in _ABOUT_THE_PREEMPTOR else units[0].queue
-    return PreemptionBlocker(
-        block=block,
-        queue=name,
-        gangs=len(units),
-        devices=sum(unit.devices for unit in units),
-        example=units[0].gang.id,
-        until=min(protected[unit] for unit in units) if block is PreemptionBlock.MIN_RUNTIME else None,
-        detail=_figures(preemptor, about) if block in _ABOUT_SHARES else "",
-    )
 
 
 def _figures(preemptor: Preemptor, queue: Queue) -> str:

@@ -1,14 +1,16 @@
 """The running gangs as units that can be evicted: a whole gang, or one member of an elastic gang's surplus.
 
 Reclaim, preemption and reservations all look at running gangs through these units: by node, by queue, in one total order.
-The module knows what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
+It has what a unit holds and until when min-runtime protects it; which queue must give one up is `policy`'s.
 Order: surplus before whole gangs, lower priority first, youngest first (started last, then created last), then UID.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter, defaultdict
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
@@ -22,15 +24,16 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.model import UnitPlacement
     from fairlead.engine.queues.charges import Charges
     from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
 
 Rank = tuple[bool, int, float, float, str, str]
+_rank = attrgetter("rank")
 
 
 class EvictionUnit:
     """What one eviction frees. `members` are the pods that would go; those that are leaving already are not among them."""
 
-    runs = True  # False: this decision gave it its devices, see `tentative`
+    runs = True  # False: this decision gave it its devices, see `plan.preemption`
     starts = True  # False: it is only nominated for devices that come free
     turn = 0  # of one that does not start: its gang's place in this decision's order
 
@@ -125,15 +128,13 @@ class VictimCandidates:
         self._charges = charges
         self.now = now
         self.units: list[EvictionUnit] = []
-        self.by_queue: dict[Queue, list[EvictionUnit]] = {}
+        self.by_queue: dict[Queue, list[EvictionUnit]] = defaultdict(list)
         self.protected: dict[EvictionUnit, float] = {}  # until when
-        self.unprotected: dict[Queue, list[EvictionUnit]] = {}  # the others
+        self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
         self._min_runtime_s: dict[Queue, float] = {}
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
-
-    # ------------------------------------------------------------------------------------------------ running gangs
 
     def add_running(self, gang: RunningGang, queue: Queue, leaving: set[str]) -> None:
         """The units of a gang of this queue; `leaving` are the UIDs of pods that go for another reason."""
@@ -150,11 +151,7 @@ class VictimCandidates:
         whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
             whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
-        min_runtime_s = gang.min_runtime_s
-        if min_runtime_s is None:
-            min_runtime_s = self._min_runtime_s.get(queue)
-            if min_runtime_s is None:
-                min_runtime_s = self._min_runtime_s[queue] = minimum_runtime_s(gang, queue)
+        min_runtime_s = self._minimum_runtime_s(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + min_runtime_s)
@@ -173,10 +170,7 @@ class VictimCandidates:
         self, gang: RunningGang, queue: Queue, members: Sequence[RunningMember], min_runtime_s: float
     ) -> None:
         """Each member of a gang that runs with more than its size, by the claims that no other member uses."""
-        users: dict[str, int] = {}
-        for member in gang.members:
-            for uid in member.claims:
-                users[uid] = users.get(uid, 0) + 1
+        users = Counter(uid for member in gang.members for uid in member.claims)
         for member in members:
             own = {uid: member.node for uid in member.claims if users[uid] == 1}
             unit = self._unit(gang, queue, [member], own, whole=False)
@@ -184,7 +178,7 @@ class VictimCandidates:
                 self._add(unit, unit.started + min_runtime_s)
 
     def _add_unknown(self, gang: RunningGang, queue: Queue) -> None:
-        """A gang whose pods the rim does not know: never a victim, but a reservation may wait for its end."""
+        """A gang whose pods the controller has not seen: never a victim, but a reservation may wait for its end."""
         held: dict[str, str] = {}
         for uid in gang.claims:
             claim = self._inventory.claim(uid)
@@ -196,16 +190,22 @@ class VictimCandidates:
         self.staying[unit.id] = 0
         self._add(unit, inf)
 
+    def _minimum_runtime_s(self, gang: RunningGang, queue: Queue) -> float:
+        """The gang's own, else its queue's, else that of the queues above, else 0."""
+        if gang.min_runtime_s is not None:
+            return gang.min_runtime_s
+        known = self._min_runtime_s.get(queue)
+        if known is None:
+            set_on_path = (step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None)
+            known = self._min_runtime_s[queue] = next(set_on_path, 0.0)
+        return known
+
     def _add(self, unit: EvictionUnit, until: float) -> None:
         """With the time until which it is protected."""
         if until > self.now:
             self.protected[unit] = until
         self.units.append(unit)
-        known = self.by_queue.get(unit.queue)
-        if known is None:
-            self.by_queue[unit.queue] = [unit]
-        else:
-            known.append(unit)
+        self.by_queue[unit.queue].append(unit)
 
     def _unit(
         self,
@@ -237,11 +237,7 @@ class VictimCandidates:
         self.units.sort(key=_rank)
         for units in self.by_queue.values():
             units.sort(key=_rank)
-        self.unprotected = {
-            queue: [unit for unit in units if unit not in self.protected] for queue, units in self.by_queue.items()
-        }
-
-    # -------------------------------------------------------------------------------------------- in one decision
+            self.unprotected[units[0].queue] = [unit for unit in units if unit not in self.protected]
 
     @property
     def by_node(self) -> Mapping[str, list[EvictionUnit]]:
@@ -273,12 +269,12 @@ class VictimCandidates:
         """More units, which start now, into the sorted ones."""
         for unit in units:
             insort(self.units, unit, key=_rank)
-            insort(self.by_queue.setdefault(unit.queue, []), unit, key=_rank)
-            until = self.now + minimum_runtime_s(unit.gang, unit.queue)
+            insort(self.by_queue[unit.queue], unit, key=_rank)
+            until = self.now + self._minimum_runtime_s(unit.gang, unit.queue)
             if unit.starts and until > self.now:
                 self.protected[unit] = until
             else:
-                insort(self.unprotected.setdefault(unit.queue, []), unit, key=_rank)
+                insort(self.unprotected[unit.queue], unit, key=_rank)
             if self._by_node is not None:
                 for node in unit.nodes:
                     insort(self._by_node.setdefault(node, []), unit, key=_rank)
@@ -294,10 +290,6 @@ class VictimCandidates:
                 self._by_node[node].remove(unit)
 
 
-def _rank(unit: EvictionUnit) -> Rank:
-    return unit.rank
-
-
 def _node_of_claims(members: Iterable[RunningMember]) -> dict[str, str]:
     """Claim UID: the node of the first member that uses it."""
     nodes: dict[str, str] = {}
@@ -305,10 +297,3 @@ def _node_of_claims(members: Iterable[RunningMember]) -> dict[str, str]:
         for uid in member.claims:
             nodes.setdefault(uid, member.node)
     return nodes
-
-
-def minimum_runtime_s(gang: RunningGang, queue: Queue) -> float:
-    """The gang's own, else its queue's, else that of the queues above, else 0."""
-    if gang.min_runtime_s is not None:
-        return gang.min_runtime_s
-    return next((step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None), 0.0)

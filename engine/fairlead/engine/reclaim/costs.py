@@ -10,29 +10,28 @@ few pods; other queues before the gang's own; few devices; the queue with most s
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from fairlead.engine.placement.model import NodeScope
 from fairlead.engine.placement.shapes import hardest_first
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.limits import over_limit
-from fairlead.engine.reclaim.policy import branches
+from fairlead.engine.reclaim.policy import branches, path_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from fairlead.engine.allocator.model import StepBudget
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.charges import Charge
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, Rank
     from fairlead.engine.reclaim.eviction_policy import EvictionPolicy, Preemptor
 
-    CostsOf = Callable[[UnitShape, NodeScope], "EvictionCosts"]
-
+Costs = TypeVar("Costs", bound="EvictionCosts")
 Queues = frozenset["Queue"]  # of the victims on one node
 # What counts before the surplus of the victims' queues, and what counts after it.
 Cost = tuple[tuple[bool, float, int, float, int, bool, int], tuple[float, float, str]]
@@ -108,8 +107,6 @@ class EvictionCosts:
 
     def _queues_of(self, victims: Sequence[EvictionUnit]) -> Queues:
         return frozenset(victim.queue for victim in victims)
-
-    # -------------------------------------------------------------------------------------------------- one node
 
     def _cheapest_on(
         self, preemptor: Preemptor, unit: PlacementUnit, node: CandidateNode, budget: StepBudget
@@ -214,8 +211,6 @@ class EvictionCosts:
         self.statement.rollback(mark)
         return placed is not None
 
-    # ------------------------------------------------------------------------------------------------------ cost
-
     def _cost(self, preemptor: Preemptor, node: CandidateNode, victims: Sequence[EvictionUnit]) -> Cost:
         """As things stand with all of them gone; the surplus of their queues comes between the two parts."""
         whole = [float(each.gang.priority) for each in victims if each.whole]
@@ -245,40 +240,33 @@ def _surplus(preemptor: Preemptor, queue: Queue, gone: Mapping[Queue, Charge]) -
     return max((branch.surplus(flavor, -less.get(flavor, 0)) for flavor in preemptor.charge), default=0.0)
 
 
+def _names(queues: Queues) -> list[str]:
+    return sorted(queue.name for queue in queues)
+
+
 def _leaves_below_deserved(preemptor: Preemptor, victim: EvictionUnit) -> bool:
     """Whether its queue, or one above it up to its branch, is left with less than it deserves and asks for."""
     if victim.queue is preemptor.queue:
         return False
     return any(
         step.used.get(flavor, 0) < min(step.deserved(flavor), step.demand.get(flavor, 0))
-        for step in _path_to(victim.queue, branches(preemptor.queue, victim.queue)[1])
+        for step in path_to(_branch(preemptor, victim.queue), victim.queue)
         for flavor in victim.charge
     )
 
 
-def _names(queues: Queues) -> list[str]:
-    return sorted(queue.name for queue in queues)
-
-
-def _path_to(queue: Queue, last: Queue) -> Iterator[Queue]:
-    for step in queue.path():
-        yield step
-        if step is last:
-            return
-
-
-# ---------------------------------------------------------------------------------------------------- a whole gang
-
-
 def evict_and_place(
-    policy: EvictionPolicy, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget, costs_of: CostsOf
+    policy: EvictionPolicy,
+    preemptor: Preemptor,
+    among: TopologyDomain | None,
+    budget: StepBudget,
+    known: dict[object, Costs],
+    costs: type[Costs],
 ) -> tuple[list[EvictionUnit], list[UnitPlacement]] | None:
     """Each unit of the gang where it fits, else where making room costs least: what was evicted, and all places, both in force.
 
-    None, rolled back, if a unit finds no place. It does not go back on a unit that it placed: what this misses, the searches
-    of its callers find. The victims' search and reservations differ in policy (what may count as gone) and costs alone.
-
-    `costs_of` has the costs of a shape on the nodes that the scope allows.
+    None, rolled back, if a unit finds no place. Greedy: what this misses, the searches of its callers find. Victims and
+    reservations differ in policy (what may count as gone) and `costs` alone; `known` has those of earlier calls.
     """
     statement = policy.statement
     scope = NodeScope(preemptor.spread, frozenset(preemptor.gang.avoid), among)
@@ -289,12 +277,17 @@ def evict_and_place(
         entry = statement.placer.place_unit(unit, budget, scope)
         if entry is not None:
             statement.allocated((entry,))
-        elif (cheapest := costs_of(unit.shape, scope).best(preemptor, unit, budget)) is not None:
-            node, victims = cheapest
-            for victim in victims:
-                policy.evict(victim)
-            evicted += victims
-            entry = statement.put(unit, node, budget)
+        else:
+            key = (preemptor.kind, unit.shape, scope, len(preemptor.units) == 1)
+            if key not in known:
+                known[key] = costs(policy, statement.placer.scored_nodes(unit.shape, scope))
+            cheapest = known[key].best(preemptor, unit, budget)
+            if cheapest is not None:
+                node, victims = cheapest
+                for victim in victims:
+                    policy.evict(victim)
+                evicted += victims
+                entry = statement.put(unit, node, budget)
         if entry is None:
             statement.rollback(mark)
             return None

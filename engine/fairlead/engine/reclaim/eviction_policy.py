@@ -9,10 +9,10 @@ account: `evict` and `spare` are changes of the pipelined cluster's statement.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim
+from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim, path_to
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from fairlead.engine.placement.shapes import PlacementUnit
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.releasing import PipelinedCluster
     from fairlead.engine.types.amounts import Amount
@@ -59,10 +59,6 @@ class Preemptor:
         """Equal for gangs that may evict the same."""
         return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
 
-    def with_charge(self, charge: Mapping[str, Amount]) -> Preemptor:
-        """The same with what its placement really costs."""
-        return replace(self, charge=charge)
-
 
 class EvictionPolicy:
     """Which units may count as gone, and the trial evictions themselves. Base of victims and of ends that are waited for."""
@@ -81,22 +77,22 @@ class EvictionPolicy:
         self.statement.do(self._evicting, unit, only)
 
     def spare(self, unit: EvictionUnit, *, only: str | None = None) -> None:
-        """One that was evicted stays after all."""
+        """Undo `evict`."""
         self.statement.undo(self._evicting, unit, only)
 
-    def _evicting(self, times: int, unit: EvictionUnit, only: str | None) -> None:
-        self.cluster.releasing(times, unit, only)
-        self.counting(times, unit)
+    def _evicting(self, unit: EvictionUnit, only: str | None, times: int) -> None:
+        self.cluster.releasing(unit, only, times)
+        self.counting(unit, times)
 
-    def counting(self, times: int, unit: EvictionUnit) -> None:
+    def counting(self, unit: EvictionUnit, times: int) -> None:
         """The change of everything but the ledger: what its queue uses, what budgets have left."""
         if unit.runs:
             unit.queue.release(unit.charge, unit.devices, times)
         else:
             unit.queue.charge(unit.charge, unit.devices, -times)
-        self.tallying(times, unit)
+        self.tallying(unit, times)
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
         """The change of the policy's own counts."""
         raise NotImplementedError
 
@@ -114,8 +110,6 @@ class VictimPolicy(EvictionPolicy):
         self._allowed = {(budget.namespace, budget.name): budget.allowed for budget in budgets}  # what is left
         # By kind of preemptor: a unit that may be evicted, and those not looked at yet; see `any_victim`.
         self._found: dict[object, tuple[EvictionUnit, Iterator[EvictionUnit]]] = {}
-
-    # -------------------------------------------------------------------------------------------------- one unit
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
         gang = unit.gang
@@ -164,7 +158,7 @@ class VictimPolicy(EvictionPolicy):
                 wanted[name] = wanted.get(name, 0) + 1
         return any(self._allowed.get((unit.gang.namespace, name), 0) < count for name, count in wanted.items())
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
         _count(self._evicted, unit, times)
         if unit.whole:
             _count(self.stopped, unit.id, times)
@@ -182,19 +176,14 @@ class VictimPolicy(EvictionPolicy):
             _count(self._surplus, unit.id, -1)
         self.candidates.shrink(unit)
 
-    # ------------------------------------------------------------------------------------------------- all at once
-
     def any_victim(self, preemptor: Preemptor) -> bool:
         """Whether at least one unit may be evicted for this kind of gang. Within a decision there are only ever fewer."""
-        known = self._found.get(preemptor.kind)
-        if known is not None and self.refusal(preemptor, known[0]) is None:
-            return True
-        left = self._possible(preemptor) if known is None else known[1]
-        for unit in left:
-            if self.refusal(preemptor, unit) is None:
-                self._found[preemptor.kind] = (unit, left)
-                return True
-        return False
+        found, left = self._found.get(preemptor.kind) or (None, self._possible(preemptor))
+        if found is None or self.refusal(preemptor, found) is not None:
+            found = next((unit for unit in left if self.refusal(preemptor, unit) is None), None)
+            if found is not None:
+                self._found[preemptor.kind] = (found, left)
+        return found is not None
 
     def forget(self) -> None:
         """There may be more victims than before: look at all of them again."""
@@ -216,15 +205,12 @@ class VictimPolicy(EvictionPolicy):
         for unit in units:
             if unit.queue is preemptor.queue or _goes_first(preemptor, unit):
                 continue
-            _, victim_branch = branches(preemptor.queue, unit.queue)
-            for step in unit.queue.path():
+            for step in path_to(branches(preemptor.queue, unit.queue)[1], unit.queue):
                 if all(
                     step.used.get(flavor, 0) + unit.charge.get(flavor, 0) <= step.deserved(flavor)
                     for flavor in preemptor.charge
                 ):
                     return True
-                if step is victim_branch:
-                    break
         return False
 
     def exceeds_fair_share(self, preemptor: Preemptor, units: Sequence[EvictionUnit]) -> bool:

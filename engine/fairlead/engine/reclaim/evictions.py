@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
-from fairlead.engine.queues.limits import amount_text
 from fairlead.engine.reclaim.policy import branches
+from fairlead.engine.types.amounts import amount_text
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor
 

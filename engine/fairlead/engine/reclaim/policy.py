@@ -1,6 +1,6 @@
 """May one queue reclaim devices from another? The rule alone, apart from which gangs are chosen.
 
-Knows queues and amounts; no gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
+It depends on queues and amounts; not on gangs, devices, priorities of gangs, budgets or clocks. Within one queue there is preemption,
 not reclaim. The paths of reclaimer and victim meet at a common ancestor; compared are the two branches just below it, flavor
 by flavor, with the request counted on the reclaimer's branch:
     guarantee   the reclaimer's branch holds no more than it deserves. It may reclaim from a branch above what that deserves,
@@ -30,9 +30,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.amounts import Amount
 
 
@@ -67,12 +67,20 @@ class ReclaimVerdict:
 
 
 def branches(reclaimer: Queue, victim: Queue) -> tuple[Queue, Queue]:
-    """The two queues just below the common ancestor, the reclaimer's first. They are different leaves of one tree."""
+    """The two queues just below the common ancestor, the reclaimer's first. Of different leaves of one tree."""
     below = {step.parent: step for step in reclaimer.path()}
     for step in victim.path():
         if step.parent in below:
             return below[step.parent], step
     raise AssertionError("all paths end above the roots")
+
+
+def path_to(branch: Queue, queue: Queue) -> Iterator[Queue]:
+    """From the queue up to its branch."""
+    step: Queue | None = queue
+    while step is not None:
+        yield step
+        step = None if step is branch else step.parent
 
 
 def may_reclaim(
@@ -85,7 +93,27 @@ def may_reclaim(
     entitled = _entitlement(branch, request)
     if not entitled:
         return entitled
-    return _from_victim(entitled.rule, request, branch, victim, victim_branch, freed)
+    rule = entitled.rule
+    wanted = sorted(flavor for flavor, value in freed.items() if value and request.get(flavor))
+    if not wanted:
+        return ReclaimVerdict(False, Rule.NOTHING_ASKED, victim.name)
+    for queue in path_to(victim_branch, victim):
+        if not any(queue.used.get(flavor, 0) > queue.deserved(flavor) for flavor in wanted):
+            return ReclaimVerdict(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
+        if rule is Rule.FAIRNESS:
+            for flavor, value in sorted(freed.items()):
+                if queue.used.get(flavor, 0) - value < queue.deserved(flavor):
+                    return ReclaimVerdict(False, Rule.BELOW_DESERVED, queue.name, flavor)
+    if rule is Rule.FAIRNESS:
+        above = [flavor for flavor in wanted if victim_branch.used.get(flavor, 0) > victim_branch.fair.get(flavor, 0)]
+        if not above:
+            return ReclaimVerdict(False, Rule.WITHIN_SHARE, victim_branch.name, wanted[0])
+        # Between priority bands the division has decided already: the lower band has what the higher one left over.
+        if branch.spec.priority == victim_branch.spec.priority and all(
+            branch.surplus(flavor, request[flavor]) >= victim_branch.surplus(flavor) for flavor in above
+        ):
+            return ReclaimVerdict(False, Rule.NO_FAIRER, victim_branch.name, above[0])
+    return ReclaimVerdict(True, rule, branch.name)
 
 
 def _entitlement(branch: Queue, request: Mapping[str, Amount]) -> ReclaimVerdict:
@@ -97,36 +125,4 @@ def _entitlement(branch: Queue, request: Mapping[str, Amount]) -> ReclaimVerdict
             rule = Rule.FAIRNESS
             if after > branch.fair.get(flavor, 0):
                 return ReclaimVerdict(False, Rule.OVER_SHARE, branch.name, flavor)
-    return ReclaimVerdict(True, rule, branch.name)
-
-
-def _from_victim(
-    rule: Rule,
-    request: Mapping[str, Amount],
-    branch: Queue,
-    victim: Queue,
-    victim_branch: Queue,
-    freed: Mapping[str, Amount],
-) -> ReclaimVerdict:
-    wanted = sorted(flavor for flavor, value in freed.items() if value and request.get(flavor))
-    if not wanted:
-        return ReclaimVerdict(False, Rule.NOTHING_ASKED, victim.name)
-    for queue in victim.path():
-        if not any(queue.used.get(flavor, 0) > queue.deserved(flavor) for flavor in wanted):
-            return ReclaimVerdict(False, Rule.WITHIN_DESERVED, queue.name, wanted[0])
-        if rule is Rule.FAIRNESS:
-            for flavor, value in sorted(freed.items()):
-                if queue.used.get(flavor, 0) - value < queue.deserved(flavor):
-                    return ReclaimVerdict(False, Rule.BELOW_DESERVED, queue.name, flavor)
-        if queue is victim_branch:
-            break
-    if rule is Rule.FAIRNESS:
-        above = [flavor for flavor in wanted if victim_branch.used.get(flavor, 0) > victim_branch.fair.get(flavor, 0)]
-        if not above:
-            return ReclaimVerdict(False, Rule.WITHIN_SHARE, victim_branch.name, wanted[0])
-        # Between priority bands the division has decided already: the lower band has what the higher one left over.
-        if branch.spec.priority == victim_branch.spec.priority and all(
-            branch.surplus(flavor, request[flavor]) >= victim_branch.surplus(flavor) for flavor in above
-        ):
-            return ReclaimVerdict(False, Rule.NO_FAIRER, victim_branch.name, above[0])
     return ReclaimVerdict(True, rule, branch.name)

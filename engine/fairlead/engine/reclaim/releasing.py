@@ -1,8 +1,8 @@
-"""The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have landed.
+"""The pipelined cluster: as it will be when all that is leaving has gone and all nominated gangs have started.
 
 A gang is nominated only for nodes and devices that it will really find there, not for counts. Victims are tried out on the
 same ledger: `releasing` counts a unit as gone, and the statement rolls that back. Nothing is evicted here.
-Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have landed; `queue.releasing`
+Invariants: `queue.used` is what queues hold once leaving pods are gone and nominated gangs have started; `queue.releasing`
 is what leaving pods and victims hold beyond that now. What a nominated gang is to have is held: no later gang of the same
 decision starts on it.
 Source: KAI-Scheduler's pipelined pods on releasing resources.
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.reclaim.candidates import TentativeAdmission
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.snapshot import Snapshot
     from fairlead.engine.types.gangs import GangRequest, RunningGang
@@ -36,10 +35,10 @@ class PipelinedCluster:
     def __init__(self, cache: SchedulerCache, snapshot: Snapshot) -> None:
         self.cache = cache
         self.snapshot = snapshot
-        self.placer, self.domains = cache.pipelined
-        self.placer.begin()
-        self.placer.mark = cache.node_snapshot.log.cursor
-        self.statement = Statement(self.placer, snapshot.inventory, snapshot.nodes)
+        placer, self.domains = cache.pipelined
+        placer.begin()
+        placer.mark = cache.node_snapshot.log.cursor
+        self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
         self.leaving = False  # some pods go for another reason
         self.assumed: dict[str, Sequence[UnitPlacement]] = {}  # gang id: what an admitted gang holds of this ledger
@@ -64,21 +63,21 @@ class PipelinedCluster:
             for claim in claims:
                 add(charge, self.cache.charges.of_allocated(claim, self.snapshot.inventory))
             queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
-            self.statement.releasing(1, going, claims)
+            self.statement.releasing(going, claims, 1)
         self.version += 1
 
-    def releasing(self, times: int, unit: EvictionUnit, only: str | None) -> None:
-        """The unit's devices and room come free; `only`: those on this node, for as long as a look at the node takes."""
+    def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
+        """The change by which the unit's devices and room are free; `only`: those on this node, while that is looked at."""
         quiet = only is not None
         if isinstance(unit, TentativeAdmission):
             held = [entry for entry in unit.held if only is None or entry.node.name == only]
-            self.statement.holding(-times, held, quiet=quiet)
+            self.statement.holding(held, -times, quiet=quiet)
         elif only is None:
             claims = [claim for claims in unit.claims.values() for claim in claims]
-            self.statement.releasing(times, unit.members, claims)
+            self.statement.releasing(unit.members, claims, times)
         else:
             members = [member for member in unit.members if member.node == only]
-            self.statement.releasing(times, members, unit.claims.get(only, ()), quiet=True)
+            self.statement.releasing(members, unit.claims.get(only, ()), times, quiet=True)
 
     def assume(self, gang: AssumedGang) -> None:
         """A gang that was admitted now has its devices later, too."""
@@ -87,18 +86,11 @@ class PipelinedCluster:
     def place(
         self, gang: GangRequest, units: Sequence[PlacementUnit], signature: object, *, spread: bool
     ) -> PlacementResult:
-        """As `try_place`, with failures remembered until more comes free."""
+        """Places for the whole gang, or none; failures are kept until more comes free."""
         known = self._failed.get(signature)
         if known is not None and known[0] == self.version:
             return known[1]
-        outcome = self.try_place(gang, units, spread=spread)
-        if outcome.status is not SearchStatus.FOUND:
+        outcome = self.statement.place(gang, units, self.snapshot.search_steps, spread=spread)
+        if not outcome.placed:
             self._failed[signature] = (self.version, outcome)
-        return outcome
-
-    def try_place(self, gang: GangRequest, units: Sequence[PlacementUnit], *, spread: bool) -> PlacementResult:
-        """Places for the whole gang, taken in the statement, or none."""
-        outcome = self.domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=spread)
-        if outcome.status is SearchStatus.FOUND:
-            self.statement.allocated(outcome.placed)
         return outcome

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.candidates import covers
+from fairlead.engine.allocator.candidates import taints
 from fairlead.engine.inventory.nodes import tolerated
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from fairlead.engine.inventory.allocated import AllocatedDevice
-    from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.types.gangs import RunningGang
     from fairlead.kube.resource import DeviceTaint
@@ -50,12 +49,12 @@ class BrokenDevices:
     def _of(self, gang: RunningGang) -> Eviction | None:
         faults = {uid: fault for uid in gang.claims if (fault := self._fault(uid)) is not None}
         staying = [member for member in gang.members if not member.leaving]
-        hurt = [member for member in staying if any(uid in faults for uid in member.claims)]
-        if not hurt:
+        broken = [member for member in staying if any(uid in faults for uid in member.claims)]
+        if not broken:
             return None
-        whole = len(staying) - len(hurt) < gang.size
-        going = staying if whole else hurt
-        first = next(iter(sorted(faults.values())))
+        whole = len(staying) - len(broken) < gang.size
+        going = staying if whole else broken
+        first = min(faults.values())
         return Eviction(
             kind="Replace",
             namespace=gang.namespace,
@@ -67,7 +66,7 @@ class BrokenDevices:
             checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
             reason=Reason(
                 code=Code.BROKEN,
-                message=f"{first}; {len(hurt)} of its {len(staying)} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
+                message=f"{first}; {len(broken)} of its {len(staying)} pods hold{'s' if len(broken) == 1 else ''} such devices, it needs {gang.size}: "
                 + ("all of them go" if whole else "only those go"),
                 advice="made anew, its pods wait with its age and are given other devices",
             ),
@@ -79,35 +78,22 @@ class BrokenDevices:
             device = None if held.admin else self._inventory.device(held.ref)
             if device is None:
                 continue
-            for taint in self._taints(device):
-                if self._hurts(taint, held):
+            for taint in taints(device, self._inventory.rules):
+                if taint.effect == "NoExecute" and self._evicts(taint, held):
                     value = f"={taint.value}" if taint.value else ""
                     return f"device {device.ref} has the taint {taint.key}{value}:NoExecute"
         return None
 
-    def _taints(self, device: Device) -> Iterator[DeviceTaint]:
-        for taint in device.kind.taints:
-            if taint.effect == "NoExecute":
-                yield taint
-        for rule in self._inventory.rules:
-            if rule.taint.effect == "NoExecute" and covers(rule.device_selector, device):
-                yield rule.taint
-
-    def _hurts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
+    def _evicts(self, taint: DeviceTaint, held: AllocatedDevice) -> bool:
         """Not tolerated, or no longer."""
         ends: list[float] = []
         for toleration in held.tolerations:
             if not tolerated(taint.key, taint.value, taint.effect, (toleration,)):
                 continue
-            if toleration.toleration_seconds is None:
-                return False
-            if taint.time_added is None:
+            if toleration.toleration_seconds is None or taint.time_added is None:
                 return False
             ends.append(timestamps.parse(taint.time_added) + toleration.toleration_seconds)
-        if not ends:
+        if not ends or min(ends) <= self._now:
             return True
-        end = min(ends)
-        if end > self._now:
-            self.due = end if self.due is None else min(self.due, end)
-            return False
-        return True
+        self.due = min(ends) if self.due is None else min(self.due, *ends)
+        return False

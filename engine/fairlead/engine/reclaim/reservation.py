@@ -2,15 +2,16 @@
 
 Without them small gangs would push a large one back forever. A reserved place is devices and room on named nodes: those for
 which the fewest gangs have to end that promise no end, then those that end soonest, then the fewest devices. Each decision
-works it out anew. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
+works it out again. It stays where it is while the same gangs run, and moves only to where there is less to wait for:
 nothing starts on it (but what ends in time), so each end of a gang there brings the reserved gang nearer. So a feasible gang
 is passed over at most until those have ended that ran on its nodes when its reservation began.
-Bounds: one per queue, RESERVATIONS_MAX in all, and only for a gang that its queue's limits and fair share allow; beyond
-that nothing idles. Backfill: a gang that promises (activeDeadlineSeconds) to end before `ready_by` may start on the place.
+Bounds: one per queue, a few in all (`plan.held`), and only for a gang that its queue's limits and fair share allow; beyond
+that nothing idles. Backfill: a gang that ends (activeDeadlineSeconds) before `ready_by` may start on the place.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
@@ -27,16 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fairlead.engine.placement.candidate_nodes import CandidateNode
-    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
+    from fairlead.engine.placement.shapes import PlacementUnit
     from fairlead.engine.queues.statement import Statement
     from fairlead.engine.reclaim.candidates import EvictionUnit, VictimCandidates
     from fairlead.engine.reclaim.costs import Cost, Queues
     from fairlead.engine.reclaim.eviction_policy import Preemptor
     from fairlead.engine.reclaim.releasing import PipelinedCluster
-
-RESERVATIONS_MAX = 8
 
 
 class Hold:
@@ -73,13 +71,13 @@ class WaitPolicy(EvictionPolicy):
 
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         super().__init__(cluster, candidates)
-        self._ended: dict[str, int] = {}  # by gang id
+        self._ended: dict[str, int] = defaultdict(int)  # by gang id
 
     def refusal(self, preemptor: Preemptor, unit: EvictionUnit) -> PreemptionBlock | None:
-        return None if unit.whole and not self._ended.get(unit.gang.id) else PreemptionBlock.PLACE
+        return None if unit.whole and not self._ended.get(unit.id) else PreemptionBlock.PLACE
 
-    def tallying(self, times: int, unit: EvictionUnit) -> None:
-        self._ended[unit.gang.id] = self._ended.get(unit.gang.id, 0) + times
+    def tallying(self, unit: EvictionUnit, times: int) -> None:
+        self._ended[unit.id] += times
 
 
 class WaitCosts(EvictionCosts):
@@ -103,63 +101,33 @@ class WaitCosts(EvictionCosts):
         return frozenset()  # a gang that ends by itself costs its queue nothing
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
-    """Where the gang would land first. `cost`: gangs that promise no end, the last promised end, devices to wait for."""
-
-    cost: tuple[float, float, int]
-    placed: list[UnitPlacement]
-    ready_by: float | None
-
-
 class Reserver:
     """One per decision."""
 
     def __init__(self, cluster: PipelinedCluster, candidates: VictimCandidates) -> None:
         self.cluster = cluster
         self.policy = WaitPolicy(cluster, candidates)
-        self.places: list[ReservedPlace] = []
-        self._queues: set[Queue] = set()  # that have one
 
     def reserve(self, preemptor: Preemptor, now: Statement) -> ReservedPlace | None:
         """A place for the gang, held in both ledgers; None when it gets none."""
-        if preemptor.queue in self._queues or len(self.places) >= RESERVATIONS_MAX:
-            return None
         budget = StepBudget(self.cluster.snapshot.search_steps)
         topology = parse(preemptor.gang.topology)
         domains: Sequence[TopologyDomain | None] = [None]
         if topology is not None and topology.mode == "required":
             domains = [*self.cluster.domains.of(topology.label).values()][:DOMAINS_MAX]
-        waits = [self._wait(preemptor, domain, budget) for domain in domains]
-        best = min((wait for wait in waits if wait is not None), key=lambda wait: wait.cost, default=None)
-        if best is None:
+        waits = [wait for domain in domains if (wait := self._wait(preemptor, domain, budget)) is not None]
+        if not waits:
             return None
-        holds = Hold(now, best.placed), Hold(self.cluster.statement, best.placed)
-        place = ReservedPlace(preemptor, best.placed, best.ready_by, *holds)
-        self.places.append(place)
-        self._queues.add(preemptor.queue)
-        return place
+        _, placed, ready_by = min(waits, key=lambda wait: wait[0])
+        return ReservedPlace(preemptor, placed, ready_by, Hold(now, placed), Hold(self.cluster.statement, placed))
 
-    def cancel(self, place: ReservedPlace) -> None:
-        """One that is not held later any more: not now either, and its queue may have another."""
-        place.now.lend()
-        self.places.remove(place)
-        self._queues.discard(place.preemptor.queue)
-
-    def ready_after(self, end: float) -> list[ReservedPlace]:
-        """Places that are ready no sooner than this: a gang that ends by then may use them."""
-        return [place for place in self.places if place.ready_by is not None and end <= place.ready_by]
-
-    def _wait(self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget) -> _Wait | None:
-        costs: dict[UnitShape, WaitCosts] = {}
-
-        def costs_of(shape: UnitShape, scope: NodeScope) -> WaitCosts:
-            if shape not in costs:
-                costs[shape] = WaitCosts(self.policy, self.cluster.statement.placer.scored_nodes(shape, scope))
-            return costs[shape]
-
+    def _wait(
+        self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
+    ) -> tuple[tuple[float, float, int], list[UnitPlacement], float | None] | None:
+        """What the gang has to wait for (gangs without a known end, the last known end, devices), where, and until when."""
+        costs: dict[object, WaitCosts] = {}
         mark = self.cluster.statement.checkpoint()
-        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
+        found = evict_and_place(self.policy, preemptor, among, budget, costs, WaitCosts)
         allowed = found is not None and _allowed(preemptor)
         self.cluster.statement.rollback(mark)
         if found is None or not allowed:
@@ -168,7 +136,7 @@ class Reserver:
         ends = [unit.gang.ends_by for unit in ending]
         known = [end for end in ends if end is not None]
         cost = (float(len(ends) - len(known)), max(known, default=0.0), sum(unit.devices for unit in ending))
-        return _Wait(cost, placed, max(known) if known and len(known) == len(ends) else None)
+        return cost, placed, max(known) if known and len(known) == len(ends) else None
 
 
 def _allowed(preemptor: Preemptor) -> bool:

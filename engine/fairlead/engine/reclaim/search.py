@@ -1,6 +1,6 @@
 """The victims of one gang: found, made minimal, and judged again as a whole.
 
-Victims are evicted only if the gang then really lands on nodes and devices that exist. First unit by unit, each where it is
+Victims are evicted only if the gang then really has a place on nodes and devices that exist. First unit by unit, each where it is
 cheapest (`costs`); where that fails, everything that may go is evicted on trial, in order, and what was not needed is spared.
 A refusal holds for that kind of gang until more comes free.
 Invariants: no victim of the found set could be spared; the set is judged again from nothing, so that sparing one never makes
@@ -9,10 +9,10 @@ an earlier choice illegal (kueue#14543); without a result the statement is rolle
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.allocator.model import StepBudget
 from fairlead.engine.placement.topology import parse
 from fairlead.engine.queues.limits import over_limit
 from fairlead.engine.reclaim.costs import DOMAINS_MAX, EvictionCosts, evict_and_place
@@ -21,8 +21,7 @@ from fairlead.engine.types.reasons import PreemptionBlock
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.placement.model import NodeScope, TopologyDomain, UnitPlacement
-    from fairlead.engine.placement.shapes import UnitShape
+    from fairlead.engine.placement.model import TopologyDomain, UnitPlacement
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
 
@@ -32,7 +31,7 @@ STEPS_UNIT = 10  # what placing one unit again costs, in eviction units looked a
 
 @dataclass(slots=True)
 class VictimChoice:
-    """The victims, in order, and where the gang lands: both in force in the pipelined cluster's statement."""
+    """The victims, in order, and where the gang is placed: both in force in the pipelined cluster's statement."""
 
     victims: list[EvictionUnit]
     placed: list[UnitPlacement]
@@ -59,10 +58,9 @@ class VictimSearch:
             return PreemptionBlock.PLACE
         budget = StepBudget(self.cluster.snapshot.search_steps)
         choice = self._unit_by_unit(preemptor, budget) or self._of_all(preemptor, budget)
-        if choice is not None:
-            return choice
-        block = self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
-        return block
+        if choice is None:
+            self._refused[key] = PreemptionBlock.STEPS if budget.ended else PreemptionBlock.PLACE
+        return choice or self._refused[key]
 
     def forget(self) -> None:
         """There may be more victims than before: what was refused is looked at again."""
@@ -77,32 +75,22 @@ class VictimSearch:
         topology = parse(preemptor.gang.topology)
         domain: TopologyDomain | None = None
         if topology is not None and topology.mode == "required":
-            best: tuple[tuple[float, ...], TopologyDomain] | None = None
+            costs: list[tuple[tuple[float, ...], TopologyDomain]] = []
             for each in list(self.cluster.domains.of(topology.label).values())[:DOMAINS_MAX]:
                 victims = self._greedy(preemptor, each, budget)
                 if victims is not None:
                     self.statement.rollback(mark)
-                    cost = _cost(victims)
-                    if best is None or cost < best[0]:
-                        best = (cost, each)
-            if best is None:
+                    costs.append((_cost(victims), each))
+            if not costs:
                 return None
-            domain = best[1]
+            domain = min(costs, key=lambda cost: cost[0])[1]
         return self._minimal(preemptor, self._greedy(preemptor, domain, budget), mark, budget)
 
     def _greedy(
         self, preemptor: Preemptor, among: TopologyDomain | None, budget: StepBudget
     ) -> list[EvictionUnit] | None:
         """Victims evicted so that every unit found a node; None, and none evicted, when one found none."""
-
-        def costs_of(shape: UnitShape, scope: NodeScope) -> EvictionCosts:
-            key = (preemptor.kind, shape, scope, len(preemptor.units) == 1)
-            found = self._costs.get(key)
-            if found is None:
-                found = self._costs[key] = EvictionCosts(self.policy, self.statement.placer.scored_nodes(shape, scope))
-            return found
-
-        found = evict_and_place(self.policy, preemptor, among, budget, costs_of)
+        found = evict_and_place(self.policy, preemptor, among, budget, self._costs, EvictionCosts)
         if found is None:
             return None
         victims, placed = found
@@ -167,14 +155,14 @@ class VictimSearch:
     def _place(self, preemptor: Preemptor) -> list[UnitPlacement] | None:
         if over_limit(preemptor.queue, preemptor.charge):
             return None
-        outcome = self.cluster.try_place(preemptor.gang, preemptor.units, spread=preemptor.spread)
-        return outcome.placed if outcome.status is SearchStatus.FOUND else None
+        steps = self.cluster.snapshot.search_steps
+        return self.statement.place(preemptor.gang, preemptor.units, steps, spread=preemptor.spread).placed or None
 
     def _spare(
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: list[UnitPlacement], budget: StepBudget
     ) -> tuple[list[EvictionUnit], list[UnitPlacement] | None]:
         """Without the victims that are not needed: those on none of the gang's nodes at once, then one by one, last one first."""
-        victims = self._without_strangers(preemptor, victims, placed)
+        victims = self._on_its_nodes(preemptor, victims, placed)
         for unit in list(reversed(victims)) if len(victims) > 1 else ():
             budget.steps -= STEPS_UNIT * len(preemptor.units)
             if budget.steps < 0:
@@ -195,7 +183,7 @@ class VictimSearch:
             placed = again
         return victims, placed
 
-    def _without_strangers(
+    def _on_its_nodes(
         self, preemptor: Preemptor, victims: list[EvictionUnit], placed: Sequence[UnitPlacement]
     ) -> list[EvictionUnit]:
         """Without the victims that are on none of the gang's nodes, if the rest is legal."""
@@ -217,7 +205,9 @@ class VictimSearch:
         charge = self.cluster.cache.charges.of_placed(placed)
         if over_limit(preemptor.queue, charge):
             return False
-        real = preemptor.with_charge(charge)
+        real = replace(preemptor, charge=charge)
+        if self.policy.exceeds_fair_share(real, victims) or self.policy.leaves_victim_below_deserved(real, victims):
+            return False
         mark = self.statement.checkpoint()
         for unit in victims:
             self.statement.undo(self.policy.counting, unit)
@@ -225,16 +215,11 @@ class VictimSearch:
         while left:
             going = next((unit for unit in left if self.policy.refusal(real, unit) is None), None)
             if going is None:
-                break
+                self.statement.rollback(mark)
+                return False
             self.statement.do(self.policy.counting, going)
             left.remove(going)
-        legal = (
-            not left
-            and not self.policy.exceeds_fair_share(real, victims)
-            and not self.policy.leaves_victim_below_deserved(real, victims)
-        )
-        self.statement.rollback(mark)
-        return legal
+        return True  # and all of them count as gone again
 
 
 def _cost(victims: Sequence[EvictionUnit]) -> tuple[float, ...]:

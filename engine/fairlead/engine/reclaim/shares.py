@@ -3,7 +3,7 @@
 A queue may hold the larger of `deserved` and `fair`. "Over its share" is said of the first queue on the way up from the
 gang's own for which that no longer holds, in any flavor that the gang asks for.
 Contested: queues beside it hold or ask for these flavors, too. An only child's share is all that its parent has, and to be
-over that share takes nothing from anyone.
+over that share takes nothing from other queues.
 Example, 8 devices, queues a and b deserve 2 each: a alone asks for 6 and has a fair share of 6, so 7 would be over its share,
 but uncontested. When b asks for 4, both have a fair share of 4 and a's fifth device is over a contested share.
 """
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from fairlead.engine.queues.queue import Queue
+    from fairlead.engine.queues.tree import Queue
     from fairlead.engine.types.amounts import Amount
 
 

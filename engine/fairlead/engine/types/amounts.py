@@ -43,6 +43,11 @@ def text(value: Amount) -> str:
     return str(Quantity(value))
 
 
+def amount_text(value: Amount) -> str:
+    """For messages: at most four digits of a part."""
+    return str(value) if isinstance(value, int) else f"{float(value):.4g}"
+
+
 def qualified(name: str, driver: str) -> str:
     """A capacity's or attribute's full name: one without a domain is in its driver's."""
     return name if "/" in name else f"{driver}/{name}"

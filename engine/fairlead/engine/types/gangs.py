@@ -67,7 +67,7 @@ class GangRequest(Named):
     avoid: tuple[str, ...] = ()
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
-    run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
+    run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
 
     @property
     def whole(self) -> bool:
@@ -89,9 +89,9 @@ class RunningMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGang(Named):
-    """A gang that holds devices and is charged to its queue. `claims` are UIDs that the inventory knows.
+    """A gang that holds devices and is charged to its queue. `claims` are UIDs in the inventory.
 
-    `members` are the pods that could be evicted; empty where the controller does not know them (such a gang is never a victim).
+    `members` are the pods that could be evicted; empty where the controller has not seen them (such a gang is never a victim).
     """
 
     namespace: str
@@ -107,4 +107,4 @@ class RunningGang(Named):
     members: tuple[RunningMember, ...] = ()
     min_runtime_s: float | None = None  # of its own annotation; None: its queue's
     checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
-    ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds promises an end
+    ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end

@@ -68,7 +68,7 @@ class Eviction(Named):
     """Members to evict so that another gang can run, or because their devices are broken.
 
     `whole` says that the gang stops; else only these members of its surplus go (or are replaced). Pods in order. The
-    controller gives notice for a checkpoint first where the gang wants that, evicts by the eviction API, and keeps the gang's age for
+    controller gives notice for a checkpoint first where the gang asks for that, evicts by the eviction API, and keeps the gang's age for
     its new pods.
     """
 

@@ -1,6 +1,6 @@
 """Why a gang waits, as facts: one structure that events, Gang status, `explain` and the web page all print.
 
-Knows no cluster: the decision fills it in.
+Values only: the decision fills them in.
 Keeps: every Reason has a code, a sentence that names what is missing, and what would change it; `str()` is for people,
 the fields are for programs. Counts are of devices or nodes of the snapshot that was decided on.
 """
@@ -47,7 +47,6 @@ class Rejection(StrEnum):
     CLASS = "class selector"
     SELECTOR = "request selector"
     SELECTOR_ERROR = "selector error"
-    QUOTA = "beyond the queue's limit"
     TAINT = "untolerated taint"
     CAPACITY = "too little capacity"
     NODE = "on unsuitable nodes"
@@ -178,7 +177,7 @@ class NearMiss:
     lacking: str = ""  # "2 of 4 devices for request gpu"
 
     @property
-    def telling(self) -> bool:
+    def informative(self) -> bool:
         """Whether it adds to the message, which says already that none of one member fits."""
         return self.members_wanted > 1 or bool(self.lacking)
 
@@ -191,7 +190,7 @@ class NearMiss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why one gang waits. `message` is one sentence; the rest is evidence, most telling first."""
+    """Why one gang waits. `message` is one sentence; the rest is evidence, most informative first."""
 
     code: Code
     message: str
@@ -208,7 +207,7 @@ class Reason:
         parts = [_sentence(self.message)]
         if self.limit is not None and str(self.limit) not in self.message:
             parts.append(str(self.limit))
-        if self.near_miss is not None and self.near_miss.telling:
+        if self.near_miss is not None and self.near_miss.informative:
             parts.append(str(self.near_miss))
         parts.extend(_sentence(str(request)) for request in self.requests)
         if self.nodes:

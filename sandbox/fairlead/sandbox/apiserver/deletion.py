@@ -226,7 +226,7 @@ def _delete(call: Call, stored: Stored, options: DeleteOptions) -> tuple[Stored,
 
 
 def _set_finalizers(metadata: Json, propagation: str) -> None:
-    """`orphan` and `foregroundDeletion` as the propagation policy wants them."""
+    """`orphan` and `foregroundDeletion` as the propagation policy asks for."""
     wanted = _GC_FINALIZERS.get(propagation)
     kept = [one for one in metadata.get("finalizers", []) if one not in _GC_FINALIZERS.values() or one == wanted]
     if wanted and wanted not in kept:

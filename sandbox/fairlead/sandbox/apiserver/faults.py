@@ -29,7 +29,7 @@ class Fault:
     message: str = "injected by the test"
     retry_after_s: int = 0
     delay_s: float = 0.0
-    after: bool = False  # do it, then answer `code`: the client cannot know
+    after: bool = False  # do it, then answer `code`: the client cannot find out
     drop: bool = False  # close the connection without an answer
     hits: int = field(default=0, init=False)
 

@@ -1,7 +1,7 @@
 """What etcd and the watch cache are to a real apiserver: objects, one revision counter, and recent history.
 
 Every read, list and watch agrees on one order of changes. A stored dict is never changed: a write stores a new one.
-Knows keys and revisions; no kinds, no rules, no clock.
+Holds keys and revisions; no kinds, no rules, no clock.
 
 Invariants:
 - `revision` grows by one per change; an object's metadata.resourceVersion is the revision of its last change.

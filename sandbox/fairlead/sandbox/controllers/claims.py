@@ -82,7 +82,7 @@ def pod_work(
     """The claims to create or adopt for a pod. `owned` are the claims that name the pod as their controller."""
     if is_deleting(pod) or is_done(pod):
         return PodWork()
-    mine = sorted(owned, key=name_of)
+    own = sorted(owned, key=name_of)
     work = PodWork()
     errors: list[str] = []
     for entry, named in pod_claims(pod):
@@ -95,7 +95,7 @@ def pod_work(
                 if not is_claim_for(existing, pod):
                     errors.append(f"ResourceClaim {named!r} was not created for pod {name_of(pod)} (not its owner)")
                 continue
-        found = next((each for each in mine if annotations_of(each).get(names.POD_CLAIM_NAME) == label), None)
+        found = next((each for each in own if annotations_of(each).get(names.POD_CLAIM_NAME) == label), None)
         if found is not None:
             work.adopts[label] = name_of(found)
             continue
@@ -132,7 +132,7 @@ def claims_to_reserve(pod: Obj, *, claim: Callable[[str], Obj | None]) -> list[O
 
 
 class PodFact(Enum):
-    """What the controller knows of a pod that a claim is reserved for."""
+    """What the controller has of a pod that a claim is reserved for."""
 
     LIVE = "live"
     GONE = "gone"  # deleted, replaced, finished, or deleted before it had a node

@@ -63,17 +63,17 @@ def is_finished(job: Obj) -> bool:
 
 def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float) -> JobWork:
     """The next step for a Job. `pods` are those that it controls, in any order; time is seconds since the epoch."""
-    mine = sorted(pods, key=lambda pod: (name_of(pod), uid_of(pod)))
+    own = sorted(pods, key=lambda pod: (name_of(pod), uid_of(pod)))
     if is_deleting(job):
-        return JobWork(releases=tuple(name_of(pod) for pod in mine if job_pods.is_tracked(pod)))
+        return JobWork(releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod)))
     if is_finished(job):
         return JobWork(
-            releases=tuple(name_of(pod) for pod in mine if job_pods.is_tracked(pod)),
-            deletes=tuple(name_of(pod) for pod in mine if _is_active(pod)),
+            releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod)),
+            deletes=tuple(name_of(pod) for pod in own if _is_active(pod)),
         )
     now = timestamps.seconds(now_s)
     spec = spec_of(job)
-    count = _count(job, mine)
+    count = _count(job, own)
     verdict = _verdict(job, count, now_s=now_s)
     suspended = bool(spec.get("suspend"))
     status = _status(job, count, verdict, now=now, suspended=suspended)
@@ -95,7 +95,7 @@ def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float) -
         status=status if status != status_of(job) else None,
         releases=tuple(
             name_of(pod)
-            for pod in mine
+            for pod in own
             if job_pods.is_tracked(pod) and (uid_of(pod) in recorded or (suspended and is_deleting(pod)))
         ),
         deletes=tuple(name_of(pod) for pod in deletes),

@@ -1,6 +1,6 @@
 """Reads manifests as `kubectl apply -f` and `-k` would: files, directories, kustomizations.
 
-Of kustomize it knows `resources` (files and directories, recursively), `namespace`, `labels` (of metadata only), and
+Of kustomize it supports `resources` (files and directories, recursively), `namespace`, `labels` (of metadata only), and
 `patches` that delete an object or replace top-level fields, which is all that manifests/ uses; a kustomization with more in
 it is refused, not half-applied. Reads files only.
 """

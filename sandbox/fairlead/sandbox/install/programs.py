@@ -42,7 +42,7 @@ class Program(Protocol):
         ...
 
     async def kill(self) -> None:
-        """SIGKILL; returns when it is dead."""
+        """SIGKILL; returns when it has ended."""
         ...
 
 
@@ -192,7 +192,7 @@ class ProgramHost:
         return path
 
     def signal(self, process_id: str, number: int) -> None:
-        """Sent by the host, which knows which of its children are still there."""
+        """Sent by the host, which records which of its children are still there."""
         self._send({"op": "signal", "id": process_id, "number": int(number)})
 
     def _send(self, order: dict[str, Any]) -> None:

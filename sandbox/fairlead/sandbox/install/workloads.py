@@ -3,7 +3,7 @@
 A misspelt flag, a missing permission, an unmounted directory or a probe on the wrong port fails here as it would in a
 cluster. Pods are real objects; the scheduler binds a Deployment's, kubelet runs them as far as a simulated one does, and
 the process behind each is the `fairlead` command line with the container's arguments and environment and a token bound
-to the pod. Endpoints follow readiness. No control loop: a pod that dies stays dead, and `replace` rolls a workload.
+to the pod. Endpoints follow readiness. No control loop: a pod that ends is not replaced, and `replace` rolls a workload.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Workloads:
         return found
 
     async def _pod_nodes(self, workload: Obj) -> list[str | None]:
-        """A node for each pod that the workload wants; None where the scheduler chooses."""
+        """A node for each pod that the workload asks for; None where the scheduler chooses."""
         if workload["kind"] == "Deployment":
             return [None] * int(spec_of(workload).get("replicas", 1))
         pod = {"metadata": {}, "spec": spec_of(workload)["template"]["spec"]}

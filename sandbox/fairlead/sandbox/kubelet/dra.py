@@ -123,11 +123,11 @@ class DraManager:
         if not keys:
             return
         async with self._locked(keys):
-            mine = [self._claims[key] for key in keys if key in self._claims and pod_uid in self._claims[key].pods]
-            for each in mine:
+            own = [self._claims[key] for key in keys if key in self._claims and pod_uid in self._claims[key].pods]
+            for each in own:
                 if len(each.pods) > 1:
                     each.pods.discard(pod_uid)
-            last = [each for each in mine if pod_uid in each.pods]
+            last = [each for each in own if pod_uid in each.pods]
             for driver, claims in _by_driver(last).items():
                 answer = await self._plugin(driver).unprepare([each.ref for each in claims])
                 failed = [

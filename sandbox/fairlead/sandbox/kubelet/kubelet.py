@@ -1,6 +1,6 @@
 """The kubelet of one simulated node: its parts, put together.
 
-Everything it knows of the cluster comes over HTTPS as system:node:<name>. It may be stopped and started again: what must
+All its data about the cluster comes over HTTPS as system:node:<name>. It may be stopped and started again: what must
 survive is in the state directory (claims) and in the Runtime (containers), which belong to the node.
 """
 

@@ -144,10 +144,10 @@ class PluginManager:
 
     def get(self, driver: str) -> Plugin:
         """The instance to use: the last registered that is connected. Raises PluginError when there is none."""
-        mine = [each for each in self._plugins if each.driver == driver]
-        if not mine:
+        own = [each for each in self._plugins if each.driver == driver]
+        if not own:
             raise PluginError(f"DRA driver {driver} is not registered")
-        return next((each for each in reversed(mine) if each.connected), mine[-1])
+        return next((each for each in reversed(own) if each.connected), own[-1])
 
     def is_connected(self, driver: str) -> bool:
         return any(each.connected for each in self._plugins if each.driver == driver)

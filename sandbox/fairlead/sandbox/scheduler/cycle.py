@@ -62,20 +62,20 @@ def decide(pod: Obj, snapshot: Snapshot, *, pick: Callable[[Sequence[Obj]], Obj]
         return Gated(message=missing)
     namespace = pod["metadata"]["namespace"]
     found = [snapshot.claim(namespace, name) for _, name in pod_claims(pod) if name]
-    mine = [claim for claim in found if claim is not None]
-    refused = dra.refused(pod, mine)
+    own = [claim for claim in found if claim is not None]
+    refused = dra.refused(pod, own)
     if refused:
         return Unschedulable(message=_summary(snapshot, Counter({refused: len(snapshot.nodes)})))
     try:
-        return _place(pod, mine, snapshot, pick)
+        return _place(pod, own, snapshot, pick)
     except devices.AllocationError as error:
         return Unschedulable(message=f'running "DynamicResources" filter plugin: {error}', reason="SchedulerError")
 
 
-def _place(pod: Obj, mine: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Sequence[Obj]], Obj]) -> Outcome:
+def _place(pod: Obj, own: Sequence[Obj], snapshot: Snapshot, pick: Callable[[Sequence[Obj]], Obj]) -> Outcome:
     requests = pod_requests(pod)
-    allocated = [claim for claim in mine if allocation_of(claim) is not None]
-    wanting = [claim for claim in mine if allocation_of(claim) is None]
+    allocated = [claim for claim in own if allocation_of(claim) is not None]
+    wanting = [claim for claim in own if allocation_of(claim) is None]
     slices = list(snapshot.slices()) if wanting else []
     reasons: Counter[str] = Counter()
     unavailable: dict[str, Obj] = {}

@@ -235,10 +235,10 @@ def _constraints(claim: Obj) -> Iterator[_Constraint]:
 
 
 def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Request, Candidate]], node: Obj) -> Obj:
-    mine = [(request, candidate) for request, candidate in chosen if request.claim == place]
-    results = [_result(request, candidate) for request, candidate in mine]
+    own = [(request, candidate) for request, candidate in chosen if request.claim == place]
+    results = [_result(request, candidate) for request, candidate in own]
     config: list[Obj] = []
-    for request in {id(request): request for request, _ in mine}.values():
+    for request in {id(request): request for request, _ in own}.values():
         config += [
             {"source": "FromClass", "requests": [request.label], **each}
             for each in spec_of(request.device_class).get("config") or ()
@@ -248,7 +248,7 @@ def _allocation(place: int, claim: Obj, chosen: Sequence[tuple[_Request, Candida
     if config:
         devices["config"] = config
     allocation: Obj = {"devices": devices}
-    selector = pools.node_selector([candidate for _, candidate in mine], name_of(node))
+    selector = pools.node_selector([candidate for _, candidate in own], name_of(node))
     if selector is not None:
         allocation["nodeSelector"] = selector
     return allocation

@@ -134,7 +134,7 @@ def validate_policy(review: Review, facts: Facts) -> Verdict:
 
 
 def _without_status(review: Review) -> Json:
-    """The object as users write it; a newer controller's status may have fields that our model does not know."""
+    """The object as users write it; a newer controller's status may have fields that our model lacks."""
     return {key: value for key, value in (review.object or {}).items() if key != "status"}
 
 

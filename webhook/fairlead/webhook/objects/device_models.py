@@ -1,9 +1,9 @@
 """Device models: the kinds of devices that the cluster has, and whether a request could ever get one.
 
-A model is a device without what tells it from its neighbours (IDENTITY: UUID, bus address, index), so a cluster of 100,000
+A model is a device without what identifies it (IDENTITY: UUID, bus address, index), so a cluster of 100,000
 devices has a few dozen models. With them a request for hardware that the cluster lacks is reported when it is written, with the
 nearest model, and policies see which devices a request may get. A selector that reads IDENTITY is not judged. Counts no devices
-and knows no nodes: whether enough are free is the controller's question.
+and has no nodes: whether enough are free is the controller's question.
 
 Example: `productName == "H200" && memory >= 80Gi`, shortened, selects nothing in a cluster of H100s and A100s with 40 GB. The
 nearest model is the one that passes most of the conjuncts, here the H100; the message lists those that it fails.

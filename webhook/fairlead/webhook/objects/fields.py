@@ -1,6 +1,6 @@
 """Typed access to the fields of a raw object: an absent field is empty, a field of the wrong type is an error with its path.
 
-The webhook reads raw JSON, since a patch made from a typed model would drop the fields that the model does not know. A review
+The webhook reads raw JSON, since a patch made from a typed model would drop the fields that are not in the model. A review
 is untrusted input: no shape of it may end in another exception than MalformedError.
 """
 

@@ -1,4 +1,4 @@
-"""The two webhook configurations that tell the apiserver which objects to send for review, and where.
+"""The two webhook configurations by which the apiserver sends objects for review, and where.
 
 In: the webhook's address, caBundle, drivers and policies. Out: a MutatingWebhookConfiguration and a ValidatingWebhookConfiguration,
 written when the webhook starts and repaired when they change. `configurations` and `match_conditions` are pure; entrance:

@@ -1,6 +1,6 @@
 """A JSON patch (RFC 6902) built while a copy of the object is changed, and applied as the apiserver applies it.
 
-Each step of a handler sees the changes of the steps before it; the apiserver gets only the changes. The original object is
+Each step of a handler gets the changes of the steps before it; the apiserver gets only the changes. The original object is
 never modified.
 """
 

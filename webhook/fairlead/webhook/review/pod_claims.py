@@ -73,7 +73,7 @@ def _pod_claim(namespace: str, entry: Json, path: str, facts: Facts) -> PodClaim
     subject = f"{path}: {kind} {namespace}/{name}"
     found = (facts.templates if template else facts.claims).get((namespace, name))
     if found is None and template and legacy.parse_template_name(template) is not None:
-        # The controller creates this template when it sees the pod.
+        # The controller creates this template when it finds the pod.
         spec = legacy_claim_spec(template, facts.drivers[0])
         return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: {field}")
     if found is None:

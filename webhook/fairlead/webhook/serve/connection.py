@@ -1,6 +1,6 @@
-"""One HTTP/1.1 connection, as an apiserver speaks it to a webhook: requests with a body in, one answer each.
+"""One HTTP/1.1 connection, as an apiserver sends it to a webhook: requests with a body in, one answer each.
 
-Knows nothing of reviews or TLS: `handle` answers a whole request at once, or later. A web framework would take more time for an
+Reviews and TLS play no part: `handle` answers a whole request at once, or later. A web framework would take more time for an
 answer than the verdict does. The bytes of a request are collected here and its head is parsed by llhttp (`request_head`), one head
 at a time, because httptools cannot pause: fed the whole stream, it would parse requests before those ahead of them are answered.
 
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True):
     content_type: str
     body: bytes
     close: bool
-    """The client wants the connection closed after the answer."""
+    """The client asks for the connection to be closed after the answer."""
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -36,7 +36,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     content_type: str
     body_bytes: int
     close: bool
-    """The client wants the connection closed after the answer."""
+    """The client asks for the connection to be closed after the answer."""
     expects_continue: bool
 
 

@@ -1,7 +1,7 @@
 """The Backend of a real node: operations, device nodes, health and load of its GPUs through NVML.
 
 Discovery reads the inventory, NvmlMig changes MIG devices; this holds the session, lets one operation at a time change
-a GPU's MIG devices, and remembers which GPUs responded before. Device nodes come from the kernel's list of
+a GPU's MIG devices, and records which GPUs responded before. Device nodes come from the kernel's list of
 capabilities, so nothing but this library is needed at run time.
 """
 

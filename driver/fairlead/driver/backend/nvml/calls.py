@@ -1,7 +1,7 @@
 """NVML through nvidia-ml-py: ctypes arrays and error codes stay in this module.
 
 Half of all queries are not supported on half of all GPUs: `query` answers None for those, `call` raises for every
-refusal. `nv` is the `pynvml` module, or an object that behaves like it. Knows nothing of Inventory.
+refusal. `nv` is the `pynvml` module, or an object that behaves like it. Inventory is built elsewhere.
 """
 
 from __future__ import annotations

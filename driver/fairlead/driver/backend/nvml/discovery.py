@@ -56,7 +56,7 @@ class Discovery:
             except DeviceGone:
                 raise
             except BackendError as error:
-                warnings.append(f"{uuid}: {error}; what it would tell is left out")
+                warnings.append(f"{uuid}: {error}; what depends on it is left out")
                 return None
 
         bus_id = _bus_id(query("DeviceGetPciInfo"))

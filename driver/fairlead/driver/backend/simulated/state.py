@@ -1,4 +1,4 @@
-"""What simulated hardware remembers: MIG instances, time slices and compute modes, over restarts of the driver.
+"""The state of simulated hardware: MIG instances, time slices and compute modes, over restarts of the driver.
 
 Real hardware keeps these until the node reboots; a file stands for that. A file of another profile, or one that cannot
 be read, is no memory.

@@ -1,7 +1,7 @@
 """MPS control daemons: one process per claim on this node, with the claim's limits.
 
 No pod, apiserver or scheduling is involved. A daemon outlives the driver where it can; the next driver finds it by its
-directory. Blocks; knows no claim beyond its UID. steps.py decides when a daemon starts and stops, mps_supervisor.py
+directory. Blocks; of a claim it has the UID alone. steps.py decides when a daemon starts and stops, mps_supervisor.py
 restarts those that died.
 Source: NVIDIA, Multi-Process Service, appendix "Tools and interface reference".
 """
@@ -91,7 +91,7 @@ class Daemons:
         """
         program = self._program()
         if not self.alive(uid):
-            self.stop(uid)  # servers without their daemon, and files of a dead one
+            self.stop(uid)  # servers without their daemon, and files of one that ended
             self._launch(uid, program, ",".join(uuids), multi_user=limits.multi_user)
         try:
             self.command(uid, limits.commands())

@@ -5,7 +5,7 @@
                                nvidia-log   CUDA_MPS_LOG_DIRECTORY
                             shm     /dev/shm of daemon and containers
                             output  what the daemon prints
-                            lock    held while the daemon or one of its servers lives
+                            lock    held while the daemon or one of its servers runs
                             pid     process ID and start time of the daemon
 
 The kernel releases the lock with the last process that inherited it, however that ends: it is the proof of life that
@@ -55,7 +55,7 @@ class DaemonDirectory:
 
     @property
     def locked(self) -> bool:
-        """Whether the daemon or one of its servers lives."""
+        """Whether the daemon or one of its servers runs."""
         try:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

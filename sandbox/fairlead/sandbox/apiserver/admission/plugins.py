@@ -12,7 +12,7 @@ from fairlead.sandbox.apiserver.kinds.podspec import all_containers
 from fairlead.sandbox.apiserver.kinds.request import Json, Rejected
 
 TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105  # a path
-_TOKEN_SECONDS = 3607  # an hour and 7 s: kubelet tells the default from a user's value by it
+_TOKEN_SECONDS = 3607  # an hour and 7 s: by it kubelet recognizes the default
 _TOLERATION_SECONDS = 300
 _AWAY = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"

@@ -78,7 +78,7 @@ class Webhooks:
             if isinstance(outcome, BaseException):
                 raise outcome
 
-    # -- who is called
+    # -- which are called
     def _hooks(self, plural: str) -> Iterator[Hook]:
         for configuration in self._services.list(GROUP, plural):
             for spec in configuration.get("webhooks") or []:

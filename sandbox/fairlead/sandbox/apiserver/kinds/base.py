@@ -1,6 +1,6 @@
 """The interface between the generic apiserver and the kinds: a kind's names, its schema, its rules.
 
-The generic half (store, handlers, patches, watch, discovery) knows no kind, and the kinds know no HTTP.
+The generic half (store, handlers, patches, watch, discovery) contains no kind, and the kinds contain no HTTP.
 Objects are plain dicts as in JSON; a Strategy changes the dict it is given in place. Nothing here does I/O.
 
 The server assembles the two halves from these entry points (all of the kinds half):
@@ -54,7 +54,7 @@ class Services(Protocol):
 
 @dataclass
 class Context:
-    """One request, as strategies see it."""
+    """One request, as strategies get it."""
 
     user: UserInfo
     services: Services
@@ -109,7 +109,7 @@ class Strategy:
     `schema` is an OpenAPI v3 schema of the whole object as one nested dict without $ref (sub-dicts may be shared), with
     the extensions that patches need: x-kubernetes-list-type, -list-map-keys, -map-type, -patch-strategy ("merge",
     "merge,retainKeys", "replace"), -patch-merge-key, -preserve-unknown-fields, -int-or-string, -embedded-resource.
-    metadata need be no more than {"type": "object"}: the core knows ObjectMeta.
+    metadata need be no more than {"type": "object"}: the core has that of ObjectMeta.
     """
 
     schema: Json = OPEN_SCHEMA
@@ -122,7 +122,7 @@ class Strategy:
 
     # -- shape
     def decode(self, obj: Json) -> list[str]:
-        """Drop what the schema does not know, in place; name each dropped field (`unknown field "spec.x"`).
+        """Drop what is not in the schema, in place; name each dropped field (`unknown field "spec.x"`).
 
         Raises DecodeError with Go's text when a value has the wrong type.
         """

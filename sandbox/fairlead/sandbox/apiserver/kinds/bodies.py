@@ -13,7 +13,7 @@ _MODELS = {"TokenRequest": "AuthenticationV1TokenRequest"}
 
 
 def fit(obj: Json, kind: str) -> None:
-    """Check the types and drop what the kind does not know, in place. Raises DecodeError."""
+    """Check the types and drop what is not in the kind, in place. Raises DecodeError."""
     model = _MODELS.get(kind, f"V1{kind}")
     try:
         schema_of(model)

@@ -20,7 +20,7 @@ _ANCIENT: Final = "ancient-changes"
 
 @dataclass(frozen=True)
 class Manager:
-    """What tells one entry from another. Appliers are the same in every version."""
+    """What identifies an entry. Appliers are the same in every version."""
 
     name: str
     operation: str

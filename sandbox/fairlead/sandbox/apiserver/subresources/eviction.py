@@ -96,7 +96,7 @@ def _charge(call: Call, budget: Json, pod_name: str) -> None:
 
 
 def _mark(call: Call, key: tuple[str, str]) -> None:
-    """Write the condition that tells an eviction from a failure."""
+    """Write the condition by which an eviction differs from a failure."""
     stored = call.state.store.get(call.kind.storage, key)
     if stored is None:
         return
