@@ -57,6 +57,16 @@ def test_admin_access_does_not_hold_a_device():
     assert history.double_use == []
 
 
+def test_a_pod_that_ran_keeps_the_claim_that_it_used():
+    history = History()
+    history.claim(claim("used", "gpu-0"))
+    history.pod(pod("p", claims=("first",)), now_s=0.0)
+    history.pod(pod("p", claims=("used",), node="n", phase="Running"), now_s=1.0)
+    history.pod(pod("p", claims=("late",), node="n", phase="Succeeded"), now_s=2.0)
+    (record,) = history.pods.values()
+    assert history.devices(record) == [DeviceUse("gpu", "node-a", "gpu-0")]
+
+
 def test_a_gang_waits_until_its_last_member_is_bound():
     history = History()
     for member in ("x-0", "x-1"):

@@ -45,7 +45,7 @@ class PodRecord:
     node: str = ""
     queue: str = ""
     evict_at: str = ""  # the announced time of its eviction, as written
-    claims: dict[str, str] = field(default_factory=dict)  # name in the pod's spec → ResourceClaim
+    claims: dict[str, str] = field(default_factory=dict)  # name in the pod's spec → ResourceClaim that it used
 
 
 @dataclass
@@ -127,7 +127,9 @@ class History:
             if entry.get("resourceClaimName"):
                 record.claims[entry["name"]] = entry["resourceClaimName"]
         for entry in status.get("resourceClaimStatuses") or ():
-            if entry.get("resourceClaimName"):
+            # Once its containers have started the claims are fixed. The claim controller may still write the name of a claim
+            # that it made in a race and that was never used.
+            if entry.get("resourceClaimName") and (record.running_s is None or entry["name"] not in record.claims):
                 record.claims[entry["name"]] = entry["resourceClaimName"]
         if spec.get("nodeName") and record.bound_s is None:
             record.node, record.bound_s = spec["nodeName"], now_s
