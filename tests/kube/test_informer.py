@@ -14,7 +14,7 @@ from fairlead.kube.core import Pod
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import PODS, Resource
-from fairlead.kube.watching import WatchEvent
+from fairlead.kube.watching import Bookmark, WatchEvent
 from tests.support.kube import VirtualTime, settle
 
 
@@ -32,7 +32,7 @@ class FakeSource:
         self.lists = 0
         self.watched_from: list[str] = []
         self.list_error: errors.ApiError | None = None
-        self.stream: asyncio.Queue[WatchEvent[Any] | errors.ApiError | None] = asyncio.Queue()
+        self.stream: asyncio.Queue[WatchEvent[Any] | Bookmark | errors.ApiError | None] = asyncio.Queue()
 
     async def list(
         self, resource: Resource[Any], namespace=None, *, labels=None, fields=None, each=None
@@ -48,7 +48,7 @@ class FakeSource:
 
     async def watch(
         self, resource: Resource[Any], namespace=None, *, resource_version: str, labels=None, fields=None
-    ) -> AsyncIterator[WatchEvent[Any]]:
+    ) -> AsyncIterator[WatchEvent[Any] | Bookmark]:
         self.watched_from.append(resource_version)
         while (item := await self.stream.get()) is not None:
             if isinstance(item, errors.ApiError):
@@ -117,7 +117,7 @@ async def test_it_lists_then_follows(informer, source):
 
 async def test_a_watch_that_ends_is_resumed_where_it_stopped_even_after_a_bookmark_only(informer, source, time):
     async with running(informer):
-        source.say("BOOKMARK", pod("", 40))
+        source.stream.put_nowait(Bookmark("40"))
         source.stream.put_nowait(None)
         await settle()
         assert source.watched_from == ["10", "40"]

@@ -1,7 +1,7 @@
 """WATCH: the history since a revision (or the present as ADDED events), then every change.
 
-As in the real one: synthetic ADDED and DELETED when an object starts or stops matching, bookmarks, `sendInitialEvents`,
-410 for a compacted revision, an end after `timeoutSeconds`. A change is encoded once for all watchers of the same form.
+As in the real one: synthetic ADDED and DELETED when an object starts or stops matching, bookmarks that hold the zero object of
+the kind with its nulls, `sendInitialEvents`, 410 for a compacted revision, an end after `timeoutSeconds`. A change is encoded once for all watchers of the same form.
 The watch of a client that reads too slowly is ended, as by the real cache; the client resumes from its last revision.
 """
 
@@ -235,7 +235,9 @@ class _Watch:
         elif self._wanted.form == METADATA:
             body = rendering.partial({"metadata": metadata}, self._wanted.version)
         else:
-            body = {**self._empty(), "metadata": metadata}
+            body = {**self._empty(), **self._kind.strategy.zero(), "metadata": metadata}
+            if not self._kind.strategy.custom_resource:
+                metadata["creationTimestamp"] = None
         return _frame("BOOKMARK", encode(body))
 
     def _empty(self) -> Json:
