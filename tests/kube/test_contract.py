@@ -227,17 +227,19 @@ async def test_real_bookmarks_move_every_informer_forward_and_end_no_watch(clien
     apiserver.state.bookmark_interval_s = 0.05
     informers = [Informer(client, resource, backoff=QUICK) for resource in served_resources()]
     tasks = [asyncio.create_task(informer.run()) for informer in informers]
-    async with asyncio.timeout(20):
-        for informer in informers:
-            await informer.synced.wait()
-        made = await client.create(CONFIG_MAPS, config("later"))
-        wanted = int(made["metadata"]["resourceVersion"])
-        while any(int(informer.resource_version) < wanted for informer in informers):  # noqa: ASYNC110
-            assert [str(informer.resource) for informer in informers if informer.failures] == []
-            await asyncio.sleep(0.01)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    try:
+        async with asyncio.timeout(20):
+            for informer in informers:
+                await informer.synced.wait()
+            made = await client.create(CONFIG_MAPS, config("later"))
+            wanted = int(made["metadata"]["resourceVersion"])
+            while any(int(informer.resource_version) < wanted for informer in informers):
+                assert [str(informer.resource) for informer in informers if informer.failures] == []
+                await asyncio.sleep(0.01)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_of_two_candidates_one_leads_and_the_other_follows(client: Client):

@@ -23,7 +23,7 @@ PROGRAMS = ("kube", "api", "engine", "driver", "webhook", "controller", "cli")
 Place = tuple[str | int, ...]
 
 
-def _subclasses(cls: type) -> Iterator[type]:
+def _subclasses(cls: type[Any]) -> Iterator[type[Any]]:
     for sub in cls.__subclasses__():
         yield sub
         yield from _subclasses(sub)
@@ -33,10 +33,11 @@ def decoded_types() -> list[type]:
     """Every API struct of the three programs, found by importing all their modules."""
     for program in PROGRAMS:
         package = importlib.import_module(f"fairlead.{program}")
-        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not found.name.endswith("__main__"):
-                importlib.import_module(found.name)
-    return sorted({Struct, *_subclasses(Struct)} - {Struct, Object}, key=lambda cls: (cls.__module__, cls.__name__))
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                importlib.import_module(module.name)
+    found: set[type[Any]] = set(_subclasses(Struct))
+    return sorted(found - {Object}, key=lambda cls: (cls.__module__, cls.__name__))
 
 
 TYPES = decoded_types()
@@ -88,9 +89,9 @@ def edited(document: Any, chosen: tuple[Place, ...], *, absent: bool) -> Any:
     """The document with a null, or nothing, at each place that it still has."""
     document = copy.deepcopy(document)
     for place in chosen:
-        holder = document
+        holder: Any = document
         for step in place[:-1]:
-            holder = holder[step] if isinstance(holder, list) else (holder or {}).get(step)
+            holder = holder.get(step) if isinstance(holder, dict) else holder[int(step)]
             if holder is None:
                 break
         if isinstance(holder, dict) and place[-1] in holder:
@@ -105,7 +106,7 @@ def as_read(kind: Any, document: Any) -> list[object]:
     """What every way of reading makes of a document: as one object, in a list, from a decoded value."""
     body = json.dumps(document).encode()
     page = json.dumps({"metadata": {"resourceVersion": "1"}, "items": [document]}).encode()
-    (item,) = listing.decode(kind, page).items or ()
+    (item,) = listing.decode(kind, page).items or [None]
     return [listing.decoder(kind).decode(body), item, convert(document, kind)]
 
 
@@ -140,7 +141,9 @@ def test_any_set_of_nulls_reads_as_the_same_fields_absent(data: st.DataObject) -
 
 
 def test_opaque_parameters_keep_their_nulls() -> None:
-    document = {"spec": {"devices": {"requests": None, "config": [{"opaque": {"parameters": {"a": None, "b": [None]}}}]}}}
+    document = {
+        "spec": {"devices": {"requests": None, "config": [{"opaque": {"parameters": {"a": None, "b": [None]}}}]}}
+    }
     claim = listing.decoder(ResourceClaim).decode(json.dumps(document).encode())
     assert claim.spec.devices.requests == ()
     assert claim.spec.devices.config[0].opaque is not None
@@ -148,7 +151,10 @@ def test_opaque_parameters_keep_their_nulls() -> None:
 
 
 def test_a_whole_object_as_a_dict_has_no_nulls() -> None:
-    document = {"metadata": {"labels": None, "name": "a"}, "spec": {"taints": [{"key": "k", "value": None}], "n": [None]}}
+    document = {
+        "metadata": {"labels": None, "name": "a"},
+        "spec": {"taints": [{"key": "k", "value": None}], "n": [None]},
+    }
     want = {"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k"}], "n": [None]}}
     body = json.dumps(document).encode()
     assert Decoder(dict).decode(body) == want

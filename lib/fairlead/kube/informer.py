@@ -18,7 +18,7 @@ from fairlead.kube.limits import Backoff, Clock, Sleep
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import Resource
 from fairlead.kube.store import Change, Revision, Store, number
-from fairlead.kube.watching import BOOKMARK, DELETED, WatchEvent
+from fairlead.kube.watching import DELETED, Bookmark, WatchEvent
 
 __all__ = ["Change", "Informer", "Source"]
 
@@ -51,7 +51,7 @@ class Source(Protocol):
         resource_version: str,
         labels: str | None = None,
         fields: str | None = None,
-    ) -> AsyncIterator[WatchEvent[T]]: ...
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark]: ...
 
 
 class Informer(Store[T]):
@@ -147,9 +147,12 @@ class Informer(Store[T]):
             async for event in watch:
                 progressed = True
                 self.failures = 0
+                if isinstance(event, Bookmark):
+                    self.resource_version = event.resource_version
+                    continue
                 if event.type == DELETED:
                     self._drop(Revision.of(event.object), event.object)
-                elif event.type != BOOKMARK:
+                else:
                     self._set(event.object)
                 self.resource_version = _version(event.object)
         finally:

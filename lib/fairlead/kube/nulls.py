@@ -117,4 +117,3 @@ def _of_list(of: _Drop | None) -> _Drop | None:
     if of is None:
         return None
     return lambda value: [of(one) for one in value] if isinstance(value, list | tuple) else value
-
