@@ -156,6 +156,31 @@ async def test_after_410_it_lists_again_and_publishes_only_the_difference(inform
     ]
 
 
+async def test_a_410_after_an_outage_is_answered_by_a_list_at_once(informer, source, time):
+    source.pods = [pod("a", 5)]
+    async with running(informer):
+        for _ in range(6):  # while the apiserver restarts
+            source.stream.put_nowait(errors.Unreachable("connection refused"))
+        await time.advance(60)
+        assert informer.failures == 6
+        source.pods, source.version = [pod("b", 40)], "50"
+        source.stream.put_nowait(errors.Gone("too old resource version", status=410))
+        await settle()  # no time passes
+        assert [one.metadata.name for one in informer.all()] == ["b"]
+        assert source.watched_from[-1] == "50"
+
+
+async def test_a_server_that_answers_410_to_every_watch_is_not_hammered(informer, source, time):
+    async with running(informer):
+        for _ in range(6):
+            source.stream.put_nowait(errors.Gone("too old resource version", status=410))
+        await settle()
+        assert source.lists == 1
+        await time.advance(60)
+        assert source.lists == 7
+        assert time.slept == sorted(time.slept)
+
+
 async def test_an_apiserver_that_is_down_is_retried_with_backoff_until_it_is_up(informer, source, time):
     source.list_error = errors.Unreachable("connection refused")
     async with running(informer):

@@ -88,11 +88,16 @@ class Informer(Store[T]):
         self._random = random or Random()  # noqa: S311 - jitter
 
     async def run(self) -> None:
-        """Lists and watches until cancelled; after a failure waits, longer each time."""
+        """Lists and watches until cancelled; after a failure waits, longer each time.
+
+        A version that is too old is no failure, unless it is that of a list just made: failures that led to it (an apiserver
+        that restarted) do not delay the list.
+        """
         while True:
             started = self._clock()
+            fresh = not self.resource_version
             try:
-                if not self.resource_version:
+                if fresh:
                     await self._relist()
                 if await self._follow() or self._clock() - started >= SHORT_WATCH_S:
                     self.failures = 0
@@ -101,6 +106,9 @@ class Informer(Store[T]):
             except errors.Gone as error:
                 self.resource_version = ""
                 problem = f"{error.message}; listing again"
+                if not fresh:
+                    log.info("%s: %s", self.resource, problem)
+                    continue
             except errors.ApiError as error:
                 problem = str(error)
             delay = self._backoff.delay(self.failures, self._random)
