@@ -92,6 +92,12 @@ class ApiServer:
         self._host, self._port = host, self._runner.addresses[0][1]
         self.dispatcher.address = f"{host}:{self._port}"
 
+    async def restart(self, *, away_s: float = 0.0) -> None:
+        """Stop, and start again at the same address after a while: connections break, and old watches get 410."""
+        await self.stop()
+        await asyncio.sleep(away_s)
+        await self.start(self._host, self._port)
+
     def lag_watches(
         self, most_s: float, *, seed: int = 0, least_s: float = 0.0, resources: Collection[str] = ()
     ) -> None:
