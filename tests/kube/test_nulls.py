@@ -151,11 +151,10 @@ def test_opaque_parameters_keep_their_nulls() -> None:
 
 
 def test_a_whole_object_as_a_dict_has_no_nulls() -> None:
-    document = {
-        "metadata": {"labels": None, "name": "a"},
-        "spec": {"taints": [{"key": "k", "value": None}], "n": [None]},
-    }
-    want = {"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k"}], "n": [None]}}
+    opaque = {"driver": "d", "parameters": {"a": None}}
+    spec = {"taints": [{"key": "k", "value": None}], "n": [None], "opaque": opaque | {"more": None}}
+    document = {"metadata": {"labels": None, "name": "a"}, "spec": spec}
+    want = {"metadata": {"name": "a"}, "spec": {"taints": [{"key": "k"}], "n": [None], "opaque": opaque}}
     body = json.dumps(document).encode()
     assert Decoder(dict).decode(body) == want
     assert listing.decode(dict, b'{"metadata":{},"items":[' + body + b"]}").items == [want]

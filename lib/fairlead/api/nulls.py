@@ -5,9 +5,16 @@ from typing import Any
 
 
 def without_nulls(value: Any) -> Any:
-    """A JSON value without the null fields of its maps. A null in a list stays, as its place has a meaning."""
+    """A JSON value without the null fields of its maps. A null in a list stays, as its place has a meaning.
+
+    Opaque `parameters` within it stay as they are: their meaning is their driver's, and claims are made from templates.
+    """
     if isinstance(value, Mapping):
-        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+        return {
+            name: inner if name == "parameters" else without_nulls(inner)
+            for name, inner in value.items()
+            if inner is not None
+        }
     if isinstance(value, list):
         return [without_nulls(inner) for inner in value]
     return value

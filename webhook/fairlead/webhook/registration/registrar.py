@@ -16,6 +16,24 @@ from fairlead.webhook.registration.configurations import NAME, Json, Target, mut
 
 log = logging.getLogger(__name__)
 
+WEBHOOK_FIELDS = frozenset(
+    {
+        "name",
+        "clientConfig",
+        "rules",
+        "failurePolicy",
+        "matchPolicy",
+        "namespaceSelector",
+        "objectSelector",
+        "sideEffects",
+        "timeoutSeconds",
+        "admissionReviewVersions",
+        "reinvocationPolicy",
+        "matchConditions",
+    }
+)
+"""Fields of a webhook in admissionregistration.k8s.io/v1 of 1.36: in these, what is stored is repaired."""
+
 
 async def ensure(client: Client, target: Target) -> bool:
     """Write both configurations where they are missing or differ. True if something was written. Raises ApiError."""
@@ -52,6 +70,7 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners
         log.info("%s %s: written", resource.kind, NAME)
         return True
     _keep_foreign_bundles(wanted["webhooks"], found.get("webhooks") or [])
+    _keep_unknown_fields(wanted["webhooks"], found.get("webhooks") or [])
     if found.get("webhooks") == wanted["webhooks"] and (found["metadata"].get("ownerReferences") or []) == owners:
         return False
     metadata = {**found["metadata"], "ownerReferences": owners}
@@ -61,6 +80,15 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners
         return False
     log.info("%s %s: repaired", resource.kind, NAME)
     return True
+
+
+def _keep_unknown_fields(wanted: list[Json], found: list[Json]) -> None:
+    """Fields that a later apiserver has and may set by default: without them, what is stored would never equal what is wanted."""
+    stored = {webhook.get("name"): webhook for webhook in found}
+    for webhook in wanted:
+        for name, value in stored.get(webhook["name"], {}).items():
+            if name not in WEBHOOK_FIELDS:
+                webhook[name] = value
 
 
 def _keep_foreign_bundles(wanted: list[Json], found: list[Json]) -> None:
