@@ -1,4 +1,6 @@
-"""A review in which a field is null gets the verdict of one in which it is absent, and a patch that applies to it."""
+"""Fields that are null, and fields that are not known: a review with nulls gets the verdict of one in which they are absent, and a
+patch that applies to it; what the webhook does not know stays as it is.
+"""
 
 import copy
 import json
@@ -168,6 +170,33 @@ def test_a_null_is_judged_as_an_absent_field_at_every_place(document: Json, oper
             old = copy.deepcopy(object_) if operation == "UPDATE" else None
             results.append(outcomes(object_, review(object_, operation=operation, old=old)))
         assert results[0] == results[1], place
+
+
+def structs(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
+    """Every object in a document that is not a map of texts or quantities, or parameters of a driver."""
+    if isinstance(value, dict):
+        yield path, value
+        for key, inner in value.items():
+            if key not in {"annotations", "labels", "nodeSelector", "limits", "requests", "parameters"}:
+                yield from structs(inner, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from structs(inner, f"{path}[{index}]")
+
+
+@pytest.mark.parametrize("document", [POD, JOB], ids=lambda document: document["kind"])
+def test_a_patch_keeps_every_field_that_the_webhook_does_not_know(document: Json) -> None:
+    object_ = copy.deepcopy(document)
+    del object_["spec"].get("template", object_)["spec"]["volumes"]  # which the policy would refuse
+    init = object_["spec"].get("template", object_)["spec"]["initContainers"][0]
+    init["resources"] = {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}}
+    for path, struct in structs(object_):
+        struct["later"] = path
+    verdict = dispatch.mutate(review(object_), known())
+    assert verdict.allowed, verdict.message
+    assert verdict.patch
+    kept = [struct["later"] for _, struct in structs(patched(object_, verdict)) if "later" in struct]
+    assert kept == [path for path, _ in structs(object_)]
 
 
 ENVELOPE: Json = {

@@ -165,10 +165,17 @@ def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, bef
     body = copy.deepcopy(bodies[index])
     if before is not None:
         _keep_taint_times(body, before)
+    stored = before or {}
+    later = {name: value for name, value in stored.items() if name not in _KNOWN}
     return {
-        **{name: value for name, value in (before or {}).items() if name not in _KNOWN},
+        **later,
         "driver": pool.driver,
-        "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(bodies)},
+        "pool": {
+            **stored.get("pool", {}),
+            "name": pool.name,
+            "generation": generation,
+            "resourceSliceCount": len(bodies),
+        },
         "nodeName": pool.node_name,
         **body,
     }
