@@ -57,6 +57,35 @@ async def test_answers_that_are_lost_after_the_write_arrived_change_nothing(benc
     assert bench.watchdog.held == 8
 
 
+@pytest.mark.parametrize(
+    "late",
+    [("resourceclaims",), ("pods",), ("resourceslices", "nodes"), ("gangs", "queues"), ()],
+    ids=lambda late: "+".join(late) or "all, each by itself",
+)
+async def test_gangs_run_whichever_watch_cache_lags(bench: Bench, late):
+    least_s = 0.3 if late else 0.0
+    bench.cluster.server.lag_watches(0.3, seed=1, least_s=least_s, resources=late)
+    await bench.template("two", 2)
+    async with bench.controller():
+        pods = await bench.gang("late", 4, template="two")
+        await bench.until(lambda: bench.running(pods), "the gang runs")
+        again = await bench.gang("later", 2, template="two")
+        await bench.until(lambda: bench.running(again), "the next gang runs")
+    assert bench.watchdog.held == 12
+
+
+async def test_an_apiserver_that_restarts_in_the_middle_of_an_admission_changes_nothing(bench: Bench):
+    await bench.template("two", 2)
+    async with bench.controller():
+        fault = Fault(verb="patch", resource="pods", user=names.CONTROLLER_USER, code=500, count=2)
+        bench.cluster.server.faults.add(fault)
+        pods = await bench.gang("cut", 4, template="two")
+        await bench.until(lambda: fault.hits > 0, "the admission is under way")
+        await bench.cluster.server.restart()
+        await bench.until(lambda: bench.running(pods), "the gang runs")
+    assert bench.watchdog.held == 8
+
+
 async def test_connections_that_break_in_the_middle_change_nothing(bench: Bench):
     await bench.template("two", 2)
     async with bench.controller():

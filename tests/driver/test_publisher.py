@@ -25,13 +25,14 @@ TAINT = DeviceTaint(key="gpu.fairlead.dev/xid", value="79", effect="NoSchedule")
 
 
 class Api:
-    """An apiserver that knows slices and one Node; `fail` are the errors of the next writes, `drops` what it drops."""
+    """An apiserver that knows slices and one Node; `fail` are the errors of the next writes, `drops` and `adds` what it changes."""
 
     def __init__(self) -> None:
         self.stored: dict[str, dict[str, Any]] = {}
         self.writes: list[str] = []
         self.fail: list[errors.ApiError] = []
         self.drops: set[str] = set()
+        self.adds: dict[str, str] = {}
         self._version = 0
         self._watches: list[asyncio.Queue[tuple[str, dict[str, Any]]]] = []
 
@@ -49,6 +50,8 @@ class Api:
         for device in stored["spec"].get("devices", []):
             for field in self.drops:
                 device.pop(field, None)
+        for part in (stored["spec"], stored["spec"]["pool"], *stored["spec"].get("devices", [])):
+            part.update(self.adds)
         self.stored[metadata["name"]] = stored
         self.tell(kind, stored)
         return copy.deepcopy(stored)
@@ -177,6 +180,21 @@ async def test_what_the_apiserver_drops_is_reported_once_and_not_written_forever
     assert await running.publish(body("gpu-0", "gpu-1", taints=(TAINT,))) == ["update"]
     await running.time.advance(600)
     assert running.api.writes == ["update"]
+
+
+async def test_fields_that_a_later_apiserver_adds_are_kept_and_not_written_forever(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.api.adds = {"later": "default"}
+    assert await running.publish(body("gpu-0")) == ["create"]
+    await running.time.advance(600)
+    assert running.api.writes == ["create"]
+    assert "did not store" not in caplog.text
+    running.api.adds = {}
+    assert await running.publish(body("gpu-0", "gpu-1")) == ["update"]
+    (stored,) = running.api.stored.values()
+    assert stored["spec"]["later"] == "default"
+    assert stored["spec"]["pool"]["later"] == "default"
 
 
 def test_slices_are_written_raw() -> None:

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -213,6 +214,32 @@ async def test_a_copy_catches_up_after_the_apiserver_was_down_and_lost_its_histo
         apiserver.faults.remove(away)
         await same(informer, client)
         assert "ml/before" not in informer
+
+
+def served_resources() -> list[resources.Resource[Any]]:
+    """Every resource that the programs read and a cluster serves without CRDs, typed and as dicts."""
+    named = [value for value in vars(resources).values() if isinstance(value, resources.Resource)]
+    built_in = [one for one in named if one.group != resources.QUEUES.group and one.kind != "DeviceTaintRule"]
+    return built_in + [resources.raw(one) for one in built_in if one.type is not dict]
+
+
+async def test_real_bookmarks_move_every_informer_forward_and_end_no_watch(client: Client, apiserver: ApiServer):
+    apiserver.state.bookmark_interval_s = 0.05
+    informers = [Informer(client, resource, backoff=QUICK) for resource in served_resources()]
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    try:
+        async with asyncio.timeout(20):
+            for informer in informers:
+                await informer.synced.wait()
+            made = await client.create(CONFIG_MAPS, config("later"))
+            wanted = int(made["metadata"]["resourceVersion"])
+            while any(int(informer.resource_version) < wanted for informer in informers):
+                assert [str(informer.resource) for informer in informers if informer.failures] == []
+                await asyncio.sleep(0.01)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def test_of_two_candidates_one_leads_and_the_other_follows(client: Client):

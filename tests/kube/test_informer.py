@@ -14,7 +14,7 @@ from fairlead.kube.core import Pod
 from fairlead.kube.informer import Change, Informer
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import PODS, Resource
-from fairlead.kube.watching import WatchEvent
+from fairlead.kube.watching import Bookmark, WatchEvent
 from tests.support.kube import VirtualTime, settle
 
 
@@ -32,7 +32,7 @@ class FakeSource:
         self.lists = 0
         self.watched_from: list[str] = []
         self.list_error: errors.ApiError | None = None
-        self.stream: asyncio.Queue[WatchEvent[Any] | errors.ApiError | None] = asyncio.Queue()
+        self.stream: asyncio.Queue[WatchEvent[Any] | Bookmark | errors.ApiError | None] = asyncio.Queue()
 
     async def list(
         self, resource: Resource[Any], namespace=None, *, labels=None, fields=None, each=None
@@ -48,7 +48,7 @@ class FakeSource:
 
     async def watch(
         self, resource: Resource[Any], namespace=None, *, resource_version: str, labels=None, fields=None
-    ) -> AsyncIterator[WatchEvent[Any]]:
+    ) -> AsyncIterator[WatchEvent[Any] | Bookmark]:
         self.watched_from.append(resource_version)
         while (item := await self.stream.get()) is not None:
             if isinstance(item, errors.ApiError):
@@ -117,7 +117,7 @@ async def test_it_lists_then_follows(informer, source):
 
 async def test_a_watch_that_ends_is_resumed_where_it_stopped_even_after_a_bookmark_only(informer, source, time):
     async with running(informer):
-        source.say("BOOKMARK", pod("", 40))
+        source.stream.put_nowait(Bookmark("40"))
         source.stream.put_nowait(None)
         await settle()
         assert source.watched_from == ["10", "40"]
@@ -154,6 +154,31 @@ async def test_after_410_it_lists_again_and_publishes_only_the_difference(inform
         ("DELETED", "ml/remade", "4", None),
         ("MODIFIED", "ml/changed", "2", "20"),
     ]
+
+
+async def test_a_410_after_an_outage_is_answered_by_a_list_at_once(informer, source, time):
+    source.pods = [pod("a", 5)]
+    async with running(informer):
+        for _ in range(6):  # while the apiserver restarts
+            source.stream.put_nowait(errors.Unreachable("connection refused"))
+        await time.advance(60)
+        assert informer.failures == 6
+        source.pods, source.version = [pod("b", 40)], "50"
+        source.stream.put_nowait(errors.Gone("too old resource version", status=410))
+        await settle()  # no time passes
+        assert [one.metadata.name for one in informer.all()] == ["b"]
+        assert source.watched_from[-1] == "50"
+
+
+async def test_a_server_that_answers_410_to_every_watch_is_not_hammered(informer, source, time):
+    async with running(informer):
+        for _ in range(6):
+            source.stream.put_nowait(errors.Gone("too old resource version", status=410))
+        await settle()
+        assert source.lists == 1
+        await time.advance(60)
+        assert source.lists == 7
+        assert time.slept == sorted(time.slept)
 
 
 async def test_an_apiserver_that_is_down_is_retried_with_backoff_until_it_is_up(informer, source, time):

@@ -194,6 +194,18 @@ async def test_a_secret_that_cannot_be_read_is_recreated(data: Any) -> None:
     assert (await keeper(cluster).material()).issuer is not None
 
 
+async def test_further_keys_of_the_secret_are_kept() -> None:
+    cluster = Secrets()
+    first = await keeper(cluster).material()
+    assert cluster.stored is not None
+    cluster.stored["data"]["later"] = "/w=="  # no text
+    cluster.stored["immutable"] = False
+    assert await keeper(cluster).material() == first
+    await keeper(cluster, now=NOW + SERVER_LIFE * 5 / 6).material()
+    assert cluster.writes == 2
+    assert (cluster.stored["data"]["later"], cluster.stored["immutable"]) == ("/w==", False)
+
+
 async def test_pem_that_cannot_be_read_is_recreated() -> None:
     cluster = Secrets()
     await keeper(cluster).material()

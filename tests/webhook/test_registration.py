@@ -1,5 +1,6 @@
 """Which objects the apiserver sends: as few as its conditions can say, and each with a handler."""
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -233,6 +234,21 @@ async def test_configurations_are_written_once_and_repaired_when_changed() -> No
     assert cluster.writes[2:] == ["replace MutatingWebhookConfiguration"]
     assert await registrar.ensure(cluster, replace(TARGET, bundle="NEW"))
     assert cluster.writes[3:] == ["replace MutatingWebhookConfiguration", "replace ValidatingWebhookConfiguration"]
+
+
+async def test_fields_of_a_later_apiserver_are_kept_and_are_no_change() -> None:
+    cluster: Any = Configurations()
+    await registrar.ensure(cluster, TARGET)
+    stored = cluster.stored["MutatingWebhookConfiguration"]
+    for webhook in stored["webhooks"]:
+        for part in (webhook, webhook["clientConfig"], *webhook["rules"], webhook["namespaceSelector"]):
+            part["later"] = "kept"
+    before = copy.deepcopy(stored["webhooks"])
+    assert not await registrar.ensure(cluster, TARGET)
+    stored["webhooks"][0]["rules"][0]["operations"] = ["DELETE"]
+    stored["webhooks"][0]["namespaceSelector"]["matchLabels"] = {"none": "matches"}
+    assert await registrar.ensure(cluster, TARGET)
+    assert cluster.stored["MutatingWebhookConfiguration"]["webhooks"] == before
 
 
 async def test_the_role_of_the_installation_owns_them_and_then_a_new_role() -> None:

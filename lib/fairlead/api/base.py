@@ -25,6 +25,7 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from fairlead.api import names
+from fairlead.api.nulls import without_nulls
 
 DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 DNS_SUBDOMAIN = rf"{DNS_LABEL}(\.{DNS_LABEL})*"
@@ -180,7 +181,7 @@ class CustomResource(Part):
 
     @classmethod
     def stored(cls, raw: Mapping[str, Any]) -> Self:
-        """An object that the cluster holds: unknown fields are passed over. Raises ManifestError."""
+        """An object that the cluster holds: unknown fields and nulls are passed over. Raises ManifestError."""
         return checked(cls, raw, subject=_subject(cls, raw), strict=False)
 
 
@@ -188,9 +189,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def checked(cls: type[M], raw: object, *, subject: str, strict: bool = True) -> M:
-    """`raw` as a cls; without `strict` unknown fields are passed over. Raises ManifestError with one line per fault."""
+    """`raw` as a cls. Raises ManifestError with one line per fault.
+
+    Without `strict` unknown fields are passed over, and null is an absent field.
+    """
     try:
-        return cls.model_validate(raw, extra=None if strict else "ignore")
+        return cls.model_validate(raw if strict else without_nulls(raw), extra=None if strict else "ignore")
     except ValidationError as error:
         raise ManifestError(subject, tuple(_fault(cls, detail) for detail in error.errors(include_url=False))) from None
 

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fairlead.api import names
 from fairlead.api.base import ManifestError, Part, Quantity, checked
+from fairlead.api.nulls import without_nulls
 
 Interval = Literal["Default", "Short", "Medium", "Long"]
 Strategy = Literal["TimeSlicing", "MPS"]
@@ -130,7 +131,7 @@ _KINDS: dict[str, type[GpuConfig] | type[MigDeviceConfig]] = {
 def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceConfig:
     """The configuration in opaque parameters of our driver. Raises ManifestError.
 
-    `subject` begins each message, such as `ResourceClaim ml/train: spec…parameters`. Without `strict` unknown fields are passed
+    `subject` begins each message, such as `ResourceClaim ml/train: spec…parameters`. A null is an absent field. Without `strict` unknown fields are passed
     over: a checkpoint may have been written by a newer version.
     """
     if not isinstance(parameters, Mapping):
@@ -141,4 +142,4 @@ def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceCo
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
         raise ManifestError(subject, (f"kind: {kind!r} is none of {', '.join(_KINDS)}",))
-    return checked(model, parameters, subject=subject, strict=strict)
+    return checked(model, without_nulls(parameters), subject=subject, strict=strict)

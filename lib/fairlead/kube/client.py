@@ -15,7 +15,7 @@ from fairlead.kube import errors, listing, watching
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import PODS, Resource
 from fairlead.kube.transport import Transport
-from fairlead.kube.watching import WatchEvent
+from fairlead.kube.watching import Bookmark, WatchEvent
 
 T = TypeVar("T")
 
@@ -169,7 +169,7 @@ class Client(Transport):
         labels: str | None = None,
         fields: str | None = None,
         timeout_s: int | None = None,
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark]:
         """Changes after `resource_version`, until the server ends the watch.
 
         Raises Gone when that version is too old, Unreachable when the connection breaks. An incomplete last line is dropped:

@@ -21,6 +21,7 @@ What is retried is decided in `transport`.
 
 import msgspec
 
+from fairlead.kube.nulls import Decoder
 from fairlead.kube.objects import Status, StatusDetails
 
 
@@ -85,6 +86,7 @@ class ServerError(ApiError): ...
 class Unreachable(ApiError): ...
 
 
+_statuses = Decoder(Status)
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: BadRequest,
     401: Unauthorized,
@@ -123,7 +125,7 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
     if retry_after and retry_after.strip().isdigit():
         seconds = float(retry_after)
     try:
-        status = msgspec.json.decode(body, type=Status)
+        status = _statuses.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         text = body[:500].decode(errors="replace").strip()
         status = Status(message=f"the apiserver answered {code}: {text}" if text else "")

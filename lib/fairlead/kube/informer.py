@@ -18,7 +18,7 @@ from fairlead.kube.limits import Backoff, Clock, Sleep
 from fairlead.kube.listing import Listing
 from fairlead.kube.resources import Resource
 from fairlead.kube.store import Change, Revision, Store, number
-from fairlead.kube.watching import BOOKMARK, DELETED, WatchEvent
+from fairlead.kube.watching import DELETED, Bookmark, WatchEvent
 
 __all__ = ["Change", "Informer", "Source"]
 
@@ -51,7 +51,7 @@ class Source(Protocol):
         resource_version: str,
         labels: str | None = None,
         fields: str | None = None,
-    ) -> AsyncIterator[WatchEvent[T]]: ...
+    ) -> AsyncIterator[WatchEvent[T] | Bookmark]: ...
 
 
 class Informer(Store[T]):
@@ -88,11 +88,16 @@ class Informer(Store[T]):
         self._random = random or Random()  # noqa: S311 - jitter
 
     async def run(self) -> None:
-        """Lists and watches until cancelled; after a failure waits, longer each time."""
+        """Lists and watches until cancelled; after a failure waits, longer each time.
+
+        A version that is too old is no failure, unless it is that of a list just made: failures that led to it (an apiserver
+        that restarted) do not delay the list.
+        """
         while True:
             started = self._clock()
+            fresh = not self.resource_version
             try:
-                if not self.resource_version:
+                if fresh:
                     await self._relist()
                 if await self._follow() or self._clock() - started >= SHORT_WATCH_S:
                     self.failures = 0
@@ -101,6 +106,9 @@ class Informer(Store[T]):
             except errors.Gone as error:
                 self.resource_version = ""
                 problem = f"{error.message}; listing again"
+                if not fresh:
+                    log.info("%s: %s", self.resource, problem)
+                    continue
             except errors.ApiError as error:
                 problem = str(error)
             delay = self._backoff.delay(self.failures, self._random)
@@ -147,9 +155,12 @@ class Informer(Store[T]):
             async for event in watch:
                 progressed = True
                 self.failures = 0
+                if isinstance(event, Bookmark):
+                    self.resource_version = event.resource_version
+                    continue
                 if event.type == DELETED:
                     self._drop(Revision.of(event.object), event.object)
-                elif event.type != BOOKMARK:
+                else:
                     self._set(event.object)
                 self.resource_version = _version(event.object)
         finally:

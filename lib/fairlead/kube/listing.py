@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
+from fairlead.kube.nulls import Decoder
 from fairlead.kube.objects import ListMeta
 
 T = TypeVar("T")
@@ -27,13 +28,13 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 @functools.cache
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind)
+def _decoder(kind: Any) -> Decoder[Any]:
+    return Decoder(kind)
 
 
-def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+def decoder(kind: type[T]) -> Decoder[T]:
     hashable: Any = kind
-    return cast("msgspec.json.Decoder[T]", _decoder(hashable))
+    return cast("Decoder[T]", _decoder(hashable))
 
 
 def _page(kind: Any) -> Any:

@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import copy
 import logging
+import socket
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -27,6 +29,8 @@ RETRIES = 5
 RETRY_AFTER_MAX_S = 60.0
 TIMEOUT_S = 60.0
 CONNECTIONS = 100
+CLOSE_S = 2.0
+"""Most that closing waits for sockets; those of TLS close some turns of the loop after their connection."""
 
 
 class Transport:
@@ -50,6 +54,7 @@ class Transport:
         self._backoff = Backoff()
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._guard: Callable[[], None] | None = None
         self._timeout_s = TIMEOUT_S
         self._retries = RETRIES
@@ -87,9 +92,9 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         if self._access.tls is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS)
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=self._new_socket)
         else:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._access.tls)
+            connector = aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=self._new_socket, ssl=self._access.tls)
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"User-Agent": self._user_agent, "Accept": "application/json"},
@@ -101,6 +106,26 @@ class Transport:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        await self._sockets_closed()
+
+    def _new_socket(self, address: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+        family, type_, protocol, *_ = address
+        made = socket.socket(family=family, type=type_, proto=protocol)
+        self._sockets.add(made)
+        return made
+
+    async def _sockets_closed(self) -> None:
+        """Waits until every socket is closed.
+
+        A session waits for the connections that it holds, and not for those that it gave up: a cancelled watch, a request that
+        was cancelled while it connected. A program that ends meanwhile leaves their sockets open.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + CLOSE_S
+        pause_s = 0.0
+        while any(each.fileno() >= 0 for each in self._sockets) and loop.time() < until:
+            await asyncio.sleep(pause_s)
+            pause_s = 0.005
 
     @property
     def url(self) -> str:

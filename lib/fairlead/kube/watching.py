@@ -12,7 +12,7 @@ import msgspec
 
 from fairlead.kube import errors
 from fairlead.kube.listing import decoder
-from fairlead.kube.objects import Status
+from fairlead.kube.objects import ListMeta, Status
 
 T = TypeVar("T")
 
@@ -26,10 +26,18 @@ BOOKMARK = "BOOKMARK"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """For BOOKMARK the object carries nothing but its metadata.resourceVersion."""
+    """One change of one object."""
 
     type: str
     object: T
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Bookmark:
+    """All changes up to this resourceVersion were sent. Its object is a zero value of the kind and is not decoded."""
+
+    resource_version: str
+    type: str = BOOKMARK
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -37,11 +45,16 @@ class _Line(msgspec.Struct, frozen=True):
     object: msgspec.Raw
 
 
+class _Marker(msgspec.Struct, frozen=True):
+    metadata: ListMeta
+
+
 _lines = msgspec.json.Decoder(_Line)
-_statuses = msgspec.json.Decoder(Status)
+_statuses = decoder(Status)
+_markers = decoder(_Marker)
 
 
-async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[WatchEvent[T]]:
+async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[WatchEvent[T] | Bookmark]:
     """The events in the stream. An ERROR event is raised as its ApiError (410: Gone); an incomplete last line is dropped."""
     objects = decoder(kind)
     async for line in _split(chunks):
@@ -49,7 +62,10 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
             envelope = _lines.decode(line)
             if envelope.type == "ERROR":
                 raise errors.from_status(_statuses.decode(envelope.object))
-            yield WatchEvent(envelope.type, objects.decode(envelope.object))
+            if envelope.type == BOOKMARK:
+                yield Bookmark(_markers.decode(envelope.object).metadata.resource_version)
+            else:
+                yield WatchEvent(envelope.type, objects.decode(envelope.object))
         except msgspec.MsgspecError as error:
             raise errors.ServerError(f"watch: a line cannot be read: {error}: {line[:200]!r}") from error
 

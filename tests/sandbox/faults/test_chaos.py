@@ -21,6 +21,7 @@ from tests.support.sandbox import View, cluster, gang_of, job, ledger, pod, temp
 SEEDS = [int(os.environ["CHAOS_SEED"])] if "CHAOS_SEED" in os.environ else [1]
 ROUNDS = 14
 GANGS = 14
+LAG_S = 0.5  # most, of each resource's watch cache: pods are seen before their claims, and claims before their pods
 H100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'
 NODES = (NodeSpec("left", "hgx-h100"), NodeSpec("right", "hgx-h100"), NodeSpec("third", "l40s"))
 
@@ -51,6 +52,7 @@ class Chaos:
             self.controller_dies,
             self.apiserver_errs,
             self.watches_end,
+            self.apiserver_restarts,
         ]
 
     async def _pause(self) -> None:
@@ -107,6 +109,9 @@ class Chaos:
     async def watches_end(self) -> None:
         self.made.server.faults.close_watches()
 
+    async def apiserver_restarts(self) -> None:
+        await self.made.server.restart(away_s=self.random.random() * 0.6)
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
@@ -116,6 +121,7 @@ async def test_gangs_survive_everything_at_once(seed: int) -> None:
     async with cluster(*NODES, flags=flags) as made, made.client() as client, ledger(client) as seen:
         view = View(client)
         chaos = Chaos(made, seed)
+        made.server.lag_watches(LAG_S, seed=seed)
         await made.apply([template("one", selector=H100), template("two", count=2), template("eight", count=8)])
         names: list[str] = []
         users = asyncio.create_task(submit(made, Random(seed), names))

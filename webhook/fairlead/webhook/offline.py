@@ -18,6 +18,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
+from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
@@ -136,7 +137,7 @@ class World:
         try:
             match document.get("kind"):
                 case "DeviceClass":
-                    self.classes[name] = msgspec.convert(document, DeviceClass)
+                    self.classes[name] = nulls.convert(document, DeviceClass)
                 case "ResourceClaimTemplate":
                     self.templates[key] = claim_spec(document, "spec.spec")
                 case "ResourceClaim":
@@ -150,7 +151,7 @@ class World:
                 case "TenancyPolicy":
                     self.policies[name] = SelectingPolicy.of(TenancyPolicy.stored(document))
                 case "ResourceSlice":
-                    found = msgspec.convert(document, ResourceSlice).spec
+                    found = nulls.convert(document, ResourceSlice).spec
                     pool = found.node_name or found.pool.name
                     self.device_models |= dict.fromkeys(device_models(found.driver, pool, found.devices))
         except (ManifestError, MalformedError, msgspec.ValidationError, TypeError, ValueError) as error:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cel import COST_MAX, CompileError, DeviceView, Outcome, Selector, admit_selector, compile_selector
+from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceSlice
 
 _COLORS = {Outcome.MATCH: "green", Outcome.NO_MATCH: "yellow", Outcome.ERROR: "red"}
@@ -78,7 +79,7 @@ def _slices(path: Path) -> list[ResourceSlice]:
         for item in document["items"] if str(document.get("kind", "")).endswith("List") else [document]:
             if item.get("kind", "ResourceSlice") != "ResourceSlice":
                 raise ValueError(f"must hold ResourceSlices, not a {item.get('kind')}")
-            found.append(msgspec.convert(item, ResourceSlice))
+            found.append(nulls.convert(item, ResourceSlice))
     if not found:
         raise ValueError("holds no ResourceSlice")
     return found

@@ -16,6 +16,7 @@ from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Write
 from fairlead.controller.gangs import claims
 from fairlead.engine.types.references import PodRef
 from fairlead.kube import core, errors, resource, resources
+from fairlead.kube.client import Patch
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +96,7 @@ class ClaimWrites(Writes):
             nonlocal expected
             if names.CLAIM_FINALIZER not in expected.metadata.finalizers:
                 expected = await self._patch_finalizers(expected, present=True)
-            status: dict[str, Any] = {"reservedFor": _reservations(expected, pods)}
+            status: dict[str, Any] = {"reservedFor": _reservations(pods)}
             if allocation is not None:
                 status["allocation"] = dict(allocation)
             return await self._patch_claim(expected, {"status": status}, subresource="status")
@@ -139,14 +140,14 @@ class ClaimWrites(Writes):
         if seen is None:
             return True
         try:
-            others = [r for r in seen.status.reserved_for if r.uid not in pods]
-            reserved = len(others) != len(seen.status.reserved_for)
+            reserved = [r.uid for r in seen.status.reserved_for if r.uid in pods]
+            others = len(seen.status.reserved_for) > len(reserved)
             clear = seen.status.allocation is not None and not others and not keep_allocation
             if clear:
                 status: dict[str, Any] = {"allocation": None, "reservedFor": None, "devices": None}
                 seen = await self._patch_claim(seen, {"status": status}, subresource="status")
             elif reserved:
-                status = {"reservedFor": [_consumer(r) for r in others] or None}
+                status = {"reservedFor": [{"$patch": "delete", "uid": uid} for uid in reserved]}
                 seen = await self._patch_claim(seen, {"status": status}, subresource="status")
             if seen.status.allocation is None and names.CLAIM_FINALIZER in seen.metadata.finalizers:
                 seen = await self._patch_finalizers(seen, present=False)
@@ -180,23 +181,15 @@ class ClaimWrites(Writes):
             meta.name,
             {**body, "metadata": {**body.get("metadata", {}), **version}},
             namespace=meta.namespace,
+            kind=Patch.MERGE if subresource is None else Patch.STRATEGIC,
             subresource=subresource,
             field_manager=names.FIELD_MANAGER,
         )
 
 
-def _reservations(claim: resource.ResourceClaim, pods: Sequence[PodRef]) -> list[dict[str, str]]:
-    """The present reservations, and these pods."""
-    present = [_consumer(reference) for reference in claim.status.reserved_for]
-    known = {reference["uid"] for reference in present}
-    return present + [
-        {"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in sorted(pods) if pod.uid not in known
-    ]
-
-
-def _consumer(reference: resource.ResourceClaimConsumerReference) -> dict[str, str]:
-    plain = {"resource": reference.resource, "name": reference.name, "uid": reference.uid}
-    return {"apiGroup": reference.api_group, **plain} if reference.api_group else plain
+def _reservations(pods: Sequence[PodRef]) -> list[dict[str, str]]:
+    """What a strategic merge adds to the reservations, which it tells apart by UID; the others stay as they are."""
+    return [{"resource": "pods", "name": pod.name, "uid": pod.uid} for pod in sorted(pods)]
 
 
 def _unfit(claim: resource.ResourceClaim, decided_on: resource.ResourceClaim, *, fresh: bool) -> str:

@@ -15,7 +15,7 @@ import msgspec
 
 from fairlead.api.gang import duration_s
 from fairlead.engine.types.settings import DisruptionBudget
-from fairlead.kube import core, labels, timestamps
+from fairlead.kube import core, labels, nulls, timestamps
 from fairlead.kube.objects import LabelSelector
 
 EVICTIONS_MAX = 1000  # times kept per queue, as the API allows
@@ -45,7 +45,7 @@ def read_budget(raw: Mapping[str, Any]) -> PodBudget:
     current = status.get("observedGeneration", 0) >= meta.get("generation", 0)
     wanted = (raw.get("spec") or {}).get("selector")
     try:
-        selector = None if wanted is None else msgspec.convert(wanted, LabelSelector)
+        selector = None if wanted is None else nulls.convert(wanted, LabelSelector)
     except msgspec.ValidationError:
         selector, current = LabelSelector(), False
     return PodBudget(

@@ -27,6 +27,8 @@ from fairlead.engine.explain.explanation import explanation
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
+EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved")
+OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS})
 
 
 def gang_spec(gang: Gang) -> dict[str, Any]:
@@ -79,6 +81,7 @@ def gang_status(
         _phase_condition("Admitted", admitted, summary, before, now),
         _phase_condition("Running", summary.phase == "Running", summary, before, now),
         *_eviction_conditions(state, before, now, past=None if admitted else past),
+        *_foreign_conditions(before),
     ]
     if not admitted:
         unchanged = {key: value for key, value in before.items() if key != "waitSeconds"} == status
@@ -109,6 +112,7 @@ def evicted_status(past: PastEviction, before: Mapping[str, Any], now: float) ->
             _phase_condition("Admitted", False, summary, before, now),
             _phase_condition("Running", False, summary, before, now),
             *_eviction_conditions(SchedulingState(), before, now, past=past),
+            *_foreign_conditions(before),
         ],
     }
 
@@ -118,6 +122,11 @@ def _phase_condition(
 ) -> dict[str, Any]:
     new = condition(kind, holds, summary.reason, summary.message, now=now)
     return with_transition_time(new, before.get("conditions", ()))
+
+
+def _foreign_conditions(before: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Conditions of types that are not ours, as they are."""
+    return [each for each in before.get("conditions", ()) if each.get("type") not in OWN_CONDITIONS]
 
 
 def _eviction_conditions(
@@ -139,6 +148,6 @@ def _eviction_conditions(
     had = {each.get("type") for each in old}
     return [
         with_transition_time(condition(kind, kind in holding, *holding.get(kind, ("Over", "no longer")), now=now), old)
-        for kind in ("Evicting", "Evicted", "Preempting", "Reserved")
+        for kind in EVICTION_CONDITIONS
         if kind in holding or kind in had
     ]

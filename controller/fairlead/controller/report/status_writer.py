@@ -10,11 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
+from fairlead.api.flavor import FlavorStatus
+from fairlead.api.gang import GangStatus
+from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report import gang_status, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.gang_phase import SchedulingState
+from fairlead.controller.report.unknown_fields import known_fields, merge_patch
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.types.plan import FlavorTotal, QueueUse
@@ -43,13 +47,14 @@ class StatusWriter:
             raw = await self._client.patch(resources.GANGS, gang.name, {"spec": spec}, namespace=gang.namespace)
         now = self._wall()
         object_created = timestamps.parse(raw["metadata"]["creationTimestamp"])
-        before: Mapping[str, Any] = raw.get("status") or {}
+        stored: Mapping[str, Any] = raw.get("status") or {}
+        before = known_fields(stored, GangStatus)
         past = eviction_marks.past_eviction(raw)
         created = past.at if past is not None else min(object_created, gang.created or object_created)
         status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
         if status != before:
-            raw = await self._patch_status(gang.id, _merge_patch(before, status))
+            raw = await self._patch_status(gang.id, merge_patch(stored, status, GangStatus, whole=True))
             self._event(gang, before, status)
         self._caches.gang_objects.note(raw)
 
@@ -90,8 +95,10 @@ class StatusWriter:
             return None
         past, now = eviction_marks.past_eviction(raw), self._wall()
         if past is not None and now < past.at + eviction_marks.REMEMBER_S:
-            status = gang_status.evicted_status(past, raw.get("status") or {}, now)
-            self._caches.gang_objects.note(await self._patch_status(gang, status))
+            stored = raw.get("status") or {}
+            status = gang_status.evicted_status(past, known_fields(stored, GangStatus), now)
+            patch = merge_patch(stored, status, GangStatus, whole=False)
+            self._caches.gang_objects.note(await self._patch_status(gang, patch))
             return past.at + eviction_marks.REMEMBER_S - now
         try:
             await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
@@ -104,11 +111,13 @@ class StatusWriter:
         if raw is None:
             return
         uid, now = raw["metadata"].get("uid", ""), self._wall()
-        before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        before = known_fields(stored, QueueStatus)
         remembered = self._usage.to_write(uid, now)
         status = queue_status.queue_status(use, remembered, problems, before=before, generation=generation, now=now)
         if _differs(before, status):
-            written = await self._client.patch(resources.QUEUES, name, {"status": status}, subresource="status")
+            patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
+            written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
         if remembered is not None:
             self._usage.written(uid, remembered)
@@ -117,21 +126,14 @@ class StatusWriter:
         raw = self._caches.flavors.get(name)
         if raw is None:
             return
-        before, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
+        before = known_fields(stored, FlavorStatus)
         status = queue_status.flavor_status(total, problems, before=before, generation=generation, now=self._wall())
         if _differs(before, status):
-            written = await self._client.patch(resources.FLAVORS, name, {"status": status}, subresource="status")
+            patch = {"status": merge_patch(stored, status, FlavorStatus, whole=False)}
+            written = await self._client.patch(resources.FLAVORS, name, patch, subresource="status")
             self._caches.flavors.note(written)
 
 
 def _differs(before: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     return any(before.get(field) != value for field, value in status.items())
-
-
-def _merge_patch(before: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-    """Turns `before` into `status`: a merge patch keeps every field, also within a map, that it does not name."""
-    patch: dict[str, Any] = {**dict.fromkeys(before), **status}
-    old, new = before.get("why"), status.get("why")
-    if isinstance(old, dict) and isinstance(new, dict):
-        patch["why"] = {**dict.fromkeys(old), **new}
-    return patch

@@ -15,11 +15,10 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Change, Informer
+from fairlead.kube.nulls import Decoder
 from fairlead.kube.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -27,6 +26,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DISCOVERY_S = 30.0
+_documents: Decoder[dict[str, Any]] = Decoder(dict)
 
 
 class OptionalInformer(Generic[T]):
@@ -137,7 +137,7 @@ async def version_of(client: Client, group: str, versions: Sequence[str], plural
 
 async def _get(client: Client, path: str) -> Mapping[str, Any]:
     try:
-        found: Mapping[str, Any] = msgspec.json.decode(await client.request("GET", path))
+        found = _documents.decode(await client.request("GET", path))
     except errors.NotFound:
         return {}
     return found

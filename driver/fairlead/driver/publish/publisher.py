@@ -154,9 +154,9 @@ class Publisher:
         self._stored.note_deleted(slice_)
 
     def _compare(self, index: int, sent: Raw, stored: Raw) -> None:
+        """Accepts what the apiserver made of the slice: it drops fields that it does not know, and may add some by default."""
         wanted, kept = sync.body_in(sent), sync.body_in(stored)
-        lost = tuple(sync.dropped_fields(wanted, kept))
-        if not lost:
+        if sync.normalized(wanted, times_of=kept) == sync.normalized(kept):
             self._accepted.pop(index, None)
             return
         assert self._desired is not None
@@ -164,7 +164,8 @@ class Publisher:
             sync.normalized(sync.to_json(self._desired[index])),
             sync.normalized(kept),
         )
-        if lost != self.dropped:
+        lost = tuple(sync.dropped_fields(wanted, kept))
+        if lost and lost != self.dropped:
             self.dropped = lost
             log.warning(
                 "the apiserver did not store all fields of the slices: %s; publishing without them", "; ".join(lost)

@@ -22,6 +22,7 @@ import msgspec
 
 from fairlead.driver.publish.slices import SliceBody
 from fairlead.kube.quantity import Quantity
+from fairlead.kube.resource import ResourceSliceSpec
 
 Raw = dict[str, Any]
 
@@ -89,6 +90,10 @@ def plan(
         writes.append(Write(verb="update", object=slice_, index=index))
     writes += [Write(verb="create", object=_new(pool, bodies, index, generation), index=index) for index in missing]
     return writes
+
+
+_KNOWN = frozenset(field.encode_name for field in msgspec.structs.fields(ResourceSliceSpec))
+"""Fields of a slice's spec that this version writes, or leaves out on purpose; others are kept."""
 
 
 def to_json(body: SliceBody) -> Raw:
@@ -160,9 +165,17 @@ def _spec(pool: Pool, bodies: Sequence[Raw], index: int, generation: int, *, bef
     body = copy.deepcopy(bodies[index])
     if before is not None:
         _keep_taint_times(body, before)
+    stored = before or {}
+    later = {name: value for name, value in stored.items() if name not in _KNOWN}
     return {
+        **later,
         "driver": pool.driver,
-        "pool": {"name": pool.name, "generation": generation, "resourceSliceCount": len(bodies)},
+        "pool": {
+            **stored.get("pool", {}),
+            "name": pool.name,
+            "generation": generation,
+            "resourceSliceCount": len(bodies),
+        },
         "nodeName": pool.node_name,
         **body,
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, warning_header
 from fairlead.sandbox.apiserver.faults import Faults
+from fairlead.sandbox.apiserver.lag import WatchLag
 from fairlead.sandbox.apiserver.state import State
 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
@@ -52,7 +53,7 @@ class ApiServer:
         clock: Callable[[], datetime] = utc_now,
         random: Random | None = None,
         authorize: bool = True,
-        bookmark_interval_s: float = 60.0,
+        bookmark_interval_s: float = 5.0,
         history_limit: int = 10_000,
     ) -> None:
         self._workdir = workdir
@@ -90,6 +91,21 @@ class ApiServer:
         await site.start()
         self._host, self._port = host, self._runner.addresses[0][1]
         self.dispatcher.address = f"{host}:{self._port}"
+
+    async def restart(self, *, away_s: float = 0.0) -> None:
+        """Stop, and start again at the same address after a while: connections break, and old watches get 410."""
+        await self.stop()
+        await asyncio.sleep(away_s)
+        await self.start(self._host, self._port)
+
+    def lag_watches(
+        self, most_s: float, *, seed: int = 0, least_s: float = 0.0, resources: Collection[str] = ()
+    ) -> None:
+        """From now on watches show changes later, each resource by itself (see `lag`); 0 ends that."""
+        random = Random(seed)  # noqa: S311
+        lag = WatchLag(most_s, random=random, least_s=least_s, resources=resources)
+        self.state.lag = lag if most_s else None
+        self.state.wake_watchers()
 
     async def stop(self) -> None:
         """End open watches, finish requests in progress, close."""

@@ -17,6 +17,7 @@ from fairlead.sandbox.apiserver.authn import ANONYMOUS, Tokens
 from fairlead.sandbox.apiserver.kinds.attributes import Admission, NoAdmission
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
+from fairlead.sandbox.apiserver.lag import WatchLag
 from fairlead.sandbox.apiserver.store import Store
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
@@ -62,7 +63,8 @@ class State:
     authorizer: Authorizer = field(default_factory=AllowAll)
     stopping: bool = False
     watchers: set[asyncio.Event] = field(default_factory=set)  # set one to wake its watch
-    bookmark_interval_s: float = 60.0
+    bookmark_interval_s: float = 5.0  # a real one sends them about every minute
+    lag: WatchLag | None = None
     watch_queue_limit: int = 10_000
     audit: Audit | None = None
 

@@ -74,6 +74,7 @@ class Change:
     old: Stored | None
     new: Stored | None
     frames: dict[Any, bytes] = field(default_factory=dict)  # encodings, computed once for all watchers
+    due: float | None = None  # when a watch cache that lags shows it
     _last: Stored | None = None
 
     @property

@@ -1,7 +1,7 @@
 """WATCH: the history since a revision (or the present as ADDED events), then every change.
 
-As in the real one: synthetic ADDED and DELETED when an object starts or stops matching, bookmarks, `sendInitialEvents`,
-410 for a compacted revision, an end after `timeoutSeconds`. A change is encoded once for all watchers of the same form.
+As in the real one: synthetic ADDED and DELETED when an object starts or stops matching, bookmarks that hold the zero object of
+the kind with its nulls, `sendInitialEvents`, 410 for a compacted revision, an end after `timeoutSeconds`. A change is encoded once for all watchers of the same form.
 The watch of a client that reads too slowly is ended, as by the real cache; the client resumes from its last revision.
 """
 
@@ -112,14 +112,20 @@ class _Watch:
         if start > store.revision:
             self._revision = start  # in the future: changes up to it are not sent
             return []
-        return [frame for change in store.since(storage, start) if (frame := self._event(change)) is not None]
+        known = store.since(storage, start)
+        due = [self._due(change) for change in known]
+        shown = due.index(False) if False in due else len(known)
+        if shown < len(known):
+            self._queue.extend(known[shown:])
+            self._revision = known[shown].revision - 1
+        return [frame for change in known[:shown] if (frame := self._event(change)) is not None]
 
     async def _live(self, deadline: float, served: _Served) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         next_bookmark = loop.time() + self._state.bookmark_interval_s
         last_bookmark_due = self._bookmarks and self._timeout_s > 2 * _LAST_BOOKMARK_S
         while not self._state.stopping and served():
-            while self._queue:
+            while self._queue and self._due(self._queue[0]):
                 batch = self._next_batch()
                 if batch:
                     yield b"".join(batch)
@@ -127,18 +133,18 @@ class _Watch:
             if now >= deadline or self._overflow:
                 return
             if self._bookmarks and now >= next_bookmark:
-                self._revision = max(self._revision, self._state.store.revision)
                 yield self._bookmark()
                 next_bookmark = now + self._state.bookmark_interval_s
             if last_bookmark_due and now >= deadline - _LAST_BOOKMARK_S:
                 last_bookmark_due = False
-                self._revision = max(self._revision, self._state.store.revision)
                 yield self._bookmark()
             wake_at = min(deadline, next_bookmark) if self._bookmarks else deadline
             if last_bookmark_due:
                 wake_at = min(wake_at, deadline - _LAST_BOOKMARK_S)
             if self._queue:
-                continue
+                if self._due(self._queue[0]):
+                    continue
+                wake_at = min(wake_at, self._due_at(self._queue[0]))
             self._wake.clear()
             try:
                 async with asyncio.timeout(max(0.0, wake_at - now)):
@@ -149,7 +155,7 @@ class _Watch:
     def _next_batch(self) -> list[bytes]:
         """The frames of queued changes, as many as fit one write."""
         frames: list[bytes] = []
-        while self._queue and len(frames) < _BATCH:
+        while self._queue and len(frames) < _BATCH and self._due(self._queue[0]):
             change = self._queue.popleft()
             if change.revision <= self._revision:
                 continue
@@ -159,6 +165,14 @@ class _Watch:
                 frames.append(frame)
         return frames
 
+    def _due_at(self, change: Change) -> float:
+        """When this watch shows the change, in the loop's time."""
+        now = asyncio.get_running_loop().time()
+        return now if self._state.lag is None else self._state.lag.due(self._kind.plural, change, now)
+
+    def _due(self, change: Change) -> bool:
+        return self._state.lag is None or self._due_at(change) <= asyncio.get_running_loop().time()
+
     def _on_change(self, change: Change) -> None:
         if self._namespace and change.key[0] != self._namespace:
             return
@@ -166,6 +180,7 @@ class _Watch:
             # With one watch of pods per node, waking each for every pod would be most of the work.
             self._revision = max(self._revision, change.revision)
             return
+        self._due_at(change)  # the delay counts from now
         if len(self._queue) >= self._state.watch_queue_limit:
             self._overflow = True
         else:
@@ -224,6 +239,9 @@ class _Watch:
         return _frame(event, encode(body))
 
     def _bookmark(self, *, initial_end: bool = False) -> bytes:
+        """Of the present, unless changes wait to be sent."""
+        if not self._queue:
+            self._revision = max(self._revision, self._state.store.revision)
         metadata: Json = {"resourceVersion": str(self._revision)}
         if initial_end:
             metadata["annotations"] = {_INITIAL_END: "true"}
@@ -235,7 +253,9 @@ class _Watch:
         elif self._wanted.form == METADATA:
             body = rendering.partial({"metadata": metadata}, self._wanted.version)
         else:
-            body = {**self._empty(), "metadata": metadata}
+            body = {**self._empty(), **self._kind.strategy.zero(), "metadata": metadata}
+            if not self._kind.strategy.custom_resource:
+                metadata["creationTimestamp"] = None
         return _frame("BOOKMARK", encode(body))
 
     def _empty(self) -> Json:

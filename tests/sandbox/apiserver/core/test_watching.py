@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from random import Random
 
 import pytest
 
 from fairlead.sandbox.apiserver.exchange import Stream
+from fairlead.sandbox.apiserver.lag import WatchLag
 from tests.support.apiserver.inside import Inside
 
 CM = "/api/v1/namespaces/ml/configmaps"
@@ -120,6 +122,7 @@ async def test_initial_events_end_with_a_bookmark_that_says_so(inside):
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["metadata"] == {
         "resourceVersion": str(inside.state.store.revision),
+        "creationTimestamp": None,
         "annotations": {"k8s.io/initial-events-end": "true"},
     }
     await put(inside, "b")
@@ -135,6 +138,34 @@ async def test_bookmarks_tell_the_revision_though_nothing_of_the_kind_changed(in
     assert event["type"] == "BOOKMARK"
     assert event["object"]["metadata"]["resourceVersion"] == str(inside.state.store.revision)
     await watcher.close()
+
+
+SECRETS = "/api/v1/namespaces/ml/secrets"
+
+
+async def test_watch_caches_lag_each_by_itself_so_that_a_later_write_of_another_resource_is_seen_first(inside):
+    inside.state.lag = WatchLag(0.05, least_s=0.05, random=Random(1), resources=("configmaps",))
+    inside.state.bookmark_interval_s = 0.01
+    then = inside.state.store.revision
+    query = f"resourceVersion={then}&allowWatchBookmarks=true"
+    late, prompt = await watch(inside, query), await watch(inside, query, SECRETS)
+    await put(inside, "a")
+    await put(inside, "b")
+    await inside.post(SECRETS, {"metadata": {"name": "s"}})
+    assert await prompt.take(1) == [("ADDED", "s")]
+    before = await late.next()
+    assert (before["type"], before["object"]["metadata"]["resourceVersion"]) == ("BOOKMARK", str(then))
+    resumed = await watch(inside, query)
+    for watcher in (late, resumed):
+        seen: list[str] = []
+        while len(seen) < 2:
+            event = await watcher.next()
+            if event["type"] != "BOOKMARK":
+                seen.append(event["object"]["metadata"]["name"])
+        assert seen == ["a", "b"]
+    assert len((await inside.get(CM))[1]["items"]) == 2
+    for watcher in (late, resumed, prompt):
+        await watcher.close()
 
 
 async def test_a_compacted_revision_is_an_error_event_and_the_end(inside):

@@ -11,10 +11,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
 from fairlead.kube import errors
 from fairlead.kube.client import Client
+from fairlead.kube.nulls import Decoder
 from fairlead.kube.resources import Resource
 from fairlead.webhook.review.envelope import Review
 
@@ -23,6 +22,7 @@ log = logging.getLogger(__name__)
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LookupKey = tuple[str, str, str]
 """Resource, namespace and name."""
+_answers: Decoder[dict[str, Any]] = Decoder(dict)
 
 
 class LookupNeededError(Exception):
@@ -88,7 +88,7 @@ class LiveLookup:
             },
         }
         try:
-            answer = msgspec.json.decode(await self._client.request("POST", SAR_PATH, body=body))
+            answer = _answers.decode(await self._client.request("POST", SAR_PATH, body=body))
         except errors.ApiError as error:
             log.warning("whether %s may remove gates cannot be looked up: %s", review.username, error)
             return False

@@ -87,7 +87,8 @@ class CertificateSecret:
     def _decode(self, secret: dict[str, Any]) -> Material | None:
         """None where the Secret holds nothing usable: the material is then recreated."""
         try:
-            data = {key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()}
+            stored = secret.get("data") or {}
+            data = {key: base64.b64decode(stored[key]).decode() for key in ("authorities.json", "tls.crt", "tls.key")}
             authorities = tuple(
                 Pair(entry["certificate"], entry["key"]) for entry in json.loads(data["authorities.json"])
             )
@@ -106,7 +107,7 @@ class CertificateSecret:
         }
         data = {key: base64.b64encode(text.encode()).decode() for key, text in texts.items()}
         if secret is not None:
-            await self.client.replace(SECRETS, secret | {"data": data})
+            await self.client.replace(SECRETS, secret | {"data": (secret.get("data") or {}) | data})
             return
         labels = {names.MANAGED_BY: names.MANAGED_BY_VALUE}
         body = {

@@ -15,6 +15,7 @@ from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import GpuConfig, decode
 from fairlead.cel.requests import Request
+from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
     DeviceSelector,
@@ -79,7 +80,7 @@ def _unservable(managed: Iterable[tuple[str, Request]], path: str, facts: Facts)
 def validate_class(review: Review, facts: Facts) -> Verdict:
     """The verdict on a DeviceClass: its selectors and our driver's configurations. Raises MalformedError."""
     try:
-        spec = msgspec.convert(map_at(review.object or {}, "spec"), DeviceClassSpec)
+        spec = nulls.convert(map_at(review.object or {}, "spec"), DeviceClassSpec)
     except msgspec.ValidationError as error:
         raise MalformedError(f"spec: {error}") from None
     faults: list[str] = []

@@ -7,6 +7,7 @@ from functools import lru_cache
 import msgspec
 
 from fairlead.api import legacy
+from fairlead.kube import nulls
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at
 
@@ -17,7 +18,7 @@ def claim_spec(object_: Json, path: str) -> ResourceClaimSpec:
     for step in path.split("."):
         spec = map_at(spec, step)
     try:
-        return msgspec.convert(spec, ResourceClaimSpec)
+        return nulls.convert(spec, ResourceClaimSpec)
     except msgspec.ValidationError as error:
         raise MalformedError(f"{path}: {error}") from None
 

@@ -75,10 +75,12 @@ def int_at(parent: Json, key: str, path: str = "") -> int | None:
 
 
 def strings_at(parent: Json, key: str, path: str = "") -> dict[str, str]:
-    """parent[key] as an object of texts, such as annotations; {} where absent or null."""
+    """parent[key] as an object of texts, such as annotations, without those that are null; {} where absent or null."""
     value = map_at(parent, key, path)
     for name, text in value.items():
         if not isinstance(text, str):
+            if text is None:
+                return strings_at({key: {name: text for name, text in value.items() if text is not None}}, key, path)
             raise MalformedError(f"{join(path, key)}[{name}]: expected text, not {type(text).__name__}")
     return value
 

@@ -6,7 +6,9 @@ unreviewed. An uninstall removes them, since the webhook's ClusterRole owns them
 
 from __future__ import annotations
 
+import copy
 import logging
+from typing import Any
 
 from fairlead.api import names
 from fairlead.kube import errors
@@ -15,6 +17,22 @@ from fairlead.kube.resources import CLUSTER_ROLES, MUTATING_WEBHOOKS, VALIDATING
 from fairlead.webhook.registration.configurations import NAME, Json, Target, mutating, validating
 
 log = logging.getLogger(__name__)
+
+_FIELDS: Json = {
+    "name": {},
+    "clientConfig": {"url": {}, "caBundle": {}, "service": {key: {} for key in ("namespace", "name", "path", "port")}},
+    "rules": {key: {} for key in ("apiGroups", "apiVersions", "operations", "resources", "scope")},
+    "failurePolicy": {},
+    "matchPolicy": {},
+    "namespaceSelector": {"matchLabels": {}, "matchExpressions": {key: {} for key in ("key", "operator", "values")}},
+    "objectSelector": {"matchLabels": {}, "matchExpressions": {key: {} for key in ("key", "operator", "values")}},
+    "sideEffects": {},
+    "timeoutSeconds": {},
+    "admissionReviewVersions": {},
+    "reinvocationPolicy": {},
+    "matchConditions": {"name": {}, "expression": {}},
+}
+"""Fields of a webhook in admissionregistration.k8s.io/v1 of 1.36: in these, what is stored is repaired."""
 
 
 async def ensure(client: Client, target: Target) -> bool:
@@ -41,6 +59,7 @@ async def _owner(client: Client) -> Json | None:
 
 
 async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners: list[Json]) -> bool:
+    wanted = copy.deepcopy(wanted)  # its parts are shared, and get what is kept of the stored ones
     wanted["metadata"]["ownerReferences"] = owners
     try:
         found = await client.get(resource, NAME)
@@ -52,6 +71,7 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners
         log.info("%s %s: written", resource.kind, NAME)
         return True
     _keep_foreign_bundles(wanted["webhooks"], found.get("webhooks") or [])
+    _keep_unknown_fields(wanted["webhooks"], found.get("webhooks") or [])
     if found.get("webhooks") == wanted["webhooks"] and (found["metadata"].get("ownerReferences") or []) == owners:
         return False
     metadata = {**found["metadata"], "ownerReferences": owners}
@@ -61,6 +81,27 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners
         return False
     log.info("%s %s: repaired", resource.kind, NAME)
     return True
+
+
+def _keep_unknown_fields(wanted: list[Json], found: list[Json]) -> None:
+    """Fields that a later apiserver has and may set by default: without them, what is stored would never equal what is wanted."""
+    stored = {webhook.get("name"): webhook for webhook in found}
+    for webhook in wanted:
+        _copy_unknown(webhook, stored.get(webhook["name"]), _FIELDS)
+
+
+def _copy_unknown(wanted: Any, found: Any, known: Json) -> None:
+    if not known:
+        return
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for one, stored in zip(wanted, found, strict=True):
+            _copy_unknown(one, stored, known)
+    elif isinstance(wanted, dict) and isinstance(found, dict):
+        for name, value in found.items():
+            if name not in known:
+                wanted[name] = value
+            elif name in wanted:
+                _copy_unknown(wanted[name], value, known[name])
 
 
 def _keep_foreign_bundles(wanted: list[Json], found: list[Json]) -> None:

@@ -128,6 +128,10 @@ class Strategy:
         """
         return []
 
+    def zero(self) -> Json:
+        """The fields besides metadata that an object of this kind has when none is set: nulls, empty structs, zeros."""
+        return {}
+
     def default(self, obj: Json) -> None:
         """Set defaults, in place (also on reads of objects stored before a default existed)."""
 

@@ -48,6 +48,9 @@ class BuiltIn(Strategy):
     def decode(self, obj: Json) -> list[str]:
         return decode(obj, self.model)
 
+    def zero(self) -> Json:
+        return {name: value for name, value in zero(self.model).items() if name != "metadata"}
+
     def prepare_create(self, obj: Json, context: Context) -> None:
         if self.has_status:
             self.reset_status(obj)

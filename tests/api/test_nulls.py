@@ -1,0 +1,175 @@
+"""Our kinds, as the cluster holds them, and our drivers' parameters read a null as a field that is absent."""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from fairlead.api import config
+from fairlead.api.base import ManifestError
+from fairlead.api.config import GpuConfig, MigDeviceConfig
+from fairlead.api.flavor import Flavor
+from fairlead.api.gang import Gang
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+
+Json = dict[str, Any]
+METADATA: Json = {"name": "a", "namespace": "ml", "labels": {"team": "a"}, "finalizers": ["a.b/c"]}
+CONDITION: Json = {
+    "type": "Ready", "status": "True", "reason": "Ok", "message": "m", "observedGeneration": 1, "lastTransitionTime": "t",
+}  # fmt: skip
+RULE: Json = {"key": "team", "operator": "In", "values": ["a"]}
+SELECTOR: Json = {"matchLabels": {"team": "a"}, "matchExpressions": [RULE]}
+MPS: Json = {
+    "defaultActiveThreadPercentage": 50, "defaultPinnedDeviceMemoryLimit": "1Gi",
+    "defaultPerDevicePinnedMemoryLimit": {"0": "1Gi"}, "multiUser": True,
+}  # fmt: skip
+QUEUE: Json = {
+    "apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": METADATA,
+    "spec": {
+        "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
+        "preemption": "Never", "minRuntime": "30m", "disruptionBudget": {"evictions": 2, "window": "2h"},
+        "flavors": [
+            {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
+        ],
+    },
+    "status": {
+        "observedGeneration": 1, "waiting": 1, "running": 2, "evictions": ["t"], "usageTime": "t", "conditions": [CONDITION],
+        "usage": [{"flavor": "h100", "allocated": 1, "demand": 2, "fairShare": 3, "pastUsage": 0.5}],
+    },
+}  # fmt: skip
+FLAVOR: Json = {
+    "apiVersion": "fairlead.dev/v1alpha1", "kind": "Flavor", "metadata": METADATA,
+    "spec": {"deviceSelector": "true", "measure": "Capacity", "capacityName": "memory"},
+    "status": {"observedGeneration": 1, "devices": 1, "total": 2, "allocated": 1, "conditions": [CONDITION]},
+}  # fmt: skip
+GANG: Json = {
+    "apiVersion": "fairlead.dev/v1alpha1", "kind": "Gang", "metadata": METADATA,
+    "spec": {"size": 2, "queue": "a", "topology": "required:rack", "minRuntime": "1m"},
+    "status": {
+        "observedGeneration": 1, "phase": "Waiting", "queue": "a", "members": 2, "ready": 1, "position": 1, "reason": "r",
+        "message": "m", "nodes": ["n"], "waitSeconds": 1.5, "admittedTime": "t", "conditions": [CONDITION],
+        "why": {
+            "message": "m", "advice": "a", "couldEverFit": True, "details": ["d"], "barriers": ["b"],
+            "holders": [{"gang": "g", "queue": "q", "devices": 1}],
+        },
+    },
+}  # fmt: skip
+POLICY: Json = {
+    "apiVersion": "fairlead.dev/v1alpha1", "kind": "TenancyPolicy", "metadata": METADATA,
+    "spec": {
+        "namespaceSelector": SELECTOR, "exemptions": {"namespaces": ["a"], "users": ["u"], "groups": ["g"]},
+        "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
+        "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
+        "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default",
+        "deviceBypass": "Reject", "legacyRequests": "Reject",
+        "tolerations": {
+            "missing": "Require",
+            "tolerations": [
+                {"key": "k", "operator": "Equal", "value": "v", "effect": "NoExecute", "tolerationSeconds": 3}
+            ],
+        },
+        "nodeAffinity": {"missing": "Require", "matchExpressions": [RULE]},
+        "rules": [
+            {"name": "n", "kinds": ["Job"], "expression": "true", "message": "m", "messageExpression": "'m'"}
+        ],
+    },
+    "status": {"observedGeneration": 1, "conditions": [CONDITION]},
+}  # fmt: skip
+GPU: Json = {
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": MPS},
+}  # fmt: skip
+TIME_SLICES: Json = {
+    "apiVersion": "gpu.fairlead.dev/v1alpha1", "kind": "GpuConfig",
+    "sharing": {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": "Short"}},
+}  # fmt: skip
+MIG: Json = {**GPU, "kind": "MigDeviceConfig"}
+
+Read = Callable[[Json], BaseModel]
+
+
+def _parameters(raw: Json) -> BaseModel:
+    return config.decode(raw, subject="ResourceClaim ml/a")
+
+
+CASES: list[tuple[type[BaseModel], list[Json], Read]] = [
+    (Queue, [QUEUE], Queue.stored),
+    (Flavor, [FLAVOR], Flavor.stored),
+    (Gang, [GANG], Gang.stored),
+    (TenancyPolicy, [POLICY], TenancyPolicy.stored),
+    (GpuConfig, [GPU, TIME_SLICES], _parameters),
+    (MigDeviceConfig, [MIG], _parameters),
+]
+IDS = [case[0].__name__ for case in CASES]
+
+
+def places(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Every member of every object in a document."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield (*at, key)
+            yield from places(inner, (*at, key))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from places(inner, (*at, index))
+
+
+def edited(document: Json, place: tuple[str | int, ...], *, absent: bool) -> Json:
+    document = copy.deepcopy(document)
+    holder: Any = document
+    for step in place[:-1]:
+        holder = holder[step]
+    if absent:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = None
+    return document
+
+
+def outcome(read: Read, document: Json) -> object:
+    """The object, or the message of the error."""
+    try:
+        return read(document)
+    except ManifestError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize(("model", "documents", "read"), CASES, ids=IDS)
+def test_a_null_reads_as_absent_at_every_place(model: type[BaseModel], documents: list[Json], read: Read) -> None:
+    for document in documents:
+        for place in places(document):
+            with_null, without = (outcome(read, edited(document, place, absent=absent)) for absent in (False, True))
+            assert with_null == without, place
+
+
+def test_what_a_user_writes_is_refused_with_a_null_as_by_the_apiserver() -> None:
+    with pytest.raises(ManifestError, match=r"Queue ml/a: spec.flavors: input should be a valid list, not None"):
+        Queue.read(edited(QUEUE, ("spec", "flavors"), absent=False))
+
+
+@pytest.mark.parametrize(("model", "documents", "read"), CASES, ids=IDS)
+def test_the_documents_leave_out_no_field(model: type[BaseModel], documents: list[Json], read: Read) -> None:
+    for document in documents:
+        read(document)  # it is valid
+    assert sorted(missing(model, documents, "")) == []
+
+
+def missing(model: type[BaseModel], documents: list[Any], path: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        found = [document[key] for document in documents if key in document]
+        if not found:
+            yield f"{path}{key}"
+        inner = next(_models(field.annotation), None)
+        if inner is not None:
+            nested = [each for value in found for each in (value if isinstance(value, list) else [value])]
+            yield from missing(inner, [each for each in nested if isinstance(each, Mapping)], f"{path}{key}.")
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)

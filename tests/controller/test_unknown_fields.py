@@ -1,0 +1,58 @@
+"""Fields of a status that this version does not know: kept by its writes, and no reason for one."""
+
+from typing import Any
+
+from fairlead.api.gang import GangStatus
+from fairlead.api.queue import QueueStatus
+from fairlead.controller.report.unknown_fields import known_fields, merge_patch
+from fairlead.sandbox.apiserver.patches.mergepatch import apply as applied
+
+Json = dict[str, Any]
+
+
+def test_what_is_compared_has_no_unknown_field_at_any_depth() -> None:
+    stored = {
+        "phase": "Waiting", "later": 1, "why": {"message": "m", "later": 2, "holders": [{"gang": "g", "later": 3}]},
+        "conditions": [{"type": "Admitted", "status": "True", "later": 4}], "nodes": ["n"],
+    }  # fmt: skip
+    assert known_fields(stored, GangStatus) == {
+        "phase": "Waiting", "why": {"message": "m", "holders": [{"gang": "g"}]},
+        "conditions": [{"type": "Admitted", "status": "True"}], "nodes": ["n"],
+    }  # fmt: skip
+
+
+def test_a_status_is_replaced_but_for_what_is_not_known() -> None:
+    stored = {
+        "phase": "Waiting", "position": 3, "later": 1, "why": {"message": "m", "advice": "a", "later": 2},
+        "conditions": [{"type": "Admitted", "status": "False", "later": 4}, {"type": "Evicting", "later": 5}],
+    }  # fmt: skip
+    status = {
+        "phase": "Waiting", "why": {"message": "n"},
+        "conditions": [{"type": "Running", "status": "False"}, {"type": "Admitted", "status": "True"}],
+    }  # fmt: skip
+    assert applied(stored, merge_patch(stored, status, GangStatus, whole=True)) == {
+        "phase": "Waiting", "later": 1, "why": {"message": "n", "later": 2},
+        "conditions": [
+            {"type": "Running", "status": "False"}, {"type": "Admitted", "status": "True", "later": 4},
+        ],
+    }  # fmt: skip
+
+
+def test_a_part_of_a_status_leaves_the_other_fields() -> None:
+    stored = {"waiting": 1, "evictions": ["t"], "later": 1, "usage": [{"flavor": "a", "allocated": 1, "later": 2}]}
+    patch = merge_patch(stored, {"waiting": 2, "usage": [{"flavor": "a", "allocated": 3}]}, QueueStatus, whole=False)
+    assert applied(stored, patch) == {
+        "waiting": 2, "evictions": ["t"], "later": 1, "usage": [{"flavor": "a", "allocated": 3, "later": 2}],
+    }  # fmt: skip
+    assert "later" not in patch
+
+
+def test_the_first_status_is_written_as_it_is() -> None:
+    status: Json = {"phase": "Waiting", "why": {"message": "n"}, "conditions": [{"type": "Running", "status": "False"}]}
+    assert merge_patch({}, status, GangStatus, whole=True) == status
+
+
+def test_why_is_removed_when_nothing_is_pending() -> None:
+    assert merge_patch({"why": {"message": "m", "later": 1}}, {"phase": "Running"}, GangStatus, whole=True) == {
+        "phase": "Running", "why": None,
+    }  # fmt: skip

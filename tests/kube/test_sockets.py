@@ -1,0 +1,121 @@
+"""A program that ends, however it ends, leaves no socket of the client unclosed: Python would warn of each.
+
+Each case is a process of its own with ResourceWarning as an error, beside an apiserver over TLS.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from fairlead.sandbox.apiserver.server import ApiServer
+
+START = """
+import asyncio, contextlib, gc, sys
+from fairlead.kube import errors
+from fairlead.kube.client import Client
+from fairlead.kube.informer import Informer
+from fairlead.kube.resources import CONFIG_MAPS, NODES, PODS, NAMESPACES
+
+KUBECONFIG = sys.argv[1]
+
+async def following(client, *resources):
+    informers = [Informer(client, resource) for resource in resources]
+    tasks = [asyncio.create_task(informer.run()) for informer in informers]
+    for informer in informers:
+        await informer.synced.wait()
+    await asyncio.sleep(0.1)
+    return tasks
+"""
+
+ENDINGS = {
+    "after one request": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        await client.list(NODES)
+""",
+    "after many at once": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        await asyncio.gather(*(client.list(NODES) for _ in range(20)))
+""",
+    "after refused requests": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        for _ in range(3):
+            with contextlib.suppress(errors.NotFound):
+                await client.get(NODES, "none")
+""",
+    "while informers watch": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        tasks = await following(client, NODES, PODS, CONFIG_MAPS)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+""",
+    "with informers cancelled by the end of the loop": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        global tasks
+        tasks = await following(client, NODES, PODS, CONFIG_MAPS)
+""",
+    "by an error in the midst": """
+async def main():
+    try:
+        async with Client.connect(KUBECONFIG) as client, asyncio.TaskGroup() as group:
+            for resource in (NODES, PODS):
+                group.create_task(Informer(client, resource).run())
+            await asyncio.sleep(0.3)
+            raise RuntimeError("the program fails")
+    except* RuntimeError:
+        pass
+""",
+    "with a watch that is left after its first event": """
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        listing = await client.list(NAMESPACES)
+        await client.create(NAMESPACES, {"metadata": {"name": "later"}})
+        async for event in client.watch(NAMESPACES, resource_version=listing.resource_version):
+            break
+""",
+    "by a signal": """
+import os, signal
+async def main():
+    async with Client.connect(KUBECONFIG) as client:
+        await following(client, NODES, PODS)
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGINT)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+""",
+}
+
+END = """
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    pass
+gc.collect()
+"""
+
+
+@pytest.fixture
+async def apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    async with ApiServer(workdir=tmp_path, random=Random(1)) as server:
+        yield server
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+async def test_no_socket_is_left_unclosed(apiserver: ApiServer, tmp_path: Path, ending: str) -> None:
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(apiserver.kubeconfig())
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-W", "error::ResourceWarning", "-c", START + ENDINGS[ending] + END, str(kubeconfig),
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    async with asyncio.timeout(60):
+        _, complaints = await process.communicate()
+    assert (process.returncode, complaints.decode()) == (0, "")
