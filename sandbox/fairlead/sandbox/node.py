@@ -75,6 +75,8 @@ class Node:
         self._times = times
         self._random = random
         self._address = f"10.0.{number >> 8}.{(number & 255) + 1}"
+        self.moved: dict[str, Path] = {}
+        """More of `host_paths`: of a kubelet with another root, or of a runtime that reads CDI specs elsewhere."""
         self._kubelet: Kubelet | None = None
         self._kubelet_task: asyncio.Task[None] | None = None
         self._driver: Program | None = None
@@ -100,6 +102,7 @@ class Node:
             "/var/lib/kubelet/plugins": self.plugins_dir,
             "/var/lib/kubelet/plugins_registry": self.registry_dir,
             "/var/run/cdi": self.cdi_dir,
+            **self.moved,
         }
 
     @property
@@ -153,6 +156,7 @@ class Node:
                 node_name=self.name,
                 registry_dir=self.registry_dir,
                 cdi_dir=self.cdi_dir,
+                host_paths=self.host_paths,
                 state_dir=self.root / "kubelet",
                 machine=machine,
                 lease_s=self._times.lease_s,
