@@ -33,11 +33,15 @@ READY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources."""
+    """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources.
+
+    `moved`: other paths of directories that a node has, as of a kubelet with another root; each with its usual path.
+    """
 
     name: str
     profile: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    moved: Mapping[str, str] = field(default_factory=dict)
     cpu: str = "192"
     memory: str = "2Ti"
     pods: str = "110"
@@ -75,8 +79,6 @@ class Node:
         self._times = times
         self._random = random
         self._address = f"10.0.{number >> 8}.{(number & 255) + 1}"
-        self.moved: dict[str, Path] = {}
-        """More of `host_paths`: of a kubelet with another root, or of a runtime that reads CDI specs elsewhere."""
         self._kubelet: Kubelet | None = None
         self._kubelet_task: asyncio.Task[None] | None = None
         self._driver: Program | None = None
@@ -98,12 +100,12 @@ class Node:
     @property
     def host_paths(self) -> dict[str, Path]:
         """Where the directories of a real node that Fairlead's pods mount are on this machine."""
-        return {
+        known = {
             "/var/lib/kubelet/plugins": self.plugins_dir,
             "/var/lib/kubelet/plugins_registry": self.registry_dir,
             "/var/run/cdi": self.cdi_dir,
-            **self.moved,
         }
+        return known | {path: known[same] for path, same in self.spec.moved.items()}
 
     @property
     def kubelet(self) -> Kubelet:
