@@ -1,5 +1,6 @@
 """Which of what a cluster serves the programs read, by the discovery documents of each Kubernetes release."""
 
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from fairlead.kube import resources
 from fairlead.kube.client import Client
 from tests.support.discovery import DOCUMENTS, Discovery
 
+INSTALL = Path(__file__).parents[2] / "docs" / "install.md"
 TAINT_RULES = resources.DEVICE_TAINT_RULE_VERSIONS
 REQUIRED = (
     resources.RESOURCE_SLICES,
@@ -54,3 +56,14 @@ async def test_what_the_programs_cannot_do_without_is_served_by_default(release:
 async def test_an_operator_may_serve_only_the_oldest_version_of_rules():
     client = client_of("1.36", {"resource.k8s.io": {"v1": ["resourceclaims"], "v1alpha3": ["devicetaintrules"]}})
     assert await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules") == "v1alpha3"
+
+
+def test_the_table_of_versions_has_each_release_and_the_versions_that_are_read():
+    rows = [row.strip("|").split("|") for row in INSTALL.read_text().splitlines() if row.startswith("| ")]
+    (releases,) = ([cell.strip() for cell in row[1:]] for row in rows if row[1:] and row[1].strip() == "1.34")
+    assert releases == list(DOCUMENTS)
+    for position, start in enumerate(("DeviceTaintRule", "native PodGroup")):
+        (cells,) = (row[1:] for row in rows if row[0].strip().startswith(start))
+        for release, cell in zip(releases, cells, strict=True):
+            version = READ[release, True][position]
+            assert cell.strip().startswith(f"`{version}`" if version else "none"), (start, release, cell)
