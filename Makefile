@@ -1,7 +1,10 @@
 # Everything a person runs here. `make help` lists it. Needs Python 3.11+ and make, nothing else.
 
 PYTHON ?= python3
-VENV   ?= .venv
+# `make test PYTHON=python3.13` has a virtual environment of its own: the one that is there may be of another Python.
+ifeq ($(origin VENV),undefined)
+VENV   := .venv$(if $(filter command,$(origin PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+endif
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 EXAMPLES ?= 20
