@@ -1,14 +1,17 @@
 # Everything a person runs here. `make help` lists it. Needs Python 3.11+ and make, nothing else.
 
 PYTHON ?= python3
-VENV   ?= .venv
+# `make test PYTHON=python3.13` has a virtual environment of its own: the one that is there may be of another Python.
+ifeq ($(origin VENV),undefined)
+VENV   := .venv$(if $(filter command,$(origin PYTHON)),-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])'))
+endif
 BIN    := $(VENV)/bin
 WORKERS ?= 2
 EXAMPLES ?= 20
 export GPUS ?= 400
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test scale evictions properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test install-test scale evictions properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,6 +39,9 @@ demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show 
 
 test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
+
+install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
+	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py
 
 scale: $(VENV)/.dev  ## fill a cluster of 200 nodes with 1,600 pods (minutes)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_two_hundred_nodes.py

@@ -6,7 +6,8 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,13 @@ def _tool(name: str) -> str:
     if found is None:
         pytest.skip(f"{name} is neither beside this Python nor in PATH; run: python tools/fetch.py")
     return found
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory whose path leaves room for unix sockets."""
+    with tempfile.TemporaryDirectory(prefix="fl-", dir="/tmp") as path:
+        yield Path(path)
 
 
 @pytest.fixture(scope="session")

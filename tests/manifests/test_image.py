@@ -16,6 +16,7 @@ import yaml
 from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installation import PROFILE
+from tests.support.install.dockerfile import instructions
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -23,15 +24,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUN_SH = ROOT / "e2e" / "kind" / "run.sh"
 
 
-def instructions() -> list[tuple[str, str]]:
-    """(instruction, arguments) of each line, continued lines joined."""
-    lines = [line for line in DOCKERFILE.splitlines() if not line.startswith("#")]
-    found = [line.split(maxsplit=1) for line in "\n".join(lines).replace("\\\n", " ").splitlines() if line.strip()]
-    return [(what, rest) for what, rest in found]
-
-
 def copied() -> list[str]:
-    found = [rest.split()[:-1] for what, rest in instructions() if what == "COPY" and "--from" not in rest]
+    found = [rest.split()[:-1] for what, rest in instructions(DOCKERFILE) if what == "COPY" and "--from" not in rest]
     return [source for sources in found for source in sources]
 
 
@@ -53,7 +47,7 @@ def test_what_runs_in_a_cluster_is_copied_and_the_sandbox_is_not():
 
 
 def test_every_package_is_pinned_by_hash():
-    installs = [rest for what, rest in instructions() if what == "RUN" and "pip install" in rest]
+    installs = [rest for what, rest in instructions(DOCKERFILE) if what == "RUN" and "pip install" in rest]
     assert len(installs) == 2
     assert "--require-hashes" in installs[0]
     assert "--no-deps" in installs[1], "the second installs only Fairlead itself"
@@ -63,7 +57,9 @@ def test_every_package_is_pinned_by_hash():
 
 
 def test_the_entry_point_is_the_command_and_runs_as_nobody():
-    final = instructions()[[i for i, (what, _) in enumerate(instructions()) if what == "FROM"][-1] :]
+    final = instructions(DOCKERFILE)[
+        [i for i, (what, _) in enumerate(instructions(DOCKERFILE)) if what == "FROM"][-1] :
+    ]
     settings = dict(final)
     assert settings["ENTRYPOINT"] == '["fairlead"]'
     assert "fairlead" in PROJECT["project"]["scripts"]

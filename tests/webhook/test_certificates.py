@@ -5,6 +5,9 @@ import base64
 import copy
 import datetime as dt
 import ssl
+import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.webhook.certificates import authority
+from fairlead.webhook.certificates import authority, tls
 from fairlead.webhook.certificates.authority import (
     AUTHORITY_LIFE,
     PROPAGATION,
@@ -46,6 +49,18 @@ def test_openssl_trusts_it() -> None:
     material = authority.new_material(HOSTS, dt.datetime.now(dt.UTC))
     context = ssl.create_default_context(cadata=material.bundle)
     assert context.get_ca_certs()[0]["subject"][0][0] == ("organizationName", "Fairlead")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="containers are Linux's")
+def test_serving_it_writes_to_no_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The webhook's container has none that it may write to."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    opened: list[str] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    monkeypatch.setattr(context, "load_cert_chain", opened.append, raising=False)
+    tls.load(context, authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
+    assert [path.startswith("/proc/self/fd/") for path in opened] == [True]
+    tls.tls_context(authority.new_material(HOSTS, dt.datetime.now(dt.UTC)))
 
 
 def test_nothing_is_due_for_most_of_its_life() -> None:

@@ -112,7 +112,7 @@ async def test_a_denial_is_an_answer_and_counted() -> None:
 
 BAD = [
     (b"{", "application/json", 400, "not JSON"),
-    (b'{"a":' * 9_000, "application/json", 400, "nested too deeply"),
+    (b'{"a":' * 13_000, "application/json", 400, "nested too deeply"),
     (b'{"kind": "Pod", "apiVersion": "v1"}', "application/json", 400, "expected an AdmissionReview"),
     (envelope(), "application/yaml", 415, "send application/json"),
     (envelope(), "text/plain; charset=utf-8", 415, "send application/json"),

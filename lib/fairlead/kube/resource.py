@@ -307,6 +307,10 @@ class DeviceClass(Object, frozen=True, kw_only=True):
 
 
 class DeviceTaintSelector(Struct, frozen=True, kw_only=True):
+    """`device_class_name` and `selectors` are of v1alpha3 in 1.34 alone, and nothing here evaluates them."""
+
+    device_class_name: str | None = None
+    selectors: tuple[DeviceSelector, ...] = ()
     driver: str | None = None
     pool: str | None = None
     device: str | None = None
@@ -318,6 +322,6 @@ class DeviceTaintRuleSpec(Struct, frozen=True, kw_only=True):
 
 
 class DeviceTaintRule(Object, frozen=True, kw_only=True):
-    """v1 from 1.37 on."""
+    """v1 from 1.37 on; v1beta2 and v1alpha3 have the same fields, but for those that the selector names."""
 
     spec: DeviceTaintRuleSpec = DeviceTaintRuleSpec()

@@ -102,6 +102,8 @@ RESOURCE_CLAIM_TEMPLATES = _typed(
 )
 DEVICE_CLASSES = _typed("resource.k8s.io", "v1", "deviceclasses", resource.DeviceClass, namespaced=False)
 DEVICE_TAINT_RULES = _typed("resource.k8s.io", "v1", "devicetaintrules", resource.DeviceTaintRule, namespaced=False)
+DEVICE_TAINT_RULE_VERSIONS = ("v1", "v1beta2", "v1alpha3")
+"""By preference: 1.37 serves v1, 1.36 the other two, 1.34 and 1.35 v1alpha3; all but v1 only where an operator asks for it."""
 
 # fairlead.dev
 _OURS, _OUR_VERSION = names.API_VERSION.split("/")

@@ -33,7 +33,7 @@ from fairlead.sandbox.install import manifests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.pod_files import PodFiles
 from fairlead.sandbox.install.programs import Program, ProgramHost, Programs
-from fairlead.sandbox.install.workloads import Workloads
+from fairlead.sandbox.install.workloads import Processes, Workloads
 from fairlead.sandbox.node import Node, NodeSpec, NodeTimes
 from fairlead.sandbox.scheduler.loop import Scheduler
 from fairlead.sandbox.scheduler.selection import Selection
@@ -99,12 +99,16 @@ class Cluster:
         """The pods of what was installed; nothing runs of them until it is started."""
         if self._workloads is None:
             assert self._host is not None
-            workdir = self.options.workdir / "pods"
-            files = PodFiles(admin=self.admin, url=self.url, ca_pem=self.server.ca_pem, workdir=workdir)
             self._workloads = Workloads(
-                self.admin, host=self._host, files=files, host_paths=lambda node: self.nodes[node].host_paths
+                self.admin,
+                Processes(host=self._host, files=self.pod_files, host_paths=lambda node: self.nodes[node].host_paths),
             )
         return self._workloads
+
+    @property
+    def pod_files(self) -> PodFiles:
+        workdir = self.options.workdir / "pods"
+        return PodFiles(admin=self.admin, url=self.url, ca_pem=self.server.ca_pem, workdir=workdir)
 
     def kubeconfig(self, user: str = "admin", *, extra: Mapping[str, tuple[str, ...]] | None = None) -> Path:
         """A kubeconfig file with which any client is `user`; written once per user."""

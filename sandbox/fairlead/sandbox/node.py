@@ -33,11 +33,15 @@ READY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources."""
+    """One node: its name, its driver's profile (a name or a file; empty: no driver), and its other resources.
+
+    `moved`: other paths of directories that a node has, as of a kubelet with another root; each with its usual path.
+    """
 
     name: str
     profile: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    moved: Mapping[str, str] = field(default_factory=dict)
     cpu: str = "192"
     memory: str = "2Ti"
     pods: str = "110"
@@ -96,11 +100,12 @@ class Node:
     @property
     def host_paths(self) -> dict[str, Path]:
         """Where the directories of a real node that Fairlead's pods mount are on this machine."""
-        return {
+        known = {
             "/var/lib/kubelet/plugins": self.plugins_dir,
             "/var/lib/kubelet/plugins_registry": self.registry_dir,
             "/var/run/cdi": self.cdi_dir,
         }
+        return known | {path: known[same] for path, same in self.spec.moved.items()}
 
     @property
     def kubelet(self) -> Kubelet:
@@ -153,6 +158,7 @@ class Node:
                 node_name=self.name,
                 registry_dir=self.registry_dir,
                 cdi_dir=self.cdi_dir,
+                host_paths=self.host_paths,
                 state_dir=self.root / "kubelet",
                 machine=machine,
                 lease_s=self._times.lease_s,

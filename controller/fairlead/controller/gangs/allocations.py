@@ -41,10 +41,10 @@ def allocated_node(claim: resource.ResourceClaim) -> str | None:
 
 
 def held_claims(members: Iterable[Member]) -> dict[str, resource.ResourceClaim]:
-    """By UID the claims that are allocated and reserved for one of these members."""
+    """By UID the claims that are allocated and reserved for one of these members, or for its PodGroup."""
     found: dict[str, resource.ResourceClaim] = {}
     for member in members:
         for pod_claim in member.claims:
-            if pod_claim.claim is not None and pod_claim.allocated and pod_claim.reserved_for(member.uid):
+            if pod_claim.claim is not None and pod_claim.allocated and pod_claim.usable_by(member.uid):
                 found.setdefault(pod_claim.claim.metadata.uid, pod_claim.claim)
     return found

@@ -69,6 +69,23 @@ def owned_by(claim: resource.ResourceClaim, pod: core.Pod, entry: str) -> bool:
     )
 
 
+def group_of(pod: core.Pod) -> str:
+    """The name of the native PodGroup that the pod belongs to; "" where it belongs to none."""
+    group = pod.spec.scheduling_group
+    return (group.pod_group_name or "") if group else ""
+
+
+def owned_by_group(claim: resource.ResourceClaim, pod: core.Pod) -> bool:
+    """Whether the claim was created for the pod's PodGroup: the claim controller makes one for all its pods."""
+    owner, group = claim.metadata.controller, group_of(pod)
+    return (
+        owner is not None
+        and bool(group)
+        and (owner.kind, owner.name) == ("PodGroup", group)
+        and owner.api_version.partition("/")[0] == "scheduling.k8s.io"
+    )
+
+
 def claim_in_use(
     pod: core.Pod, entry: str, named: str | None, owned: Iterable[resource.ResourceClaim]
 ) -> resource.ResourceClaim | None:

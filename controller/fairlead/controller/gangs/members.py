@@ -27,17 +27,41 @@ class GangProblem:
     message: str
 
 
+def reserved_for_pod(claim: resource.ResourceClaim, pod_uid: str, pod_group: str) -> bool:
+    """Whether `reservedFor` has the pod, or its PodGroup (Kubernetes 1.36, behind DRAWorkloadResourceClaims)."""
+    return any(
+        consumer.uid == pod_uid or (bool(pod_group) and (*_PODGROUPS, pod_group) == _kind_and_name(consumer))
+        for consumer in claim.status.reserved_for
+    )
+
+
+_PODGROUPS = ("scheduling.k8s.io", "podgroups")
+
+
+def _kind_and_name(consumer: resource.ResourceClaimConsumerReference) -> tuple[str, str, str]:
+    return (consumer.api_group, consumer.resource, consumer.name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """An entry of a pod's spec.resourceClaims that is managed here. `claim` is the claim in use, where it exists."""
+    """An entry of a pod's spec.resourceClaims that is managed here. `claim` is the claim in use, where it exists.
+
+    `pod_group` is the native PodGroup that the pod belongs to: kubelet lets a pod use what is reserved for its group.
+    """
 
     name: str
     key: str  # the claim's UID; "<pod uid>/<entry>" while there is none
     spec: resource.ResourceClaimSpec
     template: resource.ResourceClaimTemplate | None = None
     claim: resource.ResourceClaim | None = None
+    pod_group: str = ""
+
+    def usable_by(self, pod_uid: str) -> bool:
+        """Whether kubelet lets the pod use the claim."""
+        return self.claim is not None and reserved_for_pod(self.claim, pod_uid, self.pod_group)
 
     def reserved_for(self, pod_uid: str) -> bool:
+        """Whether the claim names the pod itself."""
         return self.claim is not None and any(r.uid == pod_uid for r in self.claim.status.reserved_for)
 
     @property
@@ -75,8 +99,8 @@ class Member:
 
     @property
     def fully_reserved(self) -> bool:
-        """Whether all its claims are allocated and reserved for it."""
-        return bool(self.claims) and all(claim.allocated and claim.reserved_for(self.uid) for claim in self.claims)
+        """Whether all its claims are allocated and reserved for it, or for its PodGroup."""
+        return bool(self.claims) and all(claim.allocated and claim.usable_by(self.uid) for claim in self.claims)
 
     @property
     def unmanaged(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs import claims
-from fairlead.controller.gangs.members import GangProblem, Lookup, Member, PodClaim, Stage
+from fairlead.controller.gangs.members import GangProblem, Lookup, Member, PodClaim, Stage, reserved_for_pod
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
 
@@ -70,7 +71,12 @@ def _still_held(pod: core.Pod, lookup: Lookup) -> Iterable[PodClaim]:
     for use in pod.spec.resource_claims:
         claim = lookup.claim(pod.metadata.namespace, named.get(use.name, ""))
         if claim is not None and _holds(claim, pod, lookup.drivers):
-            yield PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+            yield _existing(pod, use, claim)
+
+
+def _existing(pod: core.Pod, use: core.PodResourceClaim, claim: resource.ResourceClaim) -> PodClaim:
+    group = claims.group_of(pod)
+    return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim, pod_group=group)
 
 
 def _named(pod: core.Pod, use: core.PodResourceClaim, lookup: Lookup) -> PodClaim | GangProblem:
@@ -81,7 +87,7 @@ def _named(pod: core.Pod, use: core.PodResourceClaim, lookup: Lookup) -> PodClai
         return GangProblem(code=Code.INVALID, message=f"{where} does not exist; create it")
     if claim.metadata.deletion_timestamp:
         return GangProblem(code=Code.INVALID, message=f"{where} is being deleted; create it anew once it is gone")
-    return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim)
+    return _existing(pod, use, claim)
 
 
 def _templated(
@@ -89,10 +95,13 @@ def _templated(
 ) -> PodClaim | GangProblem:
     """Adds to `legacy_templates` the name of a missing template that the controller creates itself."""
     namespace, template_name = pod.metadata.namespace, use.resource_claim_template_name or ""
+    of_group = lookup.claim(namespace, named or "")
+    if of_group is not None and claims.owned_by_group(of_group, pod):
+        return _existing(pod, use, of_group)
     claim = claims.claim_in_use(pod, use.name, named, lookup.claims_of(pod.metadata.uid))
     template = lookup.template(namespace, template_name)
     if claim is not None:
-        return PodClaim(name=use.name, key=claim.metadata.uid, spec=claim.spec, claim=claim, template=template)
+        return replace(_existing(pod, use, claim), template=template)
     if template is not None:
         return PodClaim(name=use.name, key=f"{pod.metadata.uid}/{use.name}", spec=template.spec.spec, template=template)
     where = f"ResourceClaimTemplate {namespace}/{template_name}, which pod {pod.metadata.name} uses,"
@@ -122,9 +131,11 @@ def _claims(pod: core.Pod, lookup: Lookup) -> Iterable[resource.ResourceClaim]:
 
 
 def _holds(claim: resource.ResourceClaim, pod: core.Pod, drivers: tuple[str, ...]) -> bool:
+    """A pod that has ended holds no longer what is reserved for its PodGroup: the others do."""
+    group = "" if pod.finished else claims.group_of(pod)
     allocation = claim.status.allocation
     return (
         allocation is not None
-        and any(consumer.uid == pod.metadata.uid for consumer in claim.status.reserved_for)
+        and reserved_for_pod(claim, pod.metadata.uid, group)
         and any(result.driver in drivers for result in allocation.devices.results)
     )

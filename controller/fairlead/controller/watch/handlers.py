@@ -5,6 +5,7 @@ Handlers do no work beyond that; `Caches.refresh` rebuilds the gangs that were n
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 
 from fairlead.controller.gangs import disruption
@@ -16,6 +17,8 @@ from fairlead.controller.watch.triggers import Triggers
 from fairlead.kube import batch, core, resource
 from fairlead.kube.informer import Change
 from fairlead.kube.resources import Raw
+
+log = logging.getLogger(__name__)
 
 
 class Handlers:
@@ -65,6 +68,7 @@ class Handlers:
             self._tables.inventory.drop_taint_rule(change.key)
         elif change.old is None or change.old.spec != change.new.spec:
             self._tables.inventory.set_taint_rule(change.new)
+            _warn_of_wide_rule(change.new)
         else:
             return
         self._triggers.decide()
@@ -146,3 +150,22 @@ class Handlers:
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
+
+
+def _warn_of_wide_rule(rule: resource.DeviceTaintRule) -> None:
+    """Kubernetes 1.34 has selectors in its rules that are not evaluated here; a tainted device too many waits, one too few
+    would be allocated against the rule.
+    """
+    selector = rule.spec.device_selector
+    if selector is None or not (selector.device_class_name or selector.selectors):
+        return
+    field = "deviceClassName" if selector.device_class_name else "selectors"
+    log.warning(
+        "DeviceTaintRule %s: spec.deviceSelector.%s is not evaluated; its taint counts for every device of driver %s, pool %s, "
+        "device %s; select by these three alone",
+        rule.metadata.name,
+        field,
+        selector.driver or "any",
+        selector.pool or "any",
+        selector.device or "any",
+    )

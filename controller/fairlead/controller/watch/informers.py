@@ -36,7 +36,7 @@ class Informers:
             client, resources.RESOURCE_SLICES, transform=indexes.without_devices
         )
         self.taint_rules: OptionalInformer[resource.DeviceTaintRule] = OptionalInformer(
-            resources.DEVICE_TAINT_RULES, ("v1", "v1beta2")
+            resources.DEVICE_TAINT_RULES, resources.DEVICE_TAINT_RULE_VERSIONS
         )
         self.device_classes: Informer[resource.DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
         self.nodes: Informer[core.Node] = Informer(client, resources.NODES)

@@ -51,11 +51,11 @@ def command_of(
     container = only_container(pod)
     if container.get("command"):
         raise PodError(f"pod {name_of(pod)}: command: {container['command']}: the image's entry point is `fairlead`")
-    environment = _environment(pod, container)
+    environment = environment_of(pod, container)
     ports = {int(port["containerPort"]): free_port() for port in container.get("ports") or ()}
     mounts, local = _mounts(pod, container), _local(container, volumes)
     arguments = tuple(
-        _argument(_expanded(str(given), environment, pod), pod, ports, mounts, local, host_paths)
+        _argument(expanded(str(given), environment, pod), pod, ports, mounts, local, host_paths)
         for given in container.get("args") or ()
     )
     return Command(arguments, environment, ports)
@@ -77,7 +77,8 @@ def port_number(container: Mapping[str, Any], port: int | str) -> int:
     raise PodError(f"container {container['name']}: port {port!r} is not among its ports")
 
 
-def _environment(pod: Obj, container: Mapping[str, Any]) -> dict[str, str]:
+def environment_of(pod: Obj, container: Mapping[str, Any]) -> dict[str, str]:
+    """The variables that the manifest sets, fields of the pod filled in. Raises PodError."""
     found = {}
     for variable in container.get("env") or ():
         source = variable.get("valueFrom")
@@ -91,7 +92,9 @@ def _environment(pod: Obj, container: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-def _expanded(text: str, environment: Mapping[str, str], pod: Obj) -> str:
+def expanded(text: str, environment: Mapping[str, str], pod: Obj) -> str:
+    """$(VAR) replaced. Raises PodError where VAR is not set: kubelet would leave it as it stands."""
+
     def value(match: re.Match[str]) -> str:
         if match[1] not in environment:
             raise PodError(f"pod {name_of(pod)}: argument {text!r}: {match[1]} is not in env")

@@ -1,6 +1,6 @@
-"""What kubelet gives a pod of Fairlead on this machine: its Secret volumes as directories, and a kubeconfig.
+"""What kubelet gives a pod of Fairlead on this machine: its Secret volumes as directories, and its credentials.
 
-The kubeconfig holds a token of the pod's service account, requested as kubelet does and bound to the pod, hence to its node.
+These are a kubeconfig, or the directory that a container finds its service account in. Both hold a token of the pod's service account, requested as kubelet does and bound to the pod, hence to its node.
 """
 
 from __future__ import annotations
@@ -40,8 +40,17 @@ class PodFiles:
                 (folder / key).write_bytes(base64.b64decode(value))
             yield volume["name"], folder
 
-    async def kubeconfig(self, pod: Obj) -> Path:
-        """With a token as kubelet asks for it: of the pod's account, bound to the pod and so to its node."""
+    async def service_account(self, pod: Obj) -> Path:
+        """The directory that is mounted into a container: token, ca.crt and namespace."""
+        folder = self.workdir / name_of(pod) / "serviceaccount"
+        folder.mkdir(parents=True)
+        (folder / "token").write_text(await self._token(pod))
+        (folder / "ca.crt").write_bytes(self.ca_pem)
+        (folder / "namespace").write_text(names.NAMESPACE)
+        return folder
+
+    async def _token(self, pod: Obj) -> str:
+        """As kubelet asks for it: of the pod's account, bound to the pod and so to its node."""
         account = spec_of(pod)["serviceAccountName"]
         path = f"/api/v1/namespaces/{names.NAMESPACE}/serviceaccounts/{account}/token"
         body = {
@@ -53,12 +62,15 @@ class PodFiles:
             },
         }
         given = msgspec.json.decode(await self.admin.request("POST", path, body=body))
+        return str(given["status"]["token"])
+
+    async def kubeconfig(self, pod: Obj) -> Path:
         cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca_pem).decode()}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "sandbox", "cluster": cluster}],
-            "users": [{"name": "pod", "user": {"token": given["status"]["token"]}}],
+            "users": [{"name": "pod", "user": {"token": await self._token(pod)}}],
             "contexts": [{"name": "pod", "context": {"cluster": "sandbox", "user": "pod"}}],
             "current-context": "pod",
         }

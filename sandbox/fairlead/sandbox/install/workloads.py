@@ -3,7 +3,8 @@
 A misspelt flag, a missing permission, an unmounted directory or a probe on the wrong port fails here as it would in a
 cluster. Pods are real objects; the scheduler binds a Deployment's, kubelet runs them as far as a simulated one does, and
 the process behind each is the `fairlead` command line with the container's arguments and environment and a token bound
-to the pod. Endpoints follow readiness. No control loop: a pod that ends is not replaced, and `replace` rolls a workload.
+to the pod; another Runtime may run it otherwise. Endpoints follow readiness. No control loop: a pod that ends is not
+replaced, and `replace` rolls a workload.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import aiohttp
 
@@ -24,9 +25,9 @@ from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.resources import DAEMON_SETS, DEPLOYMENTS, NODES, PODS, raw
 from fairlead.sandbox.install import endpoints
-from fairlead.sandbox.install.pod_commands import Command, PodError, command_of, only_container, port_number
+from fairlead.sandbox.install.pod_commands import PodError, command_of, only_container, port_number
 from fairlead.sandbox.install.pod_files import PodFiles
-from fairlead.sandbox.install.programs import Process, ProgramHost
+from fairlead.sandbox.install.programs import Program, ProgramError, ProgramHost
 from fairlead.sandbox.node_matching import matches_affinity
 from fairlead.sandbox.objects import Obj, meta, name_of, spec_of
 
@@ -37,14 +38,59 @@ BOUND_TIMEOUT_S: Final = 20.0
 POLL_S: Final = 0.05
 
 
+class PodProcess(Program, Protocol):
+    """The process behind a pod."""
+
+    exited: asyncio.Event
+
+    def failure(self, waited_s: float) -> ProgramError:
+        """Why it is not ready after so long."""
+        ...
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process, and the port of this machine for each port of its pod."""
+
+    process: PodProcess
+    ports: Mapping[int, int]
+
+
+class Runtime(Protocol):
+    """What runs a pod's container."""
+
+    async def start(self, pod: Obj) -> Started:
+        """Raises PodError or ProgramError."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """The Runtime of a machine without containers. `host_paths(node)`: where a node's directories are on this machine."""
+
+    host: ProgramHost
+    files: PodFiles
+    host_paths: Callable[[str], Mapping[str, Path]]
+
+    async def start(self, pod: Obj) -> Started:
+        command = command_of(
+            pod,
+            host_paths=self.host_paths(spec_of(pod)["nodeName"]),
+            volumes={name: path async for name, path in self.files.secrets(pod)},
+            free_port=_free_port,
+        )
+        environment = {"KUBECONFIG": str(await self.files.kubeconfig(pod)), **command.environment}
+        return Started(self.host.start(name_of(pod), command.arguments, environment), command.ports)
+
+
 @dataclass(frozen=True)
 class Running:
     """One pod and the process behind it."""
 
     workload: str
     pod: Obj
-    command: Command
-    process: Process
+    ports: Mapping[int, int]
+    process: PodProcess
 
     @property
     def node(self) -> str:
@@ -54,15 +100,10 @@ class Running:
 class Workloads:
     """`start` runs everything that is installed; `stop` ends it. `running` is by pod name."""
 
-    def __init__(
-        self, admin: Client, *, host: ProgramHost, files: PodFiles, host_paths: Callable[[str], Mapping[str, Path]]
-    ) -> None:
-        """`host_paths(node)`: where a node's directories are on this machine."""
+    def __init__(self, admin: Client, runtime: Runtime) -> None:
         self.running: dict[str, Running] = {}
         self._admin = admin
-        self._host = host
-        self._files = files
-        self._host_paths = host_paths
+        self._runtime = runtime
         self._serial = 0
         self._in_service: set[str] = set()
         self._publishing = asyncio.Lock()
@@ -90,15 +131,8 @@ class Workloads:
     async def start_pod(self, workload: Obj, node: str | None) -> Running:
         """One pod of a workload on a node (None: where the scheduler puts it); returns when it is ready."""
         pod = await self._bound(await self._admin.create(raw(PODS), self._pod(workload, node), names.NAMESPACE))
-        command = command_of(
-            pod,
-            host_paths=self._host_paths(spec_of(pod)["nodeName"]),
-            volumes={name: path async for name, path in self._files.secrets(pod)},
-            free_port=_free_port,
-        )
-        environment = {"KUBECONFIG": str(await self._files.kubeconfig(pod)), **command.environment}
-        process = self._host.start(name_of(pod), command.arguments, environment)
-        made = Running(name_of(workload), pod, command, process)
+        started = await self._runtime.start(pod)
+        made = Running(name_of(workload), pod, started.ports, started.process)
         self.running[name_of(pod)] = made
         await self._ready(made)
         self._in_service.add(name_of(pod))
@@ -119,7 +153,7 @@ class Workloads:
     async def _publish(self) -> None:
         async with self._publishing:
             ready = [self.running[name] for name in sorted(self._in_service)]
-            await endpoints.publish(self._admin, [(each.pod, each.command.ports) for each in ready])
+            await endpoints.publish(self._admin, [(each.pod, each.ports) for each in ready])
 
     # -- pods ------------------------------------------------------------------------------------------------------
 
@@ -196,7 +230,7 @@ class Workloads:
     async def _answering(each: Running, container: Mapping[str, Any], probes: Iterable[Mapping[str, Any]]) -> None:
         async with aiohttp.ClientSession() as session:
             for probe in probes:
-                port = each.command.ports[port_number(container, probe["port"])]
+                port = each.ports[port_number(container, probe["port"])]
                 url = f"http://127.0.0.1:{port}{probe['path']}"
                 while True:
                     try:

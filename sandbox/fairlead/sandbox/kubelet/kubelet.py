@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -38,12 +39,15 @@ _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 
 @dataclass(frozen=True, kw_only=True)
 class KubeletOptions:
-    """`registry_dir`, `cdi_dir` and `state_dir` are the node's; the default times are the real kubelet's."""
+    """`registry_dir`, `cdi_dir` and `state_dir` are the node's, and so are the paths in `host_paths`, each with its
+    directory on this machine; the default times are the real kubelet's.
+    """
 
     node_name: str
     registry_dir: Path
     cdi_dir: Path
     state_dir: Path
+    host_paths: Mapping[str, Path] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
     lease_s: float = 40.0
     wiping_delay_s: float = 30.0
@@ -71,7 +75,10 @@ class Kubelet:
         options.state_dir.mkdir(parents=True, exist_ok=True)
         self._events = EventRecorder(client, "kubelet", instance=options.node_name)
         self.plugins = PluginManager(
-            registry_dir=options.registry_dir, on_found=self._driver_found, on_lost=self._driver_lost
+            registry_dir=options.registry_dir,
+            host_paths=options.host_paths,
+            on_found=self._driver_found,
+            on_lost=self._driver_lost,
         )
         self.dra = DraManager(state_dir=options.state_dir, get_claim=self._get_claim, plugin=self.plugins.get)
         self._pods = Informer(client, _PODS, fields=f"spec.nodeName={options.node_name}", backoff=RECONNECT)

@@ -23,6 +23,7 @@ import grpc
 import grpc.aio
 
 from fairlead.driver.kubelet import protocol
+from fairlead.sandbox.host_paths import here
 
 log = logging.getLogger(__name__)
 
@@ -135,6 +136,8 @@ class PluginManager:
     registry_dir: Path
     on_found: Callable[[str], None]
     on_lost: Callable[[str], None]
+    # Directories of a real node that a driver in a container names, and where they are on this machine.
+    host_paths: Mapping[str, Path] = field(default_factory=dict)
     # For fault tests: awaited when a driver's reply to a method has arrived, before it is used. May raise PluginError.
     tap: Callable[[str], Awaitable[None]] | None = None
     _sockets: dict[Path, _Socket] = field(default_factory=dict)
@@ -227,7 +230,7 @@ class PluginManager:
             endpoint=info.endpoint,
             version=version,
             manager=self,
-            channel=grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=_CHANNEL),
+            channel=grpc.aio.insecure_channel(f"unix:{here(info.endpoint, self.host_paths)}", options=_CHANNEL),
         )
 
     def _version(self, info: Any) -> str:
