@@ -77,7 +77,7 @@ def _roll_back(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack
     bound = [member for member in gang.released if member.bound]
     names = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
     why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
-    surplus = len(bound) >= gang.size
+    surplus = len(bound) >= gang.together
     members = tuple(late) if surplus else gang.released
     members = tuple(member for member in members if member in gang.released and not member.terminating)
     if not members:

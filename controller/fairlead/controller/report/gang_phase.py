@@ -74,7 +74,7 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
         return PhaseSummary(phase="Admitted", reason=Progress.ADMITTING.value, text=text)
     problem = blocking_problem(gang)
     if problem is not None:
-        phase = "Gathering" if problem.code == "Gathering" else "Waiting"
+        phase = {Code.GATHERING: "Gathering", Code.NO_MORE_PODS: "Failed"}.get(problem.code, "Waiting")
         return PhaseSummary(phase=phase, reason=problem.code.value, text=problem.message)
     if state.waiting is not None:
         text_later = partial(_waiting_text, state.waiting, state)

@@ -19,7 +19,7 @@ from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
-from fairlead.kube import core, resource, timestamps
+from fairlead.kube import batch, core, resource, timestamps
 from fairlead.kube.informer import Change, Source
 from fairlead.kube.resources import Raw
 
@@ -91,6 +91,16 @@ class Caches(Informers):
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
         return self.pod_groups.terms(api, namespace, name)
 
+    def jobs_of(self, gang: GangId) -> Iterable[batch.Job]:
+        return self.jobs.by_index("gang", "/".join(gang))
+
+    def job_of(self, pod: core.Pod) -> batch.Job | None:
+        owner = pod.metadata.controller
+        if owner is None or owner.kind != "Job":
+            return None
+        job = self.jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        return job if job is not None and job.metadata.uid == owner.uid else None
+
     # -- other lookups ---------------------------------------------------------------------------------------------
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
@@ -120,10 +130,7 @@ class Caches(Informers):
 
     def job_deadline(self, pod: core.Pod) -> float | None:
         """When activeDeadlineSeconds of the pod's Job ends it, unix seconds."""
-        owner = pod.metadata.controller
-        if owner is None or owner.kind != "Job":
-            return None
-        job = self.jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        job = self.job_of(pod)
         if job is None or job.spec.active_deadline_seconds is None or not job.status.start_time:
             return None
         return timestamps.parse(job.status.start_time) + job.spec.active_deadline_seconds

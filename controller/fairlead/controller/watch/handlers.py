@@ -139,10 +139,15 @@ class Handlers:
         if before != now:
             self._triggers.decide()
 
-    def _job(self, change: Change[batch.JobDeadline]) -> None:
-        fields = [(job.spec, job.status) if job else None for job in (change.old, change.new)]
-        if change.object.spec.active_deadline_seconds is not None and fields[0] != fields[1]:
-            self._gangs_in(change.object.metadata.namespace)
+    def _job(self, change: Change[batch.Job]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
+            return
+        job = change.object
+        for key in indexes.by_gang_of_job(job):
+            namespace, _, name = key.partition("/")
+            self._triggers.gang((namespace, name))
+        self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", job.metadata.uid))
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])

@@ -17,6 +17,7 @@ class Code(StrEnum):
     """Why a gang waits or is evicted: one CamelCase word that fits a condition's `reason`."""
 
     GATHERING = "Gathering"  # fewer members exist than the gang's size
+    NO_MORE_PODS = "NoMorePods"  # the same, and what makes its pods has ended: it never waits for them
     INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_FOR_NAMESPACE = "QueueNotForNamespace"
