@@ -85,11 +85,22 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
 
 
 def _ended(gang: Gang) -> PhaseSummary:
+    over = next((job for job in gang.jobs if job.failed), None)
+    if over is not None:
+        return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=over.ended)
     failed = gang.at(Stage.FAILED)
-    if failed:
-        text = f"{len(failed)} of {len(gang.members)} pods failed"
-        return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
-    return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
+    if not failed:
+        return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
+    mark = next((mark for member in failed if (mark := mark_of(member.pod)) is not None), None)
+    if mark is not None:
+        text = f"evicted, {mark.description}; {len(failed)} of its pods are still to be recreated"
+        return PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    text = f"{len(failed)} of {len(gang.members)} pods failed"
+    making = next((job for job in gang.jobs if not job.ended), None)
+    if making is not None:
+        text = f"{text}; Job {making.name} makes others after its back-off"
+        return PhaseSummary(phase="Gathering", reason=Progress.FAILED.value, text=text)
+    return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
 
 
 def _stopping(released: Sequence[Member]) -> PhaseSummary:

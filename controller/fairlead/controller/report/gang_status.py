@@ -12,9 +12,9 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
-from fairlead.controller.gangs.eviction_marks import REMEMBER_S, PastEviction
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Stage
+from fairlead.controller.gangs.past_evictions import Outlook, PastEviction
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
@@ -24,6 +24,7 @@ from fairlead.controller.report.gang_phase import (
     summarize,
 )
 from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
@@ -92,10 +93,14 @@ def _first_allocation(gang: Gang) -> float | None:
     return min((at for claim in claims if (at := allocated_at(claim))), default=None)
 
 
-def evicted_status(past: PastEviction, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
-    text = f"{past.description}; remembered until {timestamps.seconds(past.at + REMEMBER_S)}"
+    text = f"{past.description}; {outlook.text}"
     summary = PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    if outlook.ended:
+        summary = PhaseSummary(
+            phase="Failed", reason=Code.NO_MORE_PODS.value, text=f"{outlook.text} ({past.description})"
+        )
     return {
         "phase": summary.phase,
         "reason": summary.reason,

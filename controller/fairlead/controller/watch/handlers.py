@@ -23,6 +23,7 @@ class Handlers:
 
     def __init__(self, informers: Informers, tables: Tables, gangs: Mapping[GangId, Gang], triggers: Triggers) -> None:
         self._pods = informers.pods
+        self._gang_objects = informers.gang_objects
         self._tables = tables
         self._gangs = gangs
         self._triggers = triggers
@@ -148,6 +149,8 @@ class Handlers:
             namespace, _, name = key.partition("/")
             self._triggers.gang((namespace, name))
         self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", job.metadata.uid))
+        for raw in self._gang_objects.by_index("owner", job.metadata.uid):  # an evicted gang of one without its pod
+            self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from fairlead.api import foreign, names
-from fairlead.controller.gangs import claims, eviction_marks, gangs
+from fairlead.controller.gangs import claims, gangs, past_evictions
 from fairlead.kube import batch, core, resource
 from fairlead.kube.objects import Object
 from fairlead.kube.resources import Raw
@@ -68,6 +68,6 @@ def by_owner(claim: resource.ResourceClaim) -> Iterator[str]:
 
 def by_evicted_owner(raw: Raw) -> Iterator[str]:
     """A Gang object by the owner of its evicted pod."""
-    past = eviction_marks.past_eviction(raw)
+    past = past_evictions.past_eviction(raw)
     if past is not None and past.owner:
         yield past.owner

@@ -49,7 +49,7 @@ class Informers:
         )
         self.disruption_budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
         self.jobs: Informer[batch.Job] = Informer(
-            client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job}
+            client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
         )
         self.pod_groups = PodGroups()
 
