@@ -91,6 +91,7 @@ def _running_member(member: Member, started: Mapping[str, float], context: Runni
         or member.pod.finished
         or member.uid in context.evicting
         or eviction_marks.mark_of(member.pod) is not None,
+        done=member.pod.status.phase == "Succeeded",
         guarded_by=context.budgets_of(member) if context.budgets_of else (),
     )
 

@@ -60,6 +60,7 @@ class PendingGang:
             tuple(sorted(charge.items())),
             gang.priority,
             gang.preemptor,
+            gang.replaces,
             gang.run_s,
         )
         self.equivalence = classes.setdefault(alike, object())  # compared by identity: cheap to look up

@@ -65,6 +65,7 @@ class GangRequest(Named):
     topology: str | None = None  # the annotation's text: "required:<node label>" or "preferred:<node label>"
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
+    replaces: bool = False  # a member of a gang that runs short: decided before all others, on what is held for it
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds promises that: lets it backfill
 
@@ -82,7 +83,8 @@ class RunningMember:
     node: str
     claims: tuple[str, ...] = ()
     started: float = 0.0  # unix seconds: when its claims were allocated
-    leaving: bool = False  # being evicted or deleted: its devices come free without an eviction
+    leaving: bool = False  # being evicted or deleted, or finished: its devices come free without an eviction
+    done: bool = False  # has succeeded: needs its devices no more
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 
