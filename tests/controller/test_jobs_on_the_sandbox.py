@@ -120,6 +120,44 @@ async def test_one_failed_pod_of_a_running_gang_is_replaced_alone(bench: Bench):
         bench.check()
 
 
+async def test_the_place_of_a_failed_pod_is_held_until_its_replacement_is_there(bench: Bench):
+    """A waiting gang that fits nowhere else does not get it; the one that replaces it is bound there."""
+    await bench.template("eight", 8)
+    spec: dict[str, Any] = {"parallelism": 2, "completions": 2, "completionMode": "Indexed", "backoffLimitPerIndex": 3}
+    async with bench.controller():
+        await job(bench, "team", 2, command="serve", template="eight", **spec)
+        await bench.until(lambda: len(running(bench, "team")) == 2, "the gang runs")
+        await bench.pod("other", template="eight")
+        await bench.until(lambda: bench.status("other").get("phase") == "Waiting", "another waits")
+        lost = running(bench, "team")[0]
+        await end(bench, lost, "Failed")
+        await bench.until(lambda: len(running(bench, "team")) == 1, "one has failed")
+        await bench.until(lambda: len(running(bench, "team")) == 2, "it is replaced")
+        nodes = {pod.spec.node_name for pod in running(bench, "team")}
+        assert lost.spec.node_name in nodes and len(nodes) == 2
+        assert not bench.running(["other"])
+        bench.check()
+
+
+async def test_a_gang_that_is_short_for_too_long_starts_again_together(bench: Bench):
+    """Its pods come back one after another, since back-off is that of the whole Job; before all are there none starts."""
+    await bench.template("eight", 8)
+    spec: dict[str, Any] = {"parallelism": 2, "completions": 2, "backoffLimit": 100}
+    async with bench.controller(replace_timeout_s=1.0):
+        await job(bench, "team", 2, command="serve", template="eight", **spec)
+        await bench.until(lambda: len(running(bench, "team")) == 2, "the gang runs")
+        lost, other = running(bench, "team")
+        broken = {"metadata": {"name": lost.spec.node_name}, "spec": {"unschedulable": True}}
+        await bench.client.patch(resources.raw(resources.NODES), lost.spec.node_name, broken)
+        await end(bench, lost, "Failed")
+        await bench.event("team", "Evicted: 1 pod evicted: replaced: 1 of its 2 members was not replaced within 1 s")
+        await bench.until(lambda: bench.get(other.metadata.name) is None, "the other is evicted")
+        healed = {"metadata": {"name": lost.spec.node_name}, "spec": {"unschedulable": None}}
+        await bench.client.patch(resources.raw(resources.NODES), lost.spec.node_name, healed)
+        await bench.until(lambda: len(running(bench, "team")) == 2, "both run again")
+        bench.check()
+
+
 async def end(bench: Bench, pod: core.Pod, phase: str) -> None:
     """As kubelet reports the end of its containers."""
     code = 0 if phase == "Succeeded" else 1

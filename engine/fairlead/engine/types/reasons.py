@@ -38,6 +38,7 @@ class Code(StrEnum):
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
     RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
+    NOT_REPLACED = "NotReplaced"  # evicted: it was short of members for too long
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 
