@@ -11,6 +11,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.leftovers import with_leftover
 from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.running import admitted_gang, running_gang
 from fairlead.controller.replacements import Replacements
@@ -124,7 +125,11 @@ class SnapshotBuilder:
         ]
 
     def _holding(self, now: float) -> list[RunningGang]:
-        holding = {gang_id: self._replacements.running(gang_id, each) for gang_id, each in self._running.items()}
+        holding = dict(self._running)
+        for left in {left.pod.uid: left for left in self._caches.tables.leftovers.values()}.values():
+            labels = self._caches.namespace_labels(left.gang_id[0])
+            holding[left.gang_id] = with_leftover(holding.get(left.gang_id), left, labels)
+        holding = {gang_id: self._replacements.running(gang_id, each) for gang_id, each in holding.items()}
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None:

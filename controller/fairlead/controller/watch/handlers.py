@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from fairlead.controller.gangs import disruption
+from fairlead.controller.gangs import claims, disruption, leftovers
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
@@ -23,6 +23,7 @@ class Handlers:
 
     def __init__(self, informers: Informers, tables: Tables, gangs: Mapping[GangId, Gang], triggers: Triggers) -> None:
         self._pods = informers.pods
+        self._claims = informers.claims
         self._gang_objects = informers.gang_objects
         self._tables = tables
         self._gangs = gangs
@@ -85,6 +86,7 @@ class Handlers:
         self._tables.set_claim(claim.metadata.uid, change.new)
         held, holds = (c is not None and c.status.allocation is not None for c in (change.old, change.new))
         if held and not holds:
+            self._tables.leftovers.pop(claim.metadata.uid, None)
             self._triggers.decide()
         users = list(self._pods.by_index("claim", change.key))
         owner = claim.metadata.controller
@@ -95,6 +97,8 @@ class Handlers:
     def _pod(self, change: Change[core.Pod]) -> None:
         pod = change.object
         ended = change.new is None or pod.finished
+        if change.new is None:
+            self._note_leftover(pod)
         if ended:
             self._tables.drop_pod(pod.metadata.uid)
         else:
@@ -104,6 +108,17 @@ class Handlers:
                 self._triggers.gang(gang_id(seen))
         if change.new is None or (ended and not (change.old and change.old.finished)):
             self._triggers.decide()  # its node has room again
+
+    def _note_leftover(self, pod: core.Pod) -> None:
+        """The pod was deleted: its claims stay allocated until the claim controller has seen that."""
+        namespace = pod.metadata.namespace
+        named = (self._claims.get(f"{namespace}/{name}") for name in claims.names_used(pod).values())
+        known = self._gangs.get(gang_id(pod))
+        left = leftovers.leftover(
+            pod, [each for each in named if each is not None], gang_id(pod), known.queue if known else None
+        )
+        if left is not None:
+            self._tables.leftovers |= dict.fromkeys(left.claims, left)
 
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
         for pod in self._pods.by_index("template", change.key):

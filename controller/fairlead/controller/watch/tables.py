@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fairlead.controller.gangs.disruption import PodBudget
+from fairlead.controller.gangs.leftovers import Leftover
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import core, resource
@@ -23,6 +24,7 @@ class Tables:
         self.nodes = NodeTable()
         self.classes: dict[str, resource.DeviceClass] = {}
         self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
+        self.leftovers: dict[str, Leftover] = {}  # by claim UID: of pods that are deleted
         self._pods = pods
         self._claims = claims
         self._assumed_claims: set[str] = set()  # keys of ClaimAllocations
