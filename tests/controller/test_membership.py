@@ -11,6 +11,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.controller.gangs import requests
+from fairlead.controller.report.gang_phase import SchedulingState, summarize
 from fairlead.kube import batch
 from tests.support.engine.objects import gpu
 from tests.support.engine.world import World
@@ -223,4 +224,29 @@ def test_a_gang_that_its_job_can_never_make_says_how_many_pods_it_runs():
     assert problem.message == (
         "2 of 4 members exist; 2 members are still to be created (of its Jobs ml/job-1 runs 2 pods at once: raise "
         "parallelism, or lower the size, unless others make the rest)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "shown", "jobs", "phase", "reason", "text"),
+    [
+        (3, "SSSRRR", [job(**WAVES, status={"succeeded": 3})], "Running", "MembersRun", "3 of 3 members run"),
+        (3, "SSSRRG", [job(**WAVES, status={"succeeded": 3})], "Running", "Replacing", "2 of 3 members run; 1 is being replaced"),
+        (8, "SSSRRRRR", [job(**EIGHT, status={"completedIndexes": "0-2"})], "Running", "MembersRun", "8 of 8 members run"),
+        (8, "RRRRRRFF", [job(**EIGHT)], "Running", "Replacing", "6 of 8 members run; 2 are being replaced"),
+        (2, "RRG", [job(parallelism=3)], "Running", "MembersRun", "2 of 2 members run; 1 more wait"),
+        (3, "SSS", [job(**EIGHT)], "Finished", "PodsSucceeded", "all pods have ended well"),
+    ],
+)  # fmt: skip
+def test_what_its_status_says(size, shown, jobs, phase, reason, text):
+    pods, held = members(shown, size=size)
+    summary = summarize(gang(pods, held, jobs), SchedulingState())
+    assert (summary.phase, summary.reason, summary.message) == (phase, reason, text)
+
+
+def test_bare_pods_are_not_said_to_be_replaced():
+    pods, held = members("RRF", size=3, owner=None)
+    summary = summarize(gang(pods, held, ()), SchedulingState())
+    assert summary.message == (
+        "2 of 3 members run; 1 is missing, and nothing is known to make others: the rest runs on"
     )

@@ -1,7 +1,7 @@
 """A gang's phase and reason, with a message in words: a function of the gang and its place in the scheduling cycle.
 
 `kubectl get gangs`, events and `fairlead explain` all show this one result. Order: pods that ended, pods that terminate,
-a gang that is placed, one being admitted, and then why a pending gang waits. Pure.
+a gang that is placed, one being admitted, one that runs short, and then why a pending gang waits. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
+from fairlead.controller.gangs import vacancies
 from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
@@ -30,6 +31,7 @@ class Progress(StrEnum):
     RUN = "MembersRun"
     SUCCEEDED = "PodsSucceeded"
     FAILED = "PodsFailed"
+    REPLACING = "Replacing"
     STOPPING = "Stopping"
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
@@ -72,6 +74,8 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.admitting:
         text = "devices are chosen; claims are being written"
         return PhaseSummary(phase="Admitted", reason=Progress.ADMITTING.value, text=text)
+    if any(member.pod.status.phase == "Running" for member in gang.running):
+        return _short(gang, state)
     problem = blocking_problem(gang)
     if problem is not None:
         phase = {Code.GATHERING: "Gathering", Code.NO_MORE_PODS: "Failed"}.get(problem.code, "Waiting")
@@ -112,7 +116,7 @@ def _stopping(released: Sequence[Member]) -> PhaseSummary:
 
 
 def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
-    ready = sum(is_ready(member) for member in gang.members)
+    ready = ready_members(gang)
     more = ""
     if gang.gated:
         why = f": {state.waiting.reason}" if state.waiting else ""
@@ -123,6 +127,27 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
     return PhaseSummary(phase="Admitted", reason=Progress.STARTING.value, text=f"devices are given; {text}")
+
+
+def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
+    lacking = gang.together - len(gang.running)
+    text = f"{ready_members(gang)} of {gang.size} members run; {lacking} {'is' if lacking == 1 else 'are'} "
+    if vacancies.may_be_replaced(gang) or gang.gated:
+        text += "being replaced"
+    else:
+        text += "missing, and nothing is known to make others: the rest runs on"
+    if gang.gated and state.waiting:
+        text += f": {state.waiting.reason}"
+    if state.eviction is not None:
+        text += f"; {state.eviction}"
+    return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text=text)
+
+
+def ready_members(gang: Gang) -> int:
+    """Members of its size that run or are done."""
+    if not gang.started:
+        return min(gang.size, sum(is_ready(member) for member in gang.members))
+    return gang.done + sum(is_ready(member) for member in gang.running)
 
 
 def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:

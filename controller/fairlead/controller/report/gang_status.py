@@ -19,8 +19,8 @@ from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
     SchedulingState,
-    is_ready,
     listed,
+    ready_members,
     summarize,
 )
 from fairlead.engine.explain.explanation import explanation
@@ -59,7 +59,7 @@ def gang_status(
     status: dict[str, Any] = {
         "phase": summary.phase,
         "members": len(gang.members) - len(gang.at(Stage.DELETED)),
-        "ready": sum(is_ready(member) for member in gang.members),
+        "ready": ready_members(gang),
         "reason": summary.reason,
         "message": summary.message[:MESSAGE_MAX],
     }
