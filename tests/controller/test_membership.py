@@ -250,3 +250,10 @@ def test_bare_pods_are_not_said_to_be_replaced():
     assert summary.message == (
         "2 of 3 members run; 1 is missing, and nothing is known to make others: the rest runs on"
     )
+
+
+def test_a_statefulset_that_makes_its_pods_in_order_is_told_to_make_them_at_once():
+    pods, held = members("G", size=3, owner=("StatefulSet", "s"))
+    problem = requests.blocking_problem(gang(pods, held, ()))
+    assert problem is not None
+    assert problem.message.endswith("set podManagementPolicy: Parallel)")

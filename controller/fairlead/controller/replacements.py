@@ -51,8 +51,9 @@ class Replacements:
             found = vacancies.vacancy_of(member)
             if found is not None:
                 known.places[member.uid] = found
-        short = vacancies.short_of(gang) if vacancies.may_be_replaced(gang) else 0
-        if not short:
+        replaced = vacancies.may_be_replaced(gang)
+        short = vacancies.short_of(gang) if replaced else 0
+        if not replaced or not vacancies.unbound(gang):
             known.short_since, known.given_up = None, False
         elif known.short_since is None:
             known.short_since = now
@@ -72,7 +73,7 @@ class Replacements:
     def overdue(self, gang: Gang, now: float) -> str:
         """Why the gang is to be evicted whole; "" if it is not. Gives up its places where no more pods are known to come."""
         deadline = self.deadline(gang.id)
-        if deadline is None or now < deadline:
+        if deadline is None or now < deadline or not vacancies.short_of(gang):
             return ""
         if vacancies.more_pods_come(gang):
             return vacancies.overdue_text(gang, self._timeout_s)

@@ -59,6 +59,9 @@ def blocking_problem(gang: Gang) -> GangProblem | None:
         limit = (
             f" (of its Jobs {names} pods at once: raise parallelism, or lower the size, unless others make the rest)"
         )
+    kinds = {owner.kind for member in gang.gated if (owner := member.pod.metadata.controller) is not None}
+    if kinds == {"StatefulSet"}:
+        limit = " (a StatefulSet makes a pod when the one before is ready: set podManagementPolicy: Parallel)"
     return GangProblem(code=Code.GATHERING, message=f"{exist}; {missing} {word} still to be created{limit}")
 
 

@@ -48,6 +48,11 @@ def short_of(gang: Gang) -> int:
     return max(0, gang.together - len(gang.running))
 
 
+def unbound(gang: Gang) -> int:
+    """As `short_of`, but a member counts from when it is bound: until then it may be rolled back again."""
+    return short_of(gang) or (sum(not member.bound for member in gang.running) if gang.started else 0)
+
+
 def more_pods_come(gang: Gang) -> bool:
     """Whether members wait, or the gang's Jobs make more than run. Of other workloads that is not known: then not."""
     if gang.gated:
