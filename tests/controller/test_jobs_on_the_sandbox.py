@@ -12,6 +12,7 @@ from fairlead.kube import core, resources
 
 from .conftest import NAMESPACE, Bench
 from .test_evictions import Plot, plot
+from .test_reclaim_on_the_sandbox import break_a_gpu_of, held
 
 __all__ = ["plot"]
 
@@ -155,6 +156,21 @@ async def test_a_gang_that_is_short_for_too_long_starts_again_together(bench: Be
         healed = {"metadata": {"name": lost.spec.node_name}, "spec": {"unschedulable": None}}
         await bench.client.patch(resources.raw(resources.NODES), lost.spec.node_name, healed)
         await bench.until(lambda: len(running(bench, "team")) == 2, "both run again")
+        bench.check()
+
+
+async def test_a_gang_on_a_broken_device_goes_whole_also_when_the_cluster_deletes_the_hurt_pod_first(bench: Bench):
+    """The device taint eviction controller needs no decision: it is the faster one."""
+    await bench.template("two", 2)
+    spec: dict[str, Any] = {"parallelism": 4, "completions": 4, "completionMode": "Indexed", "backoffLimitPerIndex": 3}
+    async with bench.controller():
+        await job(bench, "team", 4, command="serve", podFailurePolicy=IGNORE, **spec)
+        await bench.until(lambda: len(running(bench, "team")) == 4, "the gang runs")
+        before = {pod.metadata.uid for pod in running(bench, "team")}
+        broken = await break_a_gpu_of(bench, running(bench, "team")[0].metadata.name)
+        await bench.until(lambda: not before & {pod.metadata.uid for pod in running(bench, "team")}, "all of it goes")
+        await bench.until(lambda: len(running(bench, "team")) == 4, "and runs again")
+        assert broken not in held(bench)
         bench.check()
 
 
