@@ -144,6 +144,7 @@ def test_every_parameter_of_a_program_is_a_field_of_its_options(program):
         (["controller", "--managed-driver=a", "--managed-driver=b"], "managed_drivers", ("a", "b")),
         (["controller", "--usage-half-life=12h"], "usage_half_life_s", 43200.0),
         (["controller", "--gang-timeout=5"], "gang_timeout_s", 5.0),
+        (["controller", "--replace-timeout=7"], "replace_timeout_s", 7.0),
     ],
 )
 def test_a_flag_sets_the_option_of_its_name(arguments, field, value):

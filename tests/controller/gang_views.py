@@ -9,7 +9,7 @@ from fairlead.api import names
 from fairlead.controller.gangs import gangs, recovery
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.members import GroupTerms
-from fairlead.kube import core, resource, timestamps
+from fairlead.kube import batch, core, resource, timestamps
 
 NOW = 1_800_000_000.0
 CLASS = msgspec.convert({"metadata": {"name": "gpu"}, "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{names.DRIVER}'"}}]}}, resource.DeviceClass)  # fmt: skip
@@ -80,6 +80,7 @@ def claim(name, owner, *, node=None, reserved=(), ours=False, age_s=0.0, **meta)
 class Objects:
     claims: list[resource.ResourceClaim] = field(default_factory=list)
     templates: dict[str, resource.ResourceClaimTemplate] = field(default_factory=lambda: {"t": template()})
+    jobs: list[batch.Job] = field(default_factory=list)
     groups: dict[tuple[str, str], GroupTerms] = field(default_factory=dict)
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, resource.DeviceClass] = field(default_factory=lambda: {"gpu": CLASS, "nic": OTHER_CLASS})
@@ -92,6 +93,13 @@ class Objects:
 
     def template(self, namespace, name):
         return self.templates.get(name)
+
+    def jobs_of(self, gang):
+        return [each for each in self.jobs if each.spec.template.metadata.annotations.get(names.GANG) == gang[1]]
+
+    def job_of(self, pod):
+        owner = pod.metadata.controller
+        return next((each for each in self.jobs if owner is not None and each.metadata.uid == owner.uid), None)
 
     def pod_group(self, api, namespace, name):
         return self.groups.get((api, name))

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps
+from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Wait
 from fairlead.controller.gangs.gangs import Gang
@@ -95,10 +95,12 @@ def test_a_budget_is_waited_for_and_then_given_up():
 
 
 def test_past_evictions_are_read_back():
-    past = eviction_marks.PastEviction(at=NOW, queued_since=NOW - 100, mark="reclaimed", why="x", owner="uid")
-    assert eviction_marks.past_eviction({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
-    assert eviction_marks.past_eviction({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
-    assert eviction_marks.past_eviction({"metadata": {}}) is None
+    past = past_evictions.PastEviction(
+        at=NOW, queued_since=NOW - 100, mark="reclaimed", why="x", owner="uid", until=NOW + 900, maker="Job"
+    )
+    assert past_evictions.past_eviction({"metadata": {"annotations": {names.EVICTED: past.annotation()}}}) == past
+    assert past_evictions.past_eviction({"metadata": {"annotations": {names.EVICTED: "[]"}}}) is None
+    assert past_evictions.past_eviction({"metadata": {}}) is None
 
 
 # -- budgets ---------------------------------------------------------------------------------------------------------

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from fairlead.api import names
-from fairlead.controller.gangs import eviction_marks
-from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress, PastEviction
+from fairlead.controller.gangs import eviction_marks, past_evictions
+from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.controller.report import gang_status as status
@@ -91,7 +91,9 @@ def message(marked: EvictionMark, *, leaving: bool) -> str:
 
 def test_each_step_states_each_fact_once():
     marked = mark()
-    past = PastEviction(at=NOW, queued_since=NOW - 100, mark=str(marked), why=marked.why)
+    past = past_evictions.PastEviction(
+        at=NOW, queued_since=NOW - 100, mark=str(marked), why=marked.why, until=NOW + 900
+    )
     told = {
         "before": str(EvictionProgress(mark=marked)),
         "refused": str(
@@ -99,7 +101,11 @@ def test_each_step_states_each_fact_once():
         ),
         "gang": message(marked, leaving=False),
         "leaving": message(marked, leaving=True),
-        "past": str(status.evicted_status(past, {}, NOW)["message"]),
+        "past": str(
+            status.evicted_status(past, past_evictions.outlook(past, (), now=NOW, without_job_since=None), {}, NOW)[
+                "message"
+            ]
+        ),
     }
     for step, text in told.items():
         assert text.count("reclaimed for gang ml/a0") == 1, step
@@ -111,7 +117,9 @@ def test_each_step_states_each_fact_once():
     assert told["before"].startswith("to be evicted at 2027-01-15T08:00:00Z: reclaimed for gang ml/a0: queue a holds")
     assert told["refused"].endswith("; not yet: PodDisruptionBudget ml/guard allows 0 of the 1 eviction; tried until 2027-01-15T08:05:00Z")  # fmt: skip
     assert told["leaving"].startswith("1 pod is on the way out, and devices still held: evicted, reclaimed for gang")
-    assert told["past"].endswith("; remembered until 2027-01-15T08:10:00Z")
+    assert told["past"].endswith(
+        "; its pods have no controller: create them again; its age is kept until 2027-01-15T08:15:00Z"
+    )
 
 
 def test_the_text_of_a_partial_eviction_names_some_of_the_pods():

@@ -13,6 +13,7 @@ from fairlead.controller import term
 from fairlead.driver.backend.simulated import fault_file
 from fairlead.kube import resources
 from fairlead.kube.resources import FLAVORS, NAMESPACES, PRIORITY_CLASSES, QUEUES
+from fairlead.sandbox.apiserver.faults import Fault
 
 from .conftest import NAMESPACE, Bench, Lease, Life, MortalClient
 
@@ -220,3 +221,24 @@ async def test_an_elastic_gang_loses_the_member_on_a_broken_gpu_and_gets_it_back
         left = {name: pod.metadata.uid for name in ("serve-0", "serve-2") if (pod := bench.get(name)) is not None}
         assert left == {name: uids[name] for name in ("serve-0", "serve-2")}, "no other member was evicted"
         assert broken not in held(bench)
+
+
+async def test_nothing_more_is_evicted_while_the_claims_of_evicted_pods_are_still_allocated(bench: Bench):
+    """The claim controller is slow: the pod is gone, its devices are not free yet, and its gang is no longer seen."""
+    await teams(bench)
+    for name, value in (("urgent", 1000), ("batch", 10)):
+        await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
+    slow = Fault(
+        resource="resourceclaims",
+        subresource="status",
+        user="system:serviceaccount:kube-system:resource-claim-controller",
+        count=None,
+        delay_s=3.0,
+    )
+    async with bench.controller():
+        await borrowers(bench, priorityClassName="batch")
+        bench.cluster.server.faults.add(slow)
+        await bench.pod("rush", template="eight", priorityClassName="urgent")
+        await bench.until(lambda: bench.running(["rush"]), "the urgent one runs")
+        assert slow.hits
+        assert len(evicted(bench)) == 1

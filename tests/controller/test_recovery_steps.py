@@ -1,7 +1,10 @@
 """The recovery step of a gang whose admission was interrupted. Pure."""
 
+from msgspec.structs import replace
+
 from fairlead.api import names
 from fairlead.controller.gangs import recovery
+from fairlead.kube import timestamps
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 
@@ -55,6 +58,20 @@ def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
     found = step(released_with(3, 1, size=3, age_s=61))
     assert isinstance(found, recovery.RollBack)
     assert [member.pod.metadata.name for member in found.members] == ["p3"]
+
+
+def test_a_member_that_replaces_another_and_does_not_bind_is_evicted_alone():
+    """Its claims were allocated after the others had started; those of members admitted together never are."""
+    for started_s, alone in ((600, True), (30, False)):
+        held = [claim(f"c{n}", f"p{n}", node="n1", reserved=[f"p{n}"], age_s=61 if n == 2 else 700) for n in range(3)]
+        pods = [
+            pod(f"p{n}", gang="g", size=3, claim=f"c{n}", gated=False, node="n1" if n < 2 else "") for n in range(3)
+        ]
+        start = timestamps.seconds(NOW - started_s)
+        pods = [replace(each, status=replace(each.status, start_time=start)) for each in pods]
+        found = step(view(*pods, objects=Objects(held)))
+        assert isinstance(found, recovery.RollBack)
+        assert [member.pod.metadata.name for member in found.members] == (["p2"] if alone else ["p0", "p1", "p2"])
 
 
 def test_a_bound_gang_needs_nothing():

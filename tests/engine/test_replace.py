@@ -135,3 +135,21 @@ def test_a_broken_gang_waits_again_with_its_age_and_gets_sound_devices():
     assert [entry.name for entry in plan.admissions] == ["team"]
     devices = {result.device.device for claim in plan.admissions[0].claims for result in claim.allocation.results}
     assert "gpu-0" not in devices
+
+
+@pytest.mark.parametrize(
+    ("size", "wanted"),
+    [(4, {"team": (True, 3)}), (3, {}), (1, {})],
+    ids=["whole", "one of surplus", "elastic"],
+)
+def test_a_gang_goes_although_the_hurt_pod_is_deleted_already(size: int, wanted: dict[str, tuple[bool, int]]):
+    """The cluster's own taint eviction is faster than a decision."""
+    made = world(replace(gang("team", 4, ONE, queue="q"), size=size))
+    running = made.running["ml/team"]
+    first, *others = running.members
+    minor = int(made.inventory.claim(first.claims[0]).devices[0].ref.device.removeprefix("gpu-"))  # type: ignore[union-attr]
+    made.running["ml/team"] = replace(running, members=(replace(first, leaving=True), *others))
+    taint(made, minor)
+    assert gone(made.decide()) == wanted
+    made.running["ml/team"] = replace(running, members=(replace(first, leaving=True, done=True), *others))
+    assert gone(made.decide()) == {}

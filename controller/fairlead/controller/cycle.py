@@ -63,7 +63,11 @@ class Cycle:
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
-        decided = self._timed_decision(snapshot, now, began)
+        decided = Plan()
+        try:
+            decided = self._timed_decision(snapshot, now, began)
+        finally:
+            self._snapshots.decided(decided)
         self._note_settings(decided, now)
         admitted = self._executor.start(decided, now)
         for gang_id in admitted:

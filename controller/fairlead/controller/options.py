@@ -18,6 +18,7 @@ class ControllerOptions:
     metrics_bind: str | None = None
     managed_drivers: tuple[str, ...] = (names.DRIVER,)
     gang_timeout_s: float = 120.0
+    replace_timeout_s: float = 300.0  # how long a running gang may be short of members that are being replaced
     usage_half_life_s: float = 7 * 86_400.0  # after this long, past use of a queue counts half
     usage_weight: float = 1.0  # how strongly past use corrects weights; 0: not at all
     lease_s: float = 15.0

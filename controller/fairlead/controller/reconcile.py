@@ -1,7 +1,7 @@
 """What changed gangs need apart from a decision: claims repaired, a recovery or eviction step, or a new request.
 
 In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`), an eviction is
-continued (`gangs.eviction_steps`), else the gang is requested if members wait. A step runs as the gang's task; when it
+continued (`gangs.eviction_steps`) or begun for a gang that was short of members too long, else the gang is requested if members wait. A step runs as the gang's task; when it
 ends, the gang is reconciled again. Deadlines are the times at which a step is due though nothing changed.
 """
 
@@ -14,10 +14,14 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.gangs import eviction_marks, eviction_steps, recovery
+from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.requests import GangRecord, blocking_problem
+from fairlead.controller.replacements import Replacements
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
+from fairlead.engine.types.plan import Eviction
+from fairlead.engine.types.reasons import Code, Reason
 
 DEADLINE_MIN_S = 0.1
 
@@ -34,6 +38,7 @@ class GangReconciler:
         evictor: Evictor,
         tasks: GangTasks,
         backoffs: GangBackoffs,
+        replacements: Replacements,
         *,
         gang_timeout_s: float,
         now: float,
@@ -45,6 +50,7 @@ class GangReconciler:
         self._evictor = evictor
         self._tasks = tasks
         self._backoffs = backoffs
+        self._replacements = replacements
         self._gang_timeout_s = gang_timeout_s
         self._deadlines: dict[GangId, float] = {}
         self._sweep_at = now + claim_reconciler.SWEEP_S
@@ -76,7 +82,9 @@ class GangReconciler:
     def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
         """Returns `changed`, and the gangs being evicted for one of them: their eviction may be cancelled."""
         for gang_id in sorted(changed):
-            self._evictor.update(gang_id, self._caches.gangs.get(gang_id))
+            gang = self._caches.gangs.get(gang_id)
+            self._evictor.update(gang_id, gang)
+            self._replacements.update(gang_id, gang, now)
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
             self._reconcile(gang_id, now)
@@ -95,6 +103,8 @@ class GangReconciler:
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
+            return
+        if self._requeue_short(gang, record, now):
             return
         if blocking_problem(gang) is None:
             request = self._snapshots.set_request(gang, record, before)
@@ -126,6 +136,29 @@ class GangReconciler:
         else:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
+
+    def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
+        """Whether the gang was short of members for too long: then its eviction begins."""
+        why = self._replacements.overdue(gang, now)
+        deadline = self._replacements.deadline(gang.id)
+        if not why:
+            if deadline is not None:
+                self._set_deadline(gang.id, deadline)
+            return False
+        eviction = Eviction(
+            kind="Replace",
+            namespace=gang.namespace,
+            name=gang.name,
+            uid=record.uid_of(gang),
+            queue=gang.queue or "",
+            pods=tuple(pod_ref(member) for member in gang.running),
+            whole=True,
+            reason=Reason(code=Code.NOT_REPLACED, message=why, advice="all of them go, to start again together"),
+            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
+        )
+        self._evictor.assume(gang.id, eviction)
+        self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))
+        return True
 
     def _still_waits(self, beneficiary: GangId) -> bool:
         """Whether the gang still needs what others are evicted for."""

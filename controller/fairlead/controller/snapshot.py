@@ -11,13 +11,16 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.leftovers import with_leftover
 from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.running import admitted_gang, running_gang
+from fairlead.controller.replacements import Replacements
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Plan
 
 
 class SnapshotBuilder:
@@ -31,6 +34,7 @@ class SnapshotBuilder:
         backoffs: GangBackoffs,
         budgets: QueueBudgets,
         usage: UsageHistory,
+        replacements: Replacements,
         *,
         usage_weight: float,
     ) -> None:
@@ -40,6 +44,7 @@ class SnapshotBuilder:
         self._backoffs = backoffs
         self._budgets = budgets
         self._usage = usage
+        self._replacements = replacements
         self._usage_weight = usage_weight
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
@@ -91,11 +96,12 @@ class SnapshotBuilder:
     def build(self, now: float) -> Snapshot:
         settings, tables = self._caches.settings(), self._caches.tables
         self._usage.restore(settings.remembered)
+        pending = self._replacements.lift(self._pending(now))
         return Snapshot(
             inventory=tables.inventory,
             nodes=tables.nodes,
             classes=tables.classes,
-            gangs=tuple(sorted(self._pending(now), key=lambda request: request.id)),
+            gangs=tuple(sorted(pending, key=lambda request: request.id)),
             running=tuple(sorted(self._holding(now), key=lambda running: running.id)),
             queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),
             flavors=settings.flavors,
@@ -103,6 +109,10 @@ class SnapshotBuilder:
             usage_weight=self._usage_weight,
             workload=self._learner.workload(),
         )
+
+    def decided(self, plan: Plan) -> None:
+        """The decision on the last snapshot is made: to be called before it is carried out."""
+        self._replacements.restore(plan.admissions)
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
@@ -116,6 +126,10 @@ class SnapshotBuilder:
 
     def _holding(self, now: float) -> list[RunningGang]:
         holding = dict(self._running)
+        for left in {left.pod.uid: left for left in self._caches.tables.leftovers.values()}.values():
+            labels = self._caches.namespace_labels(left.gang_id[0])
+            holding[left.gang_id] = with_leftover(holding.get(left.gang_id), left, labels)
+        holding = {gang_id: self._replacements.running(gang_id, each) for gang_id, each in holding.items()}
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None:

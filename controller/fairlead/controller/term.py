@@ -33,6 +33,7 @@ from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
 from fairlead.controller.reconcile import GangReconciler
+from fairlead.controller.replacements import Replacements
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
@@ -91,11 +92,12 @@ class Term:
         claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
+        replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
         snapshots = SnapshotBuilder(
-            caches, evictor, gang_tasks, backoffs, budgets, usage, usage_weight=options.usage_weight
+            caches, evictor, gang_tasks, backoffs, budgets, usage, replacements, usage_weight=options.usage_weight
         )
         reconciler = GangReconciler(
-            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs,
+            caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
         cycle = Cycle(caches, snapshots, executor, budgets, usage, self.reporter, metrics, clock=clock)

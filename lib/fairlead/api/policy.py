@@ -145,7 +145,7 @@ class TenancyPolicySpec(Part):
     multi_gpu_jobs: Literal["Any", "RequireGang"] = "Any"
     """RequireGang: a job whose pods together hold several managed devices must be a gang."""
     pod_failure_policy: Literal["Any", "Default", "Require"] = "Any"
-    """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them to a Job without one."""
+    """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them, and back-off by index, to a Job without."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"
     """Reject: no pod may reach GPUs without a claim: privileged, NVIDIA_VISIBLE_DEVICES, /dev/nvidia*, runtime classes."""
     legacy_requests: LegacyRequests = "Translate"

@@ -121,6 +121,7 @@ class PodSpec(Struct, frozen=True, kw_only=True):
     restart_policy: str = "Always"
     host_network: bool = False
     active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: int | None = None
 
 
 class PodCondition(Struct, frozen=True, kw_only=True):

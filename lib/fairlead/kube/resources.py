@@ -85,9 +85,7 @@ SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespace
 
 # batch, apps, policy, scheduling, coordination
 JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)
-JOB_DEADLINES = Resource(
-    group="batch", version="v1", plural="jobs", kind="Job", namespaced=True, type=batch.JobDeadline
-)
+TYPED_JOBS = _typed("batch", "v1", "jobs", batch.Job, namespaced=True)  # the fields that the controller reads
 DEPLOYMENTS = _raw("apps", "v1", "deployments", "Deployment", namespaced=True)
 DAEMON_SETS = _raw("apps", "v1", "daemonsets", "DaemonSet", namespaced=True)
 POD_DISRUPTION_BUDGETS = _raw("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", namespaced=True)

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
+from fairlead.kube import timestamps
 from fairlead.sandbox.controllers import job_pods, jobs
+from fairlead.sandbox.controllers.job_backoff import BackoffRecord
 from fairlead.sandbox.objects import condition, is_deleting, is_true, phase_of, status_of
 
 Obj = dict[str, Any]
@@ -30,10 +32,12 @@ class World:
         self.pods: dict[str, Obj] = {}
         self.now_s = NOW_S
         self.serial = itertools.count()
+        self.backoff = BackoffRecord()
 
     def settle(self) -> jobs.JobWork:
         for _ in range(20):
-            work = jobs.job_work(self.job, self.pods.values(), now_s=self.now_s, backoff_s=1.0)
+            work = jobs.job_work(self.job, self.pods.values(), now_s=self.now_s, backoff_s=10.0, backoff=self.backoff)
+            self.backoff = work.backoff
             if work.status is None and not (work.releases or work.deletes or work.creates):
                 return work
             if work.status is not None:
@@ -55,7 +59,7 @@ class World:
         self.pods[name] = pod
 
     def delete(self, name: str) -> None:
-        self.pods[name]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+        self.pods[name]["metadata"]["deletionTimestamp"] = timestamps.seconds(self.now_s)
         self._reap(name)
 
     def _reap(self, name: str) -> None:
@@ -64,7 +68,9 @@ class World:
 
     def end(self, phase: str, *names: str, **status: Any) -> None:
         for name in names or [each for each in self.pods if phase_of(self.pods[each]) == "Running"]:
-            self.pods[name]["status"] = {"phase": phase, **status}
+            ended = {"terminated": {"exitCode": 1, "finishedAt": timestamps.seconds(self.now_s)}}
+            containers = [{"name": "main", "state": ended}]
+            self.pods[name]["status"] = {"phase": phase, "containerStatuses": containers, **status}
         self.settle()
 
     @property
@@ -131,8 +137,8 @@ def test_a_failed_pod_is_replaced_after_a_back_off_and_its_index_kept() -> None:
     ended = {"terminated": {"exitCode": 1, "finishedAt": "2027-01-15T08:00:00Z"}}
     made.end("Failed", victim, containerStatuses=[{"name": "main", "state": ended}])
     assert len(made.running) == 1
-    assert made.settle().again_after_s == pytest.approx(1.0)
-    made.now_s += 1.5
+    assert made.settle().again_after_s == pytest.approx(10.0)
+    made.now_s += 10
     made.settle()
     assert sorted(job_pods.index_of(made.pods[name]) or 0 for name in made.running) == [0, 1]
     assert status_of(made.job)["failed"] == 1
@@ -142,7 +148,7 @@ def test_an_evicted_pod_is_recreated() -> None:
     made = world()
     made.delete(made.running[0])
     made.settle()
-    made.now_s += 2
+    made.now_s += 10
     made.settle()
     assert len(made.running) == 1
     assert status_of(made.job)["failed"] == 1
@@ -163,7 +169,7 @@ def test_a_disruption_that_the_failure_policy_ignores_is_not_counted() -> None:
     made = world(backoffLimit=0, podFailurePolicy={"rules": [rule]})
     made.end("Failed", conditions=[{"type": "DisruptionTarget", "status": "True"}])
     assert not any(job_pods.is_tracked(pod) for pod in made.pods.values() if phase_of(pod) == "Failed")
-    made.now_s += 5
+    made.now_s += 10
     made.settle()
     assert len(made.running) == 1
     assert status_of(made.job).get("failed", 0) == 0
@@ -204,6 +210,137 @@ def test_lower_parallelism_stops_the_surplus() -> None:
     made.job["spec"]["parallelism"] = 2
     made.settle()
     assert len(made.running) == 2
+
+
+IGNORE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+DISRUPTED = [{"type": "DisruptionTarget", "status": "True"}]
+
+
+@pytest.mark.parametrize(
+    ("spec", "wait_s", "ended"),
+    [
+        ({}, 0.0, "BackoffLimitExceeded"),
+        ({"podFailurePolicy": IGNORE}, 600.0, ""),
+        ({"backoffLimit": 100}, 600.0, ""),
+        ({"backoffLimitPerIndex": 3, "backoffLimit": 2**31 - 1}, 10.0, ""),
+        ({"backoffLimitPerIndex": 3, "podFailurePolicy": IGNORE}, 10.0, ""),
+        ({"backoffLimitPerIndex": 3}, 0.0, "BackoffLimitExceeded"),
+        ({"completionMode": "NonIndexed", "podFailurePolicy": IGNORE}, 600.0, ""),
+    ],
+)
+def test_eight_pods_that_are_evicted_at_once(spec: Obj, wait_s: float, ended: str) -> None:
+    """As seen on 1.36.2: ignored failures count for the back-off, and only back-off by index begins at 10 s."""
+    made = world(**{"completionMode": "Indexed", "parallelism": 8, "completions": 8, **spec})
+    made.end("Failed", conditions=DISRUPTED)
+    failed = condition(made.job, "Failed")
+    assert (failed["reason"] if failed else "") == ended
+    if ended:
+        return
+    assert made.running == []
+    made.now_s += wait_s - 0.5
+    made.settle()
+    assert made.running == []
+    made.now_s += 0.5
+    made.settle()
+    assert len(made.running) == 8
+
+
+def test_each_further_failure_doubles_the_wait_and_a_success_ends_it() -> None:
+    made = world(parallelism=2, completions=4, backoffLimit=100)
+    waits = []
+    for _ in range(8):
+        made.end("Failed", made.running[0])
+        waits.append(made.settle().again_after_s)
+        made.now_s += waits[-1] or 0.0
+        made.settle()
+    assert waits == [10, 20, 40, 80, 160, 320, 600, 600]
+    made.now_s += 1
+    made.end("Succeeded", made.running[0])
+    assert len(made.running) == 2
+
+
+def test_an_index_waits_for_its_own_failures_only_and_fails_after_its_limit() -> None:
+    made = world(completionMode="Indexed", parallelism=2, completions=2, backoffLimit=99, backoffLimitPerIndex=1)
+    for wait_s in (10, None):
+        (victim,) = (name for name in made.running if job_pods.index_of(made.pods[name]) == 1)
+        made.end("Failed", victim)
+        assert made.settle().again_after_s == wait_s
+        made.now_s += 10
+        made.settle()
+    assert status_of(made.job)["failedIndexes"] == "1"
+    assert status_of(made.job)["failed"] == 2
+    made.end("Succeeded")
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "FailedIndexes"
+
+
+def test_ignored_failures_lengthen_the_wait_of_their_index_but_never_fail_it() -> None:
+    made = world(
+        completionMode="Indexed", parallelism=1, completions=1, backoffLimitPerIndex=0, podFailurePolicy=IGNORE
+    )
+    waits = []
+    for _ in range(3):
+        made.end("Failed", conditions=DISRUPTED)
+        waits.append(made.settle().again_after_s)
+        made.now_s += waits[-1] or 0.0
+        made.settle()
+    assert waits == [10, 20, 40]
+    assert len(made.running) == 1
+
+
+def test_more_failed_indexes_than_allowed_fail_the_job() -> None:
+    made = world(
+        completionMode="Indexed",
+        parallelism=4,
+        completions=4,
+        backoffLimit=99,
+        backoffLimitPerIndex=0,
+        maxFailedIndexes=1,
+    )
+    made.end("Failed", *made.running[:1])
+    assert not jobs.is_finished(made.job)
+    made.end("Failed", *made.running[:1])
+    found = condition(made.job, "Failed")
+    assert found is not None and found["reason"] == "MaxFailedIndexesExceeded"
+    assert made.running == []
+
+
+def test_an_elastic_indexed_job_loses_its_highest_indexes_and_gets_them_back() -> None:
+    made = world(completionMode="Indexed", parallelism=4, completions=4)
+    made.job["spec"] |= {"parallelism": 2, "completions": 2}
+    made.settle()
+    assert sorted(job_pods.index_of(made.pods[name]) or 0 for name in made.running) == [0, 1]
+    made.job["spec"] |= {"parallelism": 3, "completions": 3}
+    made.settle()
+    assert sorted(job_pods.index_of(made.pods[name]) or 0 for name in made.running) == [0, 1, 2]
+    assert status_of(made.job).get("failed", 0) == 0
+
+
+def test_pods_that_the_job_itself_stops_are_no_failures() -> None:
+    made = world(parallelism=4, completions=8, backoffLimit=0)
+    made.job["spec"]["parallelism"] = 2
+    made.settle()
+    made.job["spec"]["suspend"] = True
+    made.settle()
+    made.job["spec"]["suspend"] = False
+    made.settle()
+    assert len(made.running) == 2
+    assert status_of(made.job).get("failed", 0) == 0
+
+
+@pytest.mark.parametrize("policy", ["TerminatingOrFailed", "Failed"])
+def test_a_terminating_pod_is_replaced_at_once_or_when_it_has_ended(policy: str) -> None:
+    made = world(podReplacementPolicy=policy, backoffLimit=9)
+    (victim,) = made.running
+    made.delete(victim)
+    made.now_s += 10
+    made.settle()
+    assert len(made.running) == (policy == "TerminatingOrFailed")
+    if policy == "Failed":
+        made.end("Failed", victim)
+        made.now_s += 10
+        made.settle()
+        assert len(made.running) == 1
 
 
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7"])

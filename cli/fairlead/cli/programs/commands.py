@@ -126,6 +126,14 @@ def controller(
         float,
         typer.Option("--gang-timeout", min=1, help="Seconds a released gang has to be bound, before it goes back."),
     ] = 120.0,
+    replace_timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--replace-timeout",
+            min=1,
+            help="Seconds a running gang may be short of a member that is being replaced, before all of it starts again.",
+        ),
+    ] = 300.0,
     lease_s: Annotated[
         float,
         typer.Option("--lease-duration", min=3, help="Seconds until another replica takes a silent leader's place."),

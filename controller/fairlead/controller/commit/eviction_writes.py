@@ -13,8 +13,9 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.commit.pod_writes import PodWrites
 from fairlead.controller.gangs.conditions import condition
-from fairlead.controller.gangs.eviction_marks import EvictionMark, PastEviction
+from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.gangs import GangId
+from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.kube import core, errors, resources, timestamps
 
 log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import all_done
-from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps
+from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps, past_evictions
 from fairlead.controller.gangs.allocations import held_claims, results
-from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress, PastEviction
+from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress
 from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step, Wait
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.members import Member
@@ -186,8 +186,8 @@ class Evictor:
     async def _evict(self, gang: Gang, step: Evict, *, queued_since: float) -> None:
         mark = step.mark
         if mark.whole:
-            owner = step.members[0].owner if gang.solo else ""
-            past = PastEviction(at=self._wall(), queued_since=queued_since, mark=str(mark), why=mark.why, owner=owner)
+            now = self._wall()
+            past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
             await self._writer.note_past_eviction(gang.id, past)
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
         # The first shows whether budgets allow the others.

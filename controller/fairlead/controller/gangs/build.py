@@ -12,6 +12,7 @@ from typing import TypeVar
 from fairlead.api import names
 from fairlead.api.intent import Intent, IntentError
 from fairlead.controller.gangs.gangs import Gang, GangId, intent, named_gang
+from fairlead.controller.gangs.jobs import JobPods, job_pods
 from fairlead.controller.gangs.members import GangProblem, GroupTerms, Lookup, Member, Stage
 from fairlead.controller.gangs.pods import is_member, member_of
 from fairlead.engine.types.reasons import Code
@@ -49,6 +50,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         problems += [missing] if missing else []
     if terms is not None:
         queue, topology = queue or terms.queue, topology or terms.topology
+    jobs = () if solo else _jobs(gang, members, lookup)
     foreign_queue = all(intent.foreign_queue for _, intent in active if intent.queue is not None)
     return Gang(
         id=gang,
@@ -61,8 +63,19 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
         solo=solo,
+        jobs=jobs,
         unmanaged=unmanaged,
     )
+
+
+def _jobs(gang: GangId, members: Sequence[Member], lookup: Lookup) -> tuple[JobPods, ...]:
+    """The Jobs that make the gang's pods: those whose template names it, and owners of members. None that is being deleted."""
+    found = {job.metadata.uid: job for job in lookup.jobs_of(gang)}
+    for member in members:
+        job = lookup.job_of(member.pod)
+        if job is not None:
+            found.setdefault(job.metadata.uid, job)
+    return tuple(job_pods(job, members) for _, job in sorted(found.items()) if not job.metadata.deletion_timestamp)
 
 
 def _intents(members: Iterable[Member]) -> tuple[Intents, list[GangProblem]]:
@@ -128,8 +141,7 @@ def _agreed(what: str, intents: Intents, pick: Callable[[Intent], V | None]) -> 
 
 def _order(member: Member) -> tuple[int, str, str]:
     """By completion index where the pod has one, then by name."""
-    index = member.pod.metadata.annotations.get("batch.kubernetes.io/job-completion-index", "")
-    return int(index) if index.isdigit() else -1, member.pod.metadata.name, member.uid
+    return -1 if member.index is None else member.index, member.pod.metadata.name, member.uid
 
 
 def _was_member(pod: core.Pod, known: bool) -> bool:

@@ -1,8 +1,7 @@
-"""What of an eviction is written in the cluster, so that it survives a leader: three annotations and their codecs.
+"""What of an eviction under way is written in the cluster, so that it survives a leader: annotations and their codecs.
 
 - `EvictionMark`, on each pod to be evicted, from the decision on: when, for which gang, and whether the whole gang goes.
 - The hold, on a gated pod of the gang that gets the devices: until when they are reserved for it (`holds_until`).
-- `PastEviction`, on the Gang object: since when the gang is queued, so that its recreated pods keep their age.
 Text that cannot be read counts as absent: such a pod is not evicted. Pure.
 """
 
@@ -21,7 +20,6 @@ from fairlead.kube import core, timestamps
 
 REFUSAL_TIMEOUT_S = 300.0  # how long budgets may refuse an eviction before it is cancelled
 HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved for the gang that gets them
-REMEMBER_S = 600.0  # how long the Gang object of an evicted gang outlives its pods
 REASON_MAX = 1000
 
 Kind = Literal["Reclaim", "Preempt", "Replace"]
@@ -139,46 +137,3 @@ def holds_until(gang: Gang) -> float:
             except ValueError:
                 continue
     return max(times)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PastEviction:
-    """A gang's last eviction, on its Gang object. Times are unix seconds."""
-
-    at: float
-    queued_since: float
-    mark: str  # "reclaimed for gang ml/x"
-    why: str
-    owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
-
-    @property
-    def description(self) -> str:
-        return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
-
-    def annotation(self) -> str:
-        fields = {
-            "at": timestamps.seconds(self.at),
-            "since": timestamps.seconds(self.queued_since),
-            "what": self.mark,
-            "why": self.why,
-            "owner": self.owner,
-        }
-        return json.dumps(fields)
-
-
-def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
-    """Of a Gang object as the API shows it."""
-    text = (raw.get("metadata", {}).get("annotations") or {}).get(names.EVICTED)
-    if not text:
-        return None
-    try:
-        read = json.loads(text)
-        return PastEviction(
-            at=timestamps.parse(read["at"]),
-            queued_since=timestamps.parse(read["since"]),
-            mark=str(read["what"]),
-            why=str(read["why"]),
-            owner=str(read["owner"]),
-        )
-    except (ValueError, KeyError, TypeError):
-        return None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from fairlead.api import foreign
 from fairlead.api.intent import Intent, read_intent
+from fairlead.controller.gangs.jobs import JobPods, members_done
 from fairlead.controller.gangs.members import GangProblem, Member, Stage
 from fairlead.kube import core, timestamps
 
@@ -28,6 +29,7 @@ class Gang:
     checkpoint_grace_s: float | None = None
     problems: tuple[GangProblem, ...] = ()
     solo: bool = False  # a pod without gang annotation
+    jobs: tuple[JobPods, ...] = ()  # that make its pods
     foreign_queue: bool = False  # `queue` comes from another system's label or object
     unmanaged: tuple[Member, ...] = ()  # gated pods without a managed claim; not members, to be ungated
 
@@ -51,22 +53,41 @@ class Gang:
         return self.at(Stage.RELEASED)
 
     @property
-    def placed(self) -> int:
-        """Released members that count towards `size`: those running, and those that succeeded in the same run.
+    def running(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.runs)
 
-        A succeeded pod belongs to the same run when it has the owner of a living member, or, where pods have no owner,
-        when it ended after the youngest living member was created.
+    @property
+    def done(self) -> int:
+        """Members of `size` that have succeeded in this run, or that their Job does not make any more.
+
+        A succeeded pod without a known Job belongs to this run when it has the owner of a living member, or, where pods have
+        no owner, when it ended after the youngest living member was created.
         """
-        running = [member for member in self.released if not member.terminating]
-        living = (*running, *self.gated)
-        owners = {member.owner for member in living}
+        by_job = members_done(self.size, self.jobs)
+        living = (*self.running, *self.gated)
+        known = {job.uid for job in self.jobs}
+        owners = {member.owner for member in living} - known
         youngest = max((created_s(member.pod) for member in living), default=float("inf"))
-        done = [
-            member
+        others = sum(
+            member.owner in owners and bool(member.owner or ended_s(member.pod) >= youngest)
             for member in self.at(Stage.SUCCEEDED)
-            if member.owner in owners and (member.owner or ended_s(member.pod) >= youngest)
-        ]
-        return len(running) + len(done)
+        )
+        return min(self.size, by_job + others)
+
+    @property
+    def together(self) -> int:
+        """How many members have to run together from now on."""
+        return self.size - self.done
+
+    @property
+    def placed(self) -> int:
+        """Members that count towards `size`: those running, and those that are done."""
+        return len(self.running) + self.done
+
+    @property
+    def started(self) -> bool:
+        """Whether it runs: then a member that waits joins or replaces others, and is placed by itself."""
+        return bool(self.running)
 
     @property
     def present(self) -> int:

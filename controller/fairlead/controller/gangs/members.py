@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlead.engine.types.reasons import Code
-from fairlead.kube import core, resource
+from fairlead.kube import batch, core, resource
+
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class Stage(enum.Enum):
@@ -108,6 +110,17 @@ class Member:
         return self.stage is Stage.GATED and not (self.claims or self.problems or self.legacy_templates)
 
     @property
+    def index(self) -> int | None:
+        """Of an Indexed Job's pod."""
+        text = self.pod.metadata.annotations.get(COMPLETION_INDEX, "")
+        return int(text) if text.isdigit() else None
+
+    @property
+    def runs(self) -> bool:
+        """Released, and neither finished nor on the way out."""
+        return self.stage is Stage.RELEASED and not self.terminating
+
+    @property
     def owner(self) -> str:
         controller = self.pod.metadata.controller
         return controller.uid if controller else ""
@@ -132,4 +145,6 @@ class Lookup(Protocol):
     def claim(self, namespace: str, name: str) -> resource.ResourceClaim | None: ...
     def claims_of(self, pod_uid: str) -> Iterable[resource.ResourceClaim]: ...
     def template(self, namespace: str, name: str) -> resource.ResourceClaimTemplate | None: ...
+    def jobs_of(self, gang: tuple[str, str]) -> Iterable[batch.Job]: ...
+    def job_of(self, pod: core.Pod) -> batch.Job | None: ...
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None: ...

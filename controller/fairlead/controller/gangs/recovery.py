@@ -3,7 +3,8 @@
 Derived from claims and pods alone, so a new leader continues where the last one stopped. A claim reserved for a gated
 pod is the trace of an admission that began; all claims of a gang are written before its first pod is released. Hence:
 - Some members fully written, none released: undo. All written, or some released: complete, so that none runs alone.
-- Released but not bound in time: the whole gang is evicted (rolled back); a surplus member alone.
+- Released but not bound in time: the whole gang is evicted (rolled back); a surplus member, or one that replaces another,
+  alone.
 - An allocation without a reservation, of which no living pod refers to the claim: orphaned, to be cleared.
 Example: of a gang of 4, the leader died after writing 3 members' claims. 0 released + 3 written < 4: undo those 3.
 Pure.
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from fairlead.controller.gangs.allocations import allocated_at, allocated_node, node_of, results
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
-from fairlead.kube import resource
+from fairlead.kube import resource, timestamps
 
 BINDING_CONDITIONS_S = 600.0  # kube-scheduler's own timeout for binding conditions
 
@@ -77,12 +78,22 @@ def _roll_back(gang: Gang, late: Sequence[Member], timeout_s: float) -> RollBack
     bound = [member for member in gang.released if member.bound]
     names = ", ".join(member.pod.metadata.name for member in late[:4]) + (" …" if len(late) > 4 else "")
     why = f"{len(late)} of its pods ({names}) did not bind to {', '.join(nodes) or 'a node'} within {timeout_s:.0f} s"
-    surplus = len(bound) >= gang.size
-    members = tuple(late) if surplus else gang.released
+    alone = len(bound) >= gang.together or _joined_later(late, bound)
+    members = tuple(late) if alone else gang.released
     members = tuple(member for member in members if member in gang.released and not member.terminating)
     if not members:
         return Undo(members=tuple(late), why=why)
     return RollBack(members=members, nodes=nodes, why=why)
+
+
+def _joined_later(late: Sequence[Member], bound: Sequence[Member]) -> bool:
+    """Whether these replace others of a gang that ran: their claims were allocated after a member had started.
+
+    Of members that are admitted together all claims are written before the first is released.
+    """
+    starts = [timestamps.parse(start) for member in bound if (start := member.pod.status.start_time)]
+    claims = [each.claim for member in late for each in member.claims if each.claim is not None and each.allocated]
+    return bool(starts) and bool(claims) and all(allocated_at(claim) > min(starts) for claim in claims)
 
 
 def reserved_on(member: Member, node_exists: Callable[[str], bool]) -> str | None:

@@ -1,7 +1,8 @@
 """From a pending gang to the engine's `GangRequest`: which members to place now, with which claims.
 
-The engine places all members of a request or none. A gang with more gated members than it needs therefore requests
-`size` of them first and each further one by itself. Pure.
+The engine places all members of a request or none. A gang that does not run requests as many as have to run together
+(`Gang.together`), and each further one by itself. To a gang that runs each waiting member is added by itself, also where it is
+short: a member that replaces another waits neither for others to be recreated nor for their places. Pure.
 """
 
 from __future__ import annotations
@@ -40,20 +41,34 @@ def blocking_problem(gang: Gang) -> GangProblem | None:
     problems = [*gang.problems, *(problem for member in gang.gated for problem in member.problems)]
     if problems:
         return next((problem for problem in problems if problem.code is Code.INVALID), problems[0])
-    if gang.present < gang.size:
-        missing = gang.size - gang.present
-        word = "member is" if missing == 1 else "members are"
-        return GangProblem(
-            code=Code.GATHERING,
-            message=f"{gang.present} of {gang.size} members exist; {missing} {word} still to be created",
+    if gang.started:
+        return None
+    missing = gang.size - gang.present
+    exist = f"{gang.present} of {gang.size} members exist"
+    failed = next((job for job in gang.jobs if job.failed), None)
+    if failed is not None:
+        text = f"{failed.ended}; it makes no more pods: {exist}; delete it and create it again"
+        return GangProblem(code=Code.NO_MORE_PODS, message=text)
+    if missing <= 0:
+        return None
+    word = "member is" if missing == 1 else "members are"
+    at_once = sum(job.at_once for job in gang.jobs)
+    limit = ""
+    if gang.jobs and at_once < gang.together:
+        names = ", ".join(f"{job.name} runs {job.at_once}" for job in gang.jobs[:4])
+        limit = (
+            f" (of its Jobs {names} pods at once: raise parallelism, or lower the size, unless others make the rest)"
         )
-    return None
+    kinds = {owner.kind for member in gang.gated if (owner := member.pod.metadata.controller) is not None}
+    if kinds == {"StatefulSet"}:
+        limit = " (a StatefulSet makes a pod when the one before is ready: set podManagementPolicy: Parallel)"
+    return GangProblem(code=Code.GATHERING, message=f"{exist}; {missing} {word} still to be created{limit}")
 
 
 def members_to_place(gang: Gang) -> tuple[Member, ...]:
-    """As many as are missing to `size`, else one; none whose admission has begun."""
+    """As many as have to run together, else one; none whose admission has begun."""
     waiting = [member for member in gang.gated if not member.admission_begun]
-    needed = gang.size - gang.placed - (len(gang.gated) - len(waiting))
+    needed = 1 if gang.started else gang.size - gang.placed - (len(gang.gated) - len(waiting))
     return tuple(waiting[: max(1, needed)])
 
 
@@ -67,7 +82,8 @@ def gang_request(gang: Gang, record: GangRecord, namespace_labels: Mapping[str, 
         namespace=gang.namespace,
         name=gang.name,
         uid=record.uid_of(gang),
-        size=gang.size,
+        # The engine counts living pods only, and a gang that runs may be short while members are replaced.
+        size=max(1, min(gang.together, len(members) + len(placed))),
         members=tuple(
             PendingMember(
                 pod=pod_ref(member),

@@ -46,7 +46,7 @@ def running_gang(
         priority=gang.priority,
         created=record.created(gang),
         started=min(started.values()),
-        size=gang.size,
+        size=max(1, gang.together),
         members=tuple(_running_member(member, started, context) for member in evictable),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
@@ -70,7 +70,7 @@ def admitted_gang(
         priority=gang.priority,
         created=record.created(gang),
         started=now,
-        size=gang.size,
+        size=max(1, gang.together),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
     )
@@ -91,6 +91,7 @@ def _running_member(member: Member, started: Mapping[str, float], context: Runni
         or member.pod.finished
         or member.uid in context.evicting
         or eviction_marks.mark_of(member.pod) is not None,
+        done=member.pod.status.phase == "Succeeded",
         guarded_by=context.budgets_of(member) if context.budgets_of else (),
     )
 

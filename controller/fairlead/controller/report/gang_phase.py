@@ -1,7 +1,7 @@
 """A gang's phase and reason, with a message in words: a function of the gang and its place in the scheduling cycle.
 
 `kubectl get gangs`, events and `fairlead explain` all show this one result. Order: pods that ended, pods that terminate,
-a gang that is placed, one being admitted, and then why a pending gang waits. Pure.
+a gang that is placed, one being admitted, one that runs short, and then why a pending gang waits. Pure.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 
+from fairlead.controller.gangs import vacancies
 from fairlead.controller.gangs.eviction_marks import EvictionProgress, mark_of
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member, Stage
@@ -30,6 +31,7 @@ class Progress(StrEnum):
     RUN = "MembersRun"
     SUCCEEDED = "PodsSucceeded"
     FAILED = "PodsFailed"
+    REPLACING = "Replacing"
     STOPPING = "Stopping"
     EVICTED = "Evicted"
     ROLLED_BACK = "RolledBack"
@@ -72,9 +74,11 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if state.admitting:
         text = "devices are chosen; claims are being written"
         return PhaseSummary(phase="Admitted", reason=Progress.ADMITTING.value, text=text)
+    if any(member.pod.status.phase == "Running" for member in gang.running):
+        return _short(gang, state)
     problem = blocking_problem(gang)
     if problem is not None:
-        phase = "Gathering" if problem.code == "Gathering" else "Waiting"
+        phase = {Code.GATHERING: "Gathering", Code.NO_MORE_PODS: "Failed"}.get(problem.code, "Waiting")
         return PhaseSummary(phase=phase, reason=problem.code.value, text=problem.message)
     if state.waiting is not None:
         text_later = partial(_waiting_text, state.waiting, state)
@@ -85,11 +89,22 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
 
 
 def _ended(gang: Gang) -> PhaseSummary:
+    over = next((job for job in gang.jobs if job.failed), None)
+    if over is not None:
+        return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=over.ended)
     failed = gang.at(Stage.FAILED)
-    if failed:
-        text = f"{len(failed)} of {len(gang.members)} pods failed"
-        return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
-    return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
+    if not failed:
+        return PhaseSummary(phase="Finished", reason=Progress.SUCCEEDED.value, text="all pods have ended well")
+    mark = next((mark for member in failed if (mark := mark_of(member.pod)) is not None), None)
+    if mark is not None:
+        text = f"evicted, {mark.description}; {len(failed)} of its pods are still to be recreated"
+        return PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    text = f"{len(failed)} of {len(gang.members)} pods failed"
+    making = next((job for job in gang.jobs if not job.ended), None)
+    if making is not None:
+        text = f"{text}; Job {making.name} makes others after its back-off"
+        return PhaseSummary(phase="Gathering", reason=Progress.FAILED.value, text=text)
+    return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
 
 
 def _stopping(released: Sequence[Member]) -> PhaseSummary:
@@ -101,7 +116,7 @@ def _stopping(released: Sequence[Member]) -> PhaseSummary:
 
 
 def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
-    ready = sum(is_ready(member) for member in gang.members)
+    ready = ready_members(gang)
     more = ""
     if gang.gated:
         why = f": {state.waiting.reason}" if state.waiting else ""
@@ -112,6 +127,27 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)
     return PhaseSummary(phase="Admitted", reason=Progress.STARTING.value, text=f"devices are given; {text}")
+
+
+def _short(gang: Gang, state: SchedulingState) -> PhaseSummary:
+    lacking = gang.together - len(gang.running)
+    text = f"{ready_members(gang)} of {gang.size} members run; {lacking} {'is' if lacking == 1 else 'are'} "
+    if vacancies.may_be_replaced(gang) or gang.gated:
+        text += "being replaced"
+    else:
+        text += "missing, and nothing is known to make others: the rest runs on"
+    if gang.gated and state.waiting:
+        text += f": {state.waiting.reason}"
+    if state.eviction is not None:
+        text += f"; {state.eviction}"
+    return PhaseSummary(phase="Running", reason=Progress.REPLACING.value, text=text)
+
+
+def ready_members(gang: Gang) -> int:
+    """Members of its size that run or are done."""
+    if not gang.started:
+        return min(gang.size, sum(is_ready(member) for member in gang.members))
+    return gang.done + sum(is_ready(member) for member in gang.running)
 
 
 def _waiting_text(waiting: Waiting, state: SchedulingState) -> str:

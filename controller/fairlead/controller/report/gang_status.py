@@ -12,18 +12,19 @@ from typing import Any
 from fairlead.api import names
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
-from fairlead.controller.gangs.eviction_marks import REMEMBER_S, PastEviction
 from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Stage
+from fairlead.controller.gangs.past_evictions import Outlook, PastEviction
 from fairlead.controller.report.gang_phase import (
     PhaseSummary,
     Progress,
     SchedulingState,
-    is_ready,
     listed,
+    ready_members,
     summarize,
 )
 from fairlead.engine.explain.explanation import explanation
+from fairlead.engine.types.reasons import Code
 from fairlead.kube import timestamps
 
 NODES_MAX = 1000
@@ -60,7 +61,7 @@ def gang_status(
     status: dict[str, Any] = {
         "phase": summary.phase,
         "members": len(gang.members) - len(gang.at(Stage.DELETED)),
-        "ready": sum(is_ready(member) for member in gang.members),
+        "ready": ready_members(gang),
         "reason": summary.reason,
         "message": summary.message[:MESSAGE_MAX],
     }
@@ -95,10 +96,14 @@ def _first_allocation(gang: Gang) -> float | None:
     return min((at for claim in claims if (at := allocated_at(claim))), default=None)
 
 
-def evicted_status(past: PastEviction, before: Mapping[str, Any], now: float) -> dict[str, Any]:
+def evicted_status(past: PastEviction, outlook: Outlook, before: Mapping[str, Any], now: float) -> dict[str, Any]:
     """Of an evicted gang without pods, whose Gang object is kept until its pods are recreated."""
-    text = f"{past.description}; remembered until {timestamps.seconds(past.at + REMEMBER_S)}"
+    text = f"{past.description}; {outlook.text}"
     summary = PhaseSummary(phase="Gathering", reason=Progress.EVICTED.value, text=text)
+    if outlook.ended:
+        summary = PhaseSummary(
+            phase="Failed", reason=Code.NO_MORE_PODS.value, text=f"{outlook.text} ({past.description})"
+        )
     return {
         "phase": summary.phase,
         "reason": summary.reason,

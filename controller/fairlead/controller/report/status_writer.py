@@ -13,7 +13,7 @@ from fairlead.api import names
 from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
-from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs import past_evictions
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report import gang_status, queue_status
 from fairlead.controller.report.events import Events
@@ -37,6 +37,7 @@ class StatusWriter:
         self._usage = usage
         self._events = events
         self._wall = wall
+        self._without_job_since: dict[GangId, float] = {}  # evicted gangs without pods
 
     async def gang(self, gang: Gang, state: SchedulingState) -> None:
         spec = gang_status.gang_spec(gang)
@@ -49,7 +50,7 @@ class StatusWriter:
         object_created = timestamps.parse(raw["metadata"]["creationTimestamp"])
         stored: Mapping[str, Any] = raw.get("status") or {}
         before = known_fields(stored, GangStatus)
-        past = eviction_marks.past_eviction(raw)
+        past = past_evictions.past_eviction(raw)
         created = past.at if past is not None else min(object_created, gang.created or object_created)
         status = gang_status.gang_status(gang, state, before=before, created=created, now=now, past=past)
         status["observedGeneration"] = raw["metadata"].get("generation", 1)
@@ -89,17 +90,23 @@ class StatusWriter:
             self._events.pod(gang.gated[0].pod, reason, message, warning=warning)
 
     async def gang_without_pods(self, gang: GangId) -> float | None:
-        """Deletes the Gang object, unless the gang was evicted less than `REMEMBER_S` ago: then seconds until it may be."""
+        """Deletes the Gang object, unless the gang was evicted and its pods may be recreated: then seconds until the next look."""
         raw = self._caches.gang_object(gang)
         if raw is None:
+            self._without_job_since.pop(gang, None)
             return None
-        past, now = eviction_marks.past_eviction(raw), self._wall()
-        if past is not None and now < past.at + eviction_marks.REMEMBER_S:
-            stored = raw.get("status") or {}
-            status = gang_status.evicted_status(past, known_fields(stored, GangStatus), now)
-            patch = merge_patch(stored, status, GangStatus, whole=False)
-            self._caches.gang_objects.note(await self._patch_status(gang, patch))
-            return past.at + eviction_marks.REMEMBER_S - now
+        past, now = past_evictions.past_eviction(raw), self._wall()
+        if past is not None:
+            jobs = self._caches.makers(gang, past)
+            since = None if jobs else self._without_job_since.setdefault(gang, now)
+            outlook = past_evictions.outlook(past, jobs, now=now, without_job_since=since)
+            if outlook.until is not None:
+                stored = raw.get("status") or {}
+                status = gang_status.evicted_status(past, outlook, known_fields(stored, GangStatus), now)
+                patch = merge_patch(stored, status, GangStatus, whole=False)
+                self._caches.gang_objects.note(await self._patch_status(gang, patch))
+                return max(0.1, outlook.until - now)
+        self._without_job_since.pop(gang, None)
         try:
             await self._client.delete(resources.GANGS, gang[1], gang[0], uid=raw["metadata"]["uid"])
         except (errors.NotFound, errors.Conflict):

@@ -9,17 +9,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-from fairlead.controller.gangs import disruption, eviction_marks
+from fairlead.controller.gangs import disruption, past_evictions
 from fairlead.controller.gangs.build import build_gang
-from fairlead.controller.gangs.eviction_marks import PastEviction
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.jobs import JobPods, job_pods
 from fairlead.controller.gangs.members import GroupTerms
+from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.controller.watch import settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
-from fairlead.kube import core, resource, timestamps
+from fairlead.kube import batch, core, resource, timestamps
 from fairlead.kube.informer import Change, Source
 from fairlead.kube.resources import Raw
 
@@ -91,6 +92,22 @@ class Caches(Informers):
     def pod_group(self, api: str, namespace: str, name: str) -> GroupTerms | None:
         return self.pod_groups.terms(api, namespace, name)
 
+    def jobs_of(self, gang: GangId) -> Iterable[batch.Job]:
+        return self.jobs.by_index("gang", "/".join(gang))
+
+    def job_of(self, pod: core.Pod) -> batch.Job | None:
+        owner = pod.metadata.controller
+        if owner is None or owner.kind != "Job":
+            return None
+        job = self.jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        return job if job is not None and job.metadata.uid == owner.uid else None
+
+    def makers(self, gang: GangId, past: PastEviction) -> tuple[JobPods, ...]:
+        """The Jobs of an evicted gang without pods."""
+        found = {job.metadata.uid: job for job in self.jobs_of(gang)}
+        found |= {job.metadata.uid: job for job in self.jobs.by_index("uid", past.owner) if past.owner}
+        return tuple(job_pods(job, ()) for _, job in sorted(found.items()) if not job.metadata.deletion_timestamp)
+
     # -- other lookups ---------------------------------------------------------------------------------------------
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
@@ -103,10 +120,10 @@ class Caches(Informers):
     def past_eviction(self, gang: Gang) -> PastEviction | None:
         """The gang's last eviction as its Gang object has it; for a gang of one, also that of an evicted pod of its owner."""
         raw = self.gang_object(gang.id)
-        found = [eviction_marks.past_eviction(raw) if raw else None]
+        found = [past_evictions.past_eviction(raw) if raw else None]
         if gang.solo and gang.members[0].owner:
             siblings = self.gang_objects.by_index("owner", gang.members[0].owner)
-            found += [eviction_marks.past_eviction(each) for each in siblings if not self._exists(each)]
+            found += [past_evictions.past_eviction(each) for each in siblings if not self._exists(each)]
         return min((past for past in found if past is not None), key=lambda past: past.queued_since, default=None)
 
     def _exists(self, gang_object: Raw) -> bool:
@@ -120,10 +137,7 @@ class Caches(Informers):
 
     def job_deadline(self, pod: core.Pod) -> float | None:
         """When activeDeadlineSeconds of the pod's Job ends it, unix seconds."""
-        owner = pod.metadata.controller
-        if owner is None or owner.kind != "Job":
-            return None
-        job = self.jobs.get(f"{pod.metadata.namespace}/{owner.name}")
+        job = self.job_of(pod)
         if job is None or job.spec.active_deadline_seconds is None or not job.status.start_time:
             return None
         return timestamps.parse(job.status.start_time) + job.spec.active_deadline_seconds

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from fairlead.controller.gangs import disruption
+from fairlead.controller.gangs import claims, disruption, leftovers
 from fairlead.controller.gangs.gangs import Gang, GangId, gang_id
 from fairlead.controller.watch import indexes
 from fairlead.controller.watch.informers import Informers
@@ -26,6 +26,8 @@ class Handlers:
 
     def __init__(self, informers: Informers, tables: Tables, gangs: Mapping[GangId, Gang], triggers: Triggers) -> None:
         self._pods = informers.pods
+        self._claims = informers.claims
+        self._gang_objects = informers.gang_objects
         self._tables = tables
         self._gangs = gangs
         self._triggers = triggers
@@ -88,6 +90,7 @@ class Handlers:
         self._tables.set_claim(claim.metadata.uid, change.new)
         held, holds = (c is not None and c.status.allocation is not None for c in (change.old, change.new))
         if held and not holds:
+            self._tables.leftovers.pop(claim.metadata.uid, None)
             self._triggers.decide()
         users = list(self._pods.by_index("claim", change.key))
         owner = claim.metadata.controller
@@ -98,6 +101,8 @@ class Handlers:
     def _pod(self, change: Change[core.Pod]) -> None:
         pod = change.object
         ended = change.new is None or pod.finished
+        if change.new is None:
+            self._note_leftover(pod)
         if ended:
             self._tables.drop_pod(pod.metadata.uid)
         else:
@@ -107,6 +112,17 @@ class Handlers:
                 self._triggers.gang(gang_id(seen))
         if change.new is None or (ended and not (change.old and change.old.finished)):
             self._triggers.decide()  # its node has room again
+
+    def _note_leftover(self, pod: core.Pod) -> None:
+        """The pod was deleted: its claims stay allocated until the claim controller has seen that."""
+        namespace = pod.metadata.namespace
+        named = (self._claims.get(f"{namespace}/{name}") for name in claims.names_used(pod).values())
+        known = self._gangs.get(gang_id(pod))
+        left = leftovers.leftover(
+            pod, [each for each in named if each is not None], gang_id(pod), known.queue if known else None
+        )
+        if left is not None:
+            self._tables.leftovers |= dict.fromkeys(left.claims, left)
 
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
         for pod in self._pods.by_index("template", change.key):
@@ -143,10 +159,17 @@ class Handlers:
         if before != now:
             self._triggers.decide()
 
-    def _job(self, change: Change[batch.JobDeadline]) -> None:
-        fields = [(job.spec, job.status) if job else None for job in (change.old, change.new)]
-        if change.object.spec.active_deadline_seconds is not None and fields[0] != fields[1]:
-            self._gangs_in(change.object.metadata.namespace)
+    def _job(self, change: Change[batch.Job]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
+            return
+        job = change.object
+        for key in indexes.by_gang_of_job(job):
+            namespace, _, name = key.partition("/")
+            self._triggers.gang((namespace, name))
+        self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", job.metadata.uid))
+        for raw in self._gang_objects.by_index("owner", job.metadata.uid):  # an evicted gang of one without its pod
+            self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])

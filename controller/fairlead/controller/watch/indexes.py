@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import structs
 
-from fairlead.api import names
-from fairlead.controller.gangs import claims, eviction_marks, gangs
-from fairlead.kube import core, resource
+from fairlead.api import foreign, names
+from fairlead.controller.gangs import claims, gangs, past_evictions
+from fairlead.kube import batch, core, resource
 from fairlead.kube.objects import Object
 from fairlead.kube.resources import Raw
 
@@ -29,6 +29,20 @@ def may_be_member(pod: core.Pod) -> bool:
 def by_gang(pod: core.Pod) -> Iterator[str]:
     if may_be_member(pod):
         yield "/".join(gangs.gang_id(pod))
+
+
+def by_job(pod: core.Pod) -> Iterator[str]:
+    controller = pod.metadata.controller
+    if controller is not None and controller.kind == "Job" and may_be_member(pod):
+        yield controller.uid
+
+
+def by_gang_of_job(job: batch.Job) -> Iterator[str]:
+    """The gang that the Job's pods name in their template."""
+    template = job.spec.template.metadata
+    name = foreign.gang_name(template.annotations, template.labels, None)
+    if name is not None:
+        yield f"{job.metadata.namespace}/{name}"
 
 
 def by_uid(obj: Object) -> Iterator[str]:
@@ -54,6 +68,6 @@ def by_owner(claim: resource.ResourceClaim) -> Iterator[str]:
 
 def by_evicted_owner(raw: Raw) -> Iterator[str]:
     """A Gang object by the owner of its evicted pod."""
-    past = eviction_marks.past_eviction(raw)
+    past = past_evictions.past_eviction(raw)
     if past is not None and past.owner:
         yield past.owner

@@ -25,6 +25,7 @@ class Informers:
                 "uid": indexes.by_uid,
                 "claim": indexes.by_claim,
                 "template": indexes.by_template,
+                "job": indexes.by_job,
             },
         )
         self.claims: Informer[resource.ResourceClaim] = Informer(
@@ -47,7 +48,9 @@ class Informers:
             client, resources.GANGS, indexes={"owner": indexes.by_evicted_owner}
         )
         self.disruption_budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
-        self.jobs: Informer[batch.JobDeadline] = Informer(client, resources.JOB_DEADLINES)
+        self.jobs: Informer[batch.Job] = Informer(
+            client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
+        )
         self.pod_groups = PodGroups()
 
     async def discover(self, client: Client) -> None:

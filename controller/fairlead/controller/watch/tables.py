@@ -7,7 +7,10 @@ lags behind the writes.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fairlead.controller.gangs.disruption import PodBudget
+from fairlead.controller.gangs.leftovers import Leftover
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import core, resource
@@ -21,10 +24,14 @@ class Tables:
         self.nodes = NodeTable()
         self.classes: dict[str, resource.DeviceClass] = {}
         self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
+        self.leftovers: dict[str, Leftover] = {}  # by claim UID: of pods that are deleted
         self._pods = pods
         self._claims = claims
         self._assumed_claims: set[str] = set()  # keys of ClaimAllocations
         self._assumed_pods: dict[str, str] = {}  # node by pod UID
+        self._held_pods: dict[
+            str, tuple[core.Pod, str]
+        ] = {}  # by UID: pods that ended, and the node whose room they keep
 
     def set_claim(self, uid: str, claim: resource.ResourceClaim | None) -> None:
         """As watched; None: deleted. An assumed claim stays as assumed."""
@@ -37,12 +44,14 @@ class Tables:
 
     def set_pod(self, pod: core.Pod) -> None:
         """As watched; an assumed pod stays on its assumed node until it is bound."""
-        self.nodes.set_pod(pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid))
+        if pod.metadata.uid not in self._held_pods:
+            self.nodes.set_pod(pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid))
 
     def drop_pod(self, uid: str) -> None:
         """The pod is deleted or finished."""
         self._assumed_pods.pop(uid, None)
-        self.nodes.drop_pod(uid)
+        if uid not in self._held_pods:
+            self.nodes.drop_pod(uid)
 
     def assume_claim(self, key: str, claim: resource.ResourceClaim) -> None:
         """The devices of `claim.status.allocation` are taken, under `key`, until `forget_claim`."""
@@ -70,3 +79,22 @@ class Tables:
         self.nodes.drop_pod(uid)
         for watched in self._pods.by_index("uid", uid):
             self.nodes.set_pod(watched)
+
+    def hold(self, pod: core.Pod, node: str, claims: Iterable[resource.ResourceClaim]) -> None:
+        """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
+        if pod.metadata.uid not in self._held_pods:
+            self._held_pods[pod.metadata.uid] = (pod, node)
+            self.nodes.set_pod(pod, node)
+        for claim in claims:
+            if claim.metadata.uid not in self._assumed_claims:
+                self.assume_claim(claim.metadata.uid, claim)
+
+    def unhold(self, pod: core.Pod, claims: Iterable[resource.ResourceClaim]) -> None:
+        """From here on the watched pod and claims count: none, once they are gone."""
+        if self._held_pods.pop(pod.metadata.uid, None) is None:
+            return
+        self.nodes.drop_pod(pod.metadata.uid)
+        for watched in self._pods.by_index("uid", pod.metadata.uid):
+            self.nodes.set_pod(watched)
+        for claim in claims:
+            self.forget_claim(claim.metadata.uid)

@@ -88,7 +88,8 @@ class _Decision:
         """Decide on gangs for which others were evicted, and on those that would take their place; returns them."""
         decided: set[PendingGang] = set()
         for pending in preemptors_first(self.session.pending.gangs):
-            if pending.gang.preemptor or over_contested_share(pending.queue, pending.charge) is None:
+            first = pending.gang.preemptor or pending.gang.replaces
+            if first or over_contested_share(pending.queue, pending.charge) is None:
                 self.scheduling.decide(pending)
                 decided.add(pending)
         return decided

@@ -182,11 +182,13 @@ class Reservations:
         return own + [each for each in self._places() if each not in own and end <= (each.ready_by or -inf)]
 
     def fulfilled(self, pending: PendingGang, place: ReservedPlace) -> bool:
-        """The gang is admitted: whether this place was its own, and is needed no more."""
+        """The gang is admitted: whether this place was its own, and is needed no more. It is no obstacle to preemptors any more."""
         known = self.by_gang.get(pending.id)
         if known is None or known[0] is not place:
             return False
+        del self.by_gang[pending.id]
         self._held.reservations.remove(known[1])
+        place.later.lend()  # the admitted gang holds its own devices there
         return True
 
     def soft(self, preemptor: Preemptor) -> list[ReservedPlace]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def preemptors_first(pending: Sequence[PendingGang]) -> list[PendingGang]:
-    """Gangs for which others were evicted, in order; and those that could evict them again at once: of higher priority in the
-    same queue, and within its share.
+    """Members that replace others of a gang that runs; then gangs for which others were evicted, in order, and those that
+    could evict them again at once: of higher priority in the same queue, and within its share.
     """
     least: dict[Queue, int] = {}  # priority of a preemptor of the queue
     for each in pending:
@@ -29,6 +29,7 @@ def preemptors_first(pending: Sequence[PendingGang]) -> list[PendingGang]:
         each
         for each in pending
         if each.gang.preemptor
+        or each.gang.replaces
         or (
             each.queue in least
             and each.gang.priority > least[each.queue]
@@ -36,7 +37,9 @@ def preemptors_first(pending: Sequence[PendingGang]) -> list[PendingGang]:
             and over_contested_share(each.queue, each.charge) is None
         )
     ]
-    return sorted(first, key=lambda each: (-each.gang.priority, not each.gang.preemptor, each.rank))
+    return sorted(
+        first, key=lambda each: (not each.gang.replaces, -each.gang.priority, not each.gang.preemptor, each.rank)
+    )
 
 
 def by_share(

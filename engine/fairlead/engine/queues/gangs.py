@@ -57,6 +57,7 @@ class PendingGang:
             gang.priority,
             gang.preempts,
             gang.preemptor,
+            gang.replaces,
             gang.run_s,
         )
         self.equivalence = classes.setdefault(alike, object())  # compared by identity: cheap to look up

@@ -1,7 +1,7 @@
 """Gangs whose hardware broke: their pods must go because a device of theirs has a NoExecute taint.
 
 Broken devices are released gang by gang: an elastic gang loses the members that hold them, any other goes whole, to be placed
-on sound devices together. Neither shares nor min-runtime protect them: a broken device is of no use to its holder.
+on sound devices together; also where the cluster's own taint eviction has deleted the pods that hold them already. Neither shares nor min-runtime protect them: a broken device is of no use to its holder.
 A toleration in the claim's result counts, also one with `tolerationSeconds` from the taint's `timeAdded`.
 """
 
@@ -49,11 +49,13 @@ class BrokenDevices:
     def _of(self, gang: RunningGang) -> Eviction | None:
         faults = {uid: fault for uid in gang.claims if (fault := self._fault(uid)) is not None}
         staying = [member for member in gang.members if not member.leaving]
-        broken = [member for member in staying if any(uid in faults for uid in member.claims)]
-        if not broken:
+        hurt = [member for member in gang.members if not member.done and any(uid in faults for uid in member.claims)]
+        hurt_staying = [member for member in hurt if not member.leaving]
+        whole = len(staying) - len(hurt_staying) < gang.size
+        going = staying if whole and hurt else hurt_staying
+        if not going:
             return None
-        whole = len(staying) - len(broken) < gang.size
-        going = staying if whole else broken
+        pods = len(staying) + len(hurt) - len(hurt_staying)
         first = min(faults.values())
         return Eviction(
             kind="Replace",
@@ -66,7 +68,7 @@ class BrokenDevices:
             checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
             reason=Reason(
                 code=Code.BROKEN,
-                message=f"{first}; {len(broken)} of its {len(staying)} pods hold{'s' if len(broken) == 1 else ''} such devices, it needs {gang.size}: "
+                message=f"{first}; {len(hurt)} of its {pods} pods hold{'s' if len(hurt) == 1 else ''} such devices, it needs {gang.size}: "
                 + ("all of them go" if whole else "only those go"),
                 advice="made anew, its pods wait with its age and are given other devices",
             ),

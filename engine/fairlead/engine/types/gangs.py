@@ -66,6 +66,7 @@ class GangRequest(Named):
     placed_nodes: tuple[str, ...] = ()
     avoid: tuple[str, ...] = ()
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
+    replaces: bool = False  # a member of a gang that runs short: decided before all others, on what is held for it
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
 
@@ -83,7 +84,8 @@ class RunningMember:
     node: str
     claims: tuple[str, ...] = ()
     started: float = 0.0  # unix seconds: when its claims were allocated
-    leaving: bool = False  # being evicted or deleted: its devices come free without an eviction
+    leaving: bool = False  # being evicted or deleted, or finished: its devices come free without an eviction
+    done: bool = False  # has succeeded: needs its devices no more
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 

@@ -17,6 +17,7 @@ class Code(StrEnum):
     """Why a gang waits or is evicted: one CamelCase word that fits a condition's `reason`."""
 
     GATHERING = "Gathering"  # fewer members exist than the gang's size
+    NO_MORE_PODS = "NoMorePods"  # the same, and what makes its pods has ended: it never waits for them
     INVALID = "InvalidRequest"  # the claim can't be understood: unknown class, broken CEL, bad policy
     UNKNOWN_QUEUE = "UnknownQueue"
     QUEUE_NOT_FOR_NAMESPACE = "QueueNotForNamespace"
@@ -37,6 +38,7 @@ class Code(StrEnum):
     SEARCH_ENDED = "SearchBudgetExhausted"  # not proven impossible: the search ran out of steps
     RECLAIMED = "Reclaimed"  # evicted: its devices are reclaimed for another queue
     PREEMPTED = "Preempted"  # evicted: a gang of higher priority in its queue needs the devices
+    NOT_REPLACED = "NotReplaced"  # evicted: it was short of members for too long
     BROKEN = "DeviceBroken"  # evicted: a device has a NoExecute taint that it does not tolerate
 
 

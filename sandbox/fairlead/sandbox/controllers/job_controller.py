@@ -17,6 +17,7 @@ from fairlead.kube.informer import Change
 from fairlead.kube.limits import Clock
 from fairlead.kube.resources import JOBS, PODS, Raw, raw
 from fairlead.sandbox.controllers import job_pods, jobs
+from fairlead.sandbox.controllers.job_backoff import BackoffRecord
 from fairlead.sandbox.controllers.loop import Loop
 from fairlead.sandbox.informers import Informers
 from fairlead.sandbox.objects import Obj, controller_of, finalizers_of, is_true, key_of, name_of, namespace_of, uid_of
@@ -38,12 +39,15 @@ class JobController(Loop[str]):
         events: EventRecorder,
         *,
         backoff_s: float = 10.0,
+        batch_s: float = 0.0,
         wall: Clock = time.time,
     ) -> None:
         super().__init__()
         self._client = client
         self._events = events
         self._backoff_s = backoff_s
+        self._batch_s = batch_s
+        self._backoffs: dict[str, BackoffRecord] = {}  # by UID of the Job
         self._wall = wall
         self._jobs = informers.of(JOBS)
         self._pods = informers.of(PODS)
@@ -53,6 +57,7 @@ class JobController(Loop[str]):
     def _job_changed(self, change: Change[Raw]) -> None:
         self.queue.add(change.key)
         if change.new is None:
+            self._backoffs.pop(uid_of(change.object), None)
             for pod in self._pods.by_index("owner", uid_of(change.object)):
                 self.queue.add(f"{ORPHAN}{key_of(pod)}")
 
@@ -63,7 +68,7 @@ class JobController(Loop[str]):
         key = f"{namespace_of(change.object)}/{owner['name']}"
         job = self._jobs.get(key)
         if job is not None and uid_of(job) == owner["uid"]:
-            self.queue.add(key)
+            self.queue.add_after(key, self._batch_s)  # upstream: syncJobBatchPeriod, 1 s
         elif change.new is not None and job_pods.is_tracked(change.new):
             self.queue.add(f"{ORPHAN}{change.key}")
 
@@ -75,12 +80,14 @@ class JobController(Loop[str]):
         if job is None:
             return
         pods = self._pods.by_index("owner", uid_of(job))
-        work = jobs.job_work(job, pods, now_s=self._wall(), backoff_s=self._backoff_s)
+        record = self._backoffs.get(uid_of(job), BackoffRecord())
+        work = jobs.job_work(job, pods, now_s=self._wall(), backoff_s=self._backoff_s, backoff=record)
         if work.status is not None:
             before = job
             job = await self._client.replace(_JOBS, {**job, "status": work.status}, subresource="status")
             self._jobs.note(job)
             self._record(before, job)
+        self._backoffs[uid_of(job)] = work.backoff
         by_name = {name_of(pod): pod for pod in pods}
         for name in work.releases:
             await self._release(by_name[name])

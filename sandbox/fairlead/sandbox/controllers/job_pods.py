@@ -10,7 +10,9 @@ from fairlead.kube import timestamps
 from fairlead.sandbox.objects import (
     Obj,
     annotations_of,
+    condition,
     finalizers_of,
+    is_deleting,
     meta,
     name_of,
     namespace_of,
@@ -77,21 +79,23 @@ def _with_index(container: Obj) -> Obj:
     return {**container, "env": [*env, _INDEX_ENV]}
 
 
-def finished_s(pod: Obj) -> float:
-    """When a pod ended (its last container, else its deletion), seconds since the epoch; 0 when it does not say."""
-    ends = [
-        timestamps.parse(str(ended["finishedAt"]))
-        for each in status_of(pod).get("containerStatuses") or ()
-        if (ended := (each.get("state") or {}).get("terminated")) and ended.get("finishedAt")
-    ]
-    if not ends and meta(pod).get("deletionTimestamp"):
+def finished_s(pod: Obj, now_s: float) -> float:
+    """When a pod ended, seconds since the epoch: its last container, else not ready, else deleted; else now."""
+    states = [(each.get("state") or {}).get("terminated") for each in status_of(pod).get("containerStatuses") or ()]
+    ends = [timestamps.parse(str(ended["finishedAt"])) for ended in states if ended and ended.get("finishedAt")]
+    if ends and len(ends) == len(states):
+        return max(ends)
+    ready = condition(pod, "Ready")
+    if ready is not None and ready.get("status") == "False" and ready.get("lastTransitionTime"):
+        return timestamps.parse(str(ready["lastTransitionTime"]))
+    if is_deleting(pod):
         grace_s = float(meta(pod).get("deletionGracePeriodSeconds") or 0)
-        ends = [timestamps.parse(str(meta(pod)["deletionTimestamp"])) - grace_s]
-    return max(ends, default=0.0)
+        return timestamps.parse(str(meta(pod)["deletionTimestamp"])) - grace_s
+    return now_s
 
 
 def failure_action(job: Obj, pod: Obj) -> tuple[str, str]:
-    """`Count`, `Ignore` or `FailJob` for a failed pod, with a message, as the Job's podFailurePolicy has it."""
+    """`Count`, `Ignore`, `FailIndex` or `FailJob` for a failed pod, with a message, as the Job's podFailurePolicy has it."""
     rules = (spec_of(job).get("podFailurePolicy") or {}).get("rules") or ()
     if phase_of(pod) != "Failed":
         return "Count", ""

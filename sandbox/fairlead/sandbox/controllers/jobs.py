@@ -2,19 +2,21 @@
 
 Pure. Accounting rule: a finished pod is first recorded in `status.uncountedTerminatedPods`, then loses its tracking
 finalizer, and only then is counted, so that no pod is ever counted twice or lost. A deleted pod counts as failed, unless
-a podFailurePolicy says otherwise. Does not do: ttlSecondsAfterFinished, successPolicy, backoffLimitPerIndex, elastic
-Indexed Jobs. Source: kubernetes pkg/controller/job/job_controller.go, 1.36.
+a podFailurePolicy says otherwise, or the Job controller itself deleted it because there were too many. Does not do:
+ttlSecondsAfterFinished, successPolicy, managedBy. Source: kubernetes pkg/controller/job/job_controller.go, 1.36.
 
 Example: pod a of a Job with completions 2 succeeds. First step: write uncountedTerminatedPods.succeeded [a], remove a's
 finalizer, create the next pod. Second step: a has no finalizer any more, so write succeeded 1 and no uncounted pod.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from fairlead.kube import timestamps
-from fairlead.sandbox.controllers import job_pods
+from fairlead.sandbox.controllers import job_backoff, job_indexes, job_pods
+from fairlead.sandbox.controllers.job_backoff import BackoffRecord
+from fairlead.sandbox.controllers.job_counts import Count, count_pods, is_active, replaces_only_failed
 from fairlead.sandbox.objects import (
     Obj,
     is_deleting,
@@ -27,7 +29,8 @@ from fairlead.sandbox.objects import (
     with_condition,
 )
 
-BACKOFF_MAX_S: Final = 360.0
+PODS_PER_SYNC_MAX: Final = 500
+NO_FAILURES: Final = BackoffRecord()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,138 +42,56 @@ class JobWork:
     deletes: tuple[str, ...] = ()
     creates: tuple[Obj, ...] = ()
     again_after_s: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Count:
-    """The pods of a Job by state."""
-
-    active: tuple[Obj, ...]
-    terminating: tuple[Obj, ...]
-    succeeded: int
-    failed: int
-    indexes: frozenset[int]
-    uncounted: dict[str, list[str]]
-    counted: tuple[int, int]  # succeeded, failed: those already in the status' numbers
-    fatal: str  # a podFailurePolicy's FailJob: its message
-    last_failure_s: float
-    ignored: frozenset[str]  # failed pods that a podFailurePolicy does not count: their UIDs
+    backoff: BackoffRecord = NO_FAILURES
 
 
 def is_finished(job: Obj) -> bool:
     return is_true(job, "Complete") or is_true(job, "Failed")
 
 
-def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float) -> JobWork:
-    """The next step for a Job. `pods` are those that it controls, in any order; time is seconds since the epoch."""
+def job_work(job: Obj, pods: Iterable[Obj], *, now_s: float, backoff_s: float, backoff: BackoffRecord) -> JobWork:
+    """The next step for a Job. `pods` are those that it controls, in any order; time is seconds since the epoch.
+
+    `backoff_s` is the wait after one failure (10 s upstream); `backoff` the record that the last step returned.
+    """
     own = sorted(pods, key=lambda pod: (name_of(pod), uid_of(pod)))
     if is_deleting(job):
         return JobWork(releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod)))
     if is_finished(job):
         return JobWork(
             releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod)),
-            deletes=tuple(name_of(pod) for pod in own if _is_active(pod)),
+            deletes=tuple(name_of(pod) for pod in own if is_active(pod)),
         )
     now = timestamps.seconds(now_s)
     spec = spec_of(job)
-    count = _count(job, own)
+    count = count_pods(job, own, backoff, now_s)
     verdict = _verdict(job, count, now_s=now_s)
     suspended = bool(spec.get("suspend"))
     status = _status(job, count, verdict, now=now, suspended=suspended)
     deletes: Sequence[Obj] = ()
+    dropped: Sequence[Obj] = ()  # deleted without being counted as failed: their finalizer goes first
     creates: Sequence[Obj] = ()
     again: float | None = None
-    if verdict is not None or suspended:
+    if verdict is not None:
         deletes = count.active
+    elif suspended:
+        dropped = count.active
     else:
-        deletes, creates = _manage(job, count)
-        wait_s = _backoff(count, backoff_s) - (now_s - count.last_failure_s)
-        if creates and count.last_failure_s and wait_s > 0:
-            creates, again = (), wait_s
+        dropped, creates, again = _manage(job, count, now_s=now_s, backoff_s=backoff_s)
     deadline_s = spec.get("activeDeadlineSeconds")
-    if deadline_s is not None and verdict is None and not suspended and again is None:
-        again = max(0.0, float(deadline_s) - (now_s - _started(job, now_s)))
-    recorded = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored}
+    if deadline_s is not None and verdict is None and not suspended:
+        left_s = max(0.0, float(deadline_s) - (now_s - _started(job, now_s)))
+        again = left_s if again is None else min(again, left_s)
+    recorded = {*count.uncounted["succeeded"], *count.uncounted["failed"], *count.ignored, *job_indexes.uids(dropped)}
+    if verdict is not None:
+        recorded |= job_indexes.uids(count.delayed.values())
     return JobWork(
         status=status if status != status_of(job) else None,
-        releases=tuple(
-            name_of(pod)
-            for pod in own
-            if job_pods.is_tracked(pod) and (uid_of(pod) in recorded or (suspended and is_deleting(pod)))
-        ),
-        deletes=tuple(name_of(pod) for pod in deletes),
+        releases=tuple(name_of(pod) for pod in own if job_pods.is_tracked(pod) and uid_of(pod) in recorded),
+        deletes=tuple(name_of(pod) for pod in (*deletes, *dropped)),
         creates=tuple(creates),
         again_after_s=again,
-    )
-
-
-def _is_active(pod: Obj) -> bool:
-    return phase_of(pod) not in {"Succeeded", "Failed"} and not is_deleting(pod)
-
-
-def _replaces_only_failed(job: Obj) -> bool:
-    spec = spec_of(job)
-    return spec.get("podReplacementPolicy") == "Failed" or "podFailurePolicy" in spec
-
-
-def _has_failed(job: Obj, pod: Obj) -> bool:
-    phase = phase_of(pod)
-    if phase == "Failed":
-        return True
-    if not is_deleting(pod) or phase == "Succeeded":
-        return False
-    return phase == "Pending" if _replaces_only_failed(job) else True
-
-
-def _count(job: Obj, pods: Sequence[Obj]) -> _Count:
-    status = status_of(job)
-    before: Mapping[str, list[str]] = status.get("uncountedTerminatedPods") or {}
-    tracked = {uid_of(pod) for pod in pods if job_pods.is_tracked(pod)}
-    uncounted: dict[str, list[str]] = {}
-    counted = [int(status.get("succeeded") or 0), int(status.get("failed") or 0)]
-    for place, kind in enumerate(("succeeded", "failed")):
-        uids = before.get(kind) or []
-        uncounted[kind] = [uid for uid in uids if uid in tracked]
-        counted[place] += len(uids) - len(uncounted[kind])
-    indexes = set(job_pods.parse_indexes(str(status.get("completedIndexes") or "")))
-    known = {uid for uids in before.values() for uid in uids}
-    fatal = ""
-    last_failure_s = 0.0
-    ignored: set[str] = set()
-    for pod in pods:
-        failed = _has_failed(job, pod)
-        if failed:
-            last_failure_s = max(last_failure_s, job_pods.finished_s(pod))
-        if not job_pods.is_tracked(pod) or uid_of(pod) in known:
-            continue
-        if phase_of(pod) == "Succeeded":
-            uncounted["succeeded"].append(uid_of(pod))
-            if (index := job_pods.index_of(pod)) is not None:
-                indexes.add(index)
-        elif failed and not (spec_of(job).get("suspend") and is_deleting(pod)):
-            action, why = job_pods.failure_action(job, pod)
-            if action == "FailJob":
-                fatal = fatal or why
-            if action == "Ignore":
-                ignored.add(uid_of(pod))
-                continue
-            uncounted["failed"].append(uid_of(pod))
-    if spec_of(job).get("completionMode") == "Indexed":
-        counted[0] = len(indexes)
-        succeeded = len(indexes)
-    else:
-        succeeded = counted[0] + len(uncounted["succeeded"])
-    return _Count(
-        active=tuple(pod for pod in pods if _is_active(pod)),
-        terminating=tuple(pod for pod in pods if is_deleting(pod) and phase_of(pod) not in {"Succeeded", "Failed"}),
-        succeeded=succeeded,
-        failed=counted[1] + len(uncounted["failed"]),
-        indexes=frozenset(indexes),
-        uncounted=uncounted,
-        counted=(counted[0], counted[1]),
-        fatal=fatal,
-        last_failure_s=last_failure_s,
-        ignored=frozenset(ignored),
+        backoff=count.backoff,
     )
 
 
@@ -181,7 +102,7 @@ class _Verdict:
     message: str
 
 
-def _verdict(job: Obj, count: _Count, *, now_s: float) -> _Verdict | None:
+def _verdict(job: Obj, count: Count, *, now_s: float) -> _Verdict | None:
     spec = spec_of(job)
     for kind, complete in (("FailureTarget", False), ("SuccessCriteriaMet", True)):
         for each in status_of(job).get("conditions") or ():
@@ -193,6 +114,13 @@ def _verdict(job: Obj, count: _Count, *, now_s: float) -> _Verdict | None:
         return _Verdict(
             complete=False, reason="BackoffLimitExceeded", message="Job has reached the specified backoff limit"
         )
+    if count.failed_indexes:
+        most = spec.get("maxFailedIndexes")
+        if most is not None and len(count.failed_indexes) > int(most):
+            text = "Job has exceeded the specified maximal number of failed indexes"
+            return _Verdict(complete=False, reason="MaxFailedIndexesExceeded", message=text)
+        if len(count.failed_indexes) + count.succeeded >= int(spec.get("completions") or 0):
+            return _Verdict(complete=False, reason="FailedIndexes", message="Job has failed indexes")
     deadline_s = spec.get("activeDeadlineSeconds")
     if deadline_s is not None and now_s - _started(job, now_s) >= float(deadline_s) and not spec.get("suspend"):
         return _Verdict(
@@ -214,7 +142,7 @@ def _started(job: Obj, now_s: float) -> float:
     return timestamps.parse(str(start)) if start else now_s
 
 
-def _status(job: Obj, count: _Count, verdict: _Verdict | None, *, now: str, suspended: bool) -> Obj:
+def _status(job: Obj, count: Count, verdict: _Verdict | None, *, now: str, suspended: bool) -> Obj:
     status = dict(status_of(job))
     for field, value in (("succeeded", count.counted[0]), ("failed", count.counted[1]), ("active", len(count.active))):
         if value or field in status:
@@ -224,6 +152,8 @@ def _status(job: Obj, count: _Count, verdict: _Verdict | None, *, now: str, susp
     status["uncountedTerminatedPods"] = {kind: uids for kind, uids in count.uncounted.items() if uids}
     if spec_of(job).get("completionMode") == "Indexed" and (count.indexes or "completedIndexes" in status):
         status["completedIndexes"] = job_pods.format_indexes(count.indexes)
+    if job_indexes.limited(job):
+        status["failedIndexes"] = job_pods.format_indexes(count.failed_indexes)
     conditions: list[Obj] = [dict(each) for each in status.get("conditions") or ()]
     was_suspended = any(each["type"] == "Suspended" and each["status"] == "True" for each in conditions)
     if suspended and verdict is None and not was_suspended:
@@ -253,35 +183,55 @@ def _add(conditions: list[Obj], kind: str, reason: str, message: str, *, now: st
     return with_condition(conditions, new, now=now)
 
 
-def _backoff(count: _Count, backoff_s: float) -> float:
-    return min(BACKOFF_MAX_S, backoff_s * 2.0 ** min(20, max(0, count.failed - 1)))
-
-
-def _manage(job: Obj, count: _Count) -> tuple[list[Obj], list[Obj]]:
-    """Pods to delete because there are too many, or pods to create because there are too few."""
+def _manage(job: Obj, count: Count, *, now_s: float, backoff_s: float) -> tuple[list[Obj], list[Obj], float | None]:
+    """Pods to delete because there are too many, or to create because there are too few; and when to look again."""
     spec = spec_of(job)
     parallelism = int(spec.get("parallelism", 1))
     completions = spec.get("completions")
-    occupied = len(count.active) + (len(count.terminating) if _replaces_only_failed(job) else 0)
+    terminating = count.terminating if replaces_only_failed(job) else ()
     if completions is None:
         want = len(count.active) if count.succeeded else parallelism
     else:
-        want = min(parallelism, int(completions) - count.succeeded)
-    if len(count.active) > want:
-        # The youngest and least advanced go first.
-        order = sorted(count.active, key=lambda pod: (is_true(pod, "Ready"), phase_of(pod) == "Running", name_of(pod)))
-        return order[: len(count.active) - want], []
-    missing = max(0, want - occupied)
+        want = max(0, min(parallelism, int(completions) - count.succeeded))
+    surplus = _surplus(job, count)
+    staying = [pod for pod in count.active if pod not in surplus]
+    surplus += _least_advanced(staying)[: max(0, len(staying) - want)]
+    missing = want - len(count.active) - len(terminating)
+    if surplus or missing <= 0:
+        return surplus, [], None
+    if not job_indexes.limited(job):
+        wait_s = count.backoff.remaining_s(now_s, backoff_s)
+        if wait_s > 0:
+            return [], [], wait_s
+    missing = min(missing, PODS_PER_SYNC_MAX)
     if spec.get("completionMode") != "Indexed":
-        return [], [job_pods.new_pod(job, index=None) for _ in range(missing)]
+        return [], [job_pods.new_pod(job, index=None) for _ in range(missing)], None
+    taken = {job_pods.index_of(pod) for pod in (*count.active, *terminating)} | count.indexes | count.failed_indexes
+    free = [index for index in range(int(completions or 0)) if index not in taken][:missing]
+    waits = {index: job_indexes.wait_s(count.delayed.get(index), now_s, backoff_s) for index in free}
+    due = [index for index in free if waits[index] <= 0]
+    pods = [
+        job_indexes.with_failures(job, job_pods.new_pod(job, index=index), count.delayed.get(index)) for index in due
+    ]
+    return [], pods, job_backoff.soonest(waits.values())
+
+
+def _least_advanced(pods: Iterable[Obj]) -> list[Obj]:
+    """The youngest and least advanced first."""
+    return sorted(pods, key=lambda pod: (is_true(pod, "Ready"), phase_of(pod) == "Running", name_of(pod)))
+
+
+def _surplus(job: Obj, count: Count) -> list[Obj]:
+    """Active pods without an index, of one that has another pod or is done, or beyond `completions` (elastic Jobs)."""
+    if spec_of(job).get("completionMode") != "Indexed":
+        return []
+    completions = int(spec_of(job).get("completions") or 0)
     taken: set[int] = set(count.indexes)
-    duplicates: list[Obj] = []
-    held = [*count.active, *(count.terminating if _replaces_only_failed(job) else ())]
-    for pod in held:
+    found: list[Obj] = []
+    for pod in count.active:
         index = job_pods.index_of(pod)
-        if index is None or (index in taken and pod in count.active):
-            duplicates.append(pod)
+        if index is None or index in taken or index >= completions:
+            found.append(pod)
         else:
             taken.add(index)
-    free = [index for index in range(int(completions or 0)) if index not in taken]
-    return duplicates, [job_pods.new_pod(job, index=index) for index in free[:missing]]
+    return found

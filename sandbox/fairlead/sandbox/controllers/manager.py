@@ -29,7 +29,11 @@ Kubeconfig = Callable[[str], Path]
 
 @dataclass(frozen=True, kw_only=True)
 class ManagerOptions:
-    """`qps` and `burst` limit each controller's client; the real default is 20 and 30, None is no limit."""
+    """`qps` and `burst` limit each controller's client; the real default is 20 and 30, None is no limit.
+
+    `job_backoff_s`: after one failed pod of a Job; doubled by each further one, up to sixty times as long. 10 s upstream. How
+    long the Job controller gathers changes of pods before it looks at their Job is a tenth of it, as upstream.
+    """
 
     qps: float | None = None
     burst: int = 30
@@ -73,7 +77,9 @@ async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, r
         node_events = EventRecorder(nodes_client, "node-controller")
         loops = (
             ClaimController(claims_client, shared, claim_events).run,
-            JobController(jobs_client, shared, job_events, backoff_s=options.job_backoff_s).run,
+            JobController(
+                jobs_client, shared, job_events, backoff_s=options.job_backoff_s, batch_s=options.job_backoff_s / 10
+            ).run,
             NodeLifecycle(
                 nodes_client,
                 shared,

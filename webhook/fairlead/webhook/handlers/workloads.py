@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.api.intent import KEYS, Intent, IntentError
-from fairlead.webhook.gangs import foreign_schedulers, pod_gang, propagation, workload_gangs
+from fairlead.webhook.gangs import foreign_schedulers, job_evictions, pod_gang, propagation, workload_gangs
 from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
-from fairlead.webhook.objects.fields import map_at, object_at, strings_at
-from fairlead.webhook.objects.pod_templates import PodTemplate, pod_templates
+from fairlead.webhook.objects.fields import Path, dotted, map_at, object_at, strings_at
+from fairlead.webhook.objects.pod_templates import PodTemplate, parallel_pods, pod_templates
 from fairlead.webhook.policy import device_bypass, jobs, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
@@ -107,6 +107,7 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if facts.policies:
         findings += _managed_findings(facts, patch, templates, members, assigned)
         findings += rule_findings(facts.policies, review, facts) if stored else ()
+    warnings += _eviction_warnings(patch, templates, assigned)
     warnings += [
         f"{template.where}.{claim.missing} does not exist; the pods wait until it does"
         for template in templates
@@ -140,6 +141,19 @@ def _bypass_findings(review: Review, patch: PatchBuilder, facts: Facts) -> Itera
     for template in pod_templates(review.group_resource, patch.patched) if facts.policies else ():
         pod = object_at(patch.patched, template.path)
         yield from device_bypass.bypass_findings(facts.policies, pod, template.where)
+
+
+def _eviction_warnings(
+    patch: PatchBuilder, templates: list[_ManagedTemplate], assigned: WorkloadGangs
+) -> tuple[str, ...]:
+    """About gangs of several pods whose Jobs would not be back soon after an eviction."""
+    found: list[tuple[Path, int]] = []
+    for template in templates:
+        gang, job_spec = assigned.gangs.get(template.where), template.template.job_spec
+        if gang is not None and gang.size > 1 and job_spec is not None:
+            pods = parallel_pods(object_at(patch.patched, job_spec), dotted(job_spec))
+            found.append((job_spec, max(1, pods)))
+    return job_evictions.eviction_warning(patch.patched, found)
 
 
 def _managed_findings(

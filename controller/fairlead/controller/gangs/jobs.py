@@ -1,0 +1,82 @@
+"""How many pods the Jobs of a gang run from now on, compared with their start.
+
+A Job runs `parallelism` pods at once until fewer completions than that are left. So of the gang of a Job with parallelism 3
+and completions 8 three pods run together in each wave, then the last two; and of an Indexed Job of eight, of which three
+indexes have completed when it is evicted, the other five. What a Job will not run any more never holds up its gang.
+Pure. The status of a Job lags behind its pods by a second or more, so both are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fairlead.controller.gangs.members import Member, Stage
+from fairlead.kube import batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPods:
+    """Of one Job: pods at once at its start, and from now on. `ended` says why it makes no more; "" while it does."""
+
+    uid: str
+    name: str
+    at_start: int
+    at_once: int
+    ended: str = ""
+    failed: bool = False
+
+
+def job_pods(job: batch.Job, members: Iterable[Member]) -> JobPods:
+    """`members` are the gang's; the pods of other owners among them do not count."""
+    own = [member for member in members if member.owner == job.metadata.uid]
+    spec = job.spec
+    parallelism = 1 if spec.parallelism is None else spec.parallelism
+    at_start = parallelism if spec.completions is None else min(parallelism, spec.completions)
+    name = f"{job.metadata.namespace}/{job.metadata.name}"
+    failure = job.condition("Failed") or job.condition("FailureTarget")
+    ended = ""
+    if failure is not None:
+        ended = f"Job {name} failed: {failure.reason}"
+    elif job.condition("Complete") is not None:
+        ended = f"Job {name} is complete"
+    at_once = 0 if ended else _at_once(job, own, parallelism)
+    return JobPods(
+        uid=job.metadata.uid, name=name, at_start=at_start, at_once=at_once, ended=ended, failed=failure is not None
+    )
+
+
+def _at_once(job: batch.Job, own: list[Member], parallelism: int) -> int:
+    succeeded = [member for member in own if member.stage is Stage.SUCCEEDED]
+    spec, status = job.spec, job.status
+    if spec.completions is None:  # after one success no more pods are made
+        living = sum(member.stage in {Stage.GATED, Stage.RELEASED} and not member.terminating for member in own)
+        return min(parallelism, living) if succeeded or status.succeeded else parallelism
+    if spec.completion_mode == "Indexed":
+        done = set(_indexes(status.completed_indexes))
+        done |= {member.index for member in succeeded if member.index is not None}
+        lost = set(_indexes(status.failed_indexes or "")) - done
+        left = spec.completions - sum(index < spec.completions for index in done | lost)
+    else:
+        uncounted = len(status.uncounted_terminated_pods.succeeded) if status.uncounted_terminated_pods else 0
+        left = spec.completions - max((status.succeeded or 0) + uncounted, len(succeeded))
+    return max(0, min(parallelism, left))
+
+
+def members_done(size: int, jobs: Iterable[JobPods]) -> int:
+    """How many members of a gang of this size its Jobs do not run any more. Surplus over the size goes first.
+
+    Those of a Job that failed are not done: without them the others do not run either.
+    """
+    known = [job for job in jobs if not job.failed]
+    at_start = sum(job.at_start for job in known)
+    gone = sum(max(0, job.at_start - job.at_once) for job in known)
+    return min(size, max(0, gone - max(0, at_start - size)))
+
+
+def _indexes(text: str) -> Iterable[int]:
+    """`1,3-5,7`, as the Job's status has it. What cannot be read counts as none."""
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if first.isdigit() and (not dash or last.isdigit()):
+            yield from range(int(first), int(last if dash else first) + 1)

@@ -1,0 +1,129 @@
+"""A gang's last eviction, on its Gang object: since when the gang is queued, so that its recreated pods keep their age.
+
+How long it is remembered follows from who makes the pods again. The Job controller waits longest: its back-off is at most
+600 s and begins when the last pod has ended, at most its grace period after the eviction. On top comes a margin for a
+controller-manager or an apiserver that is away meanwhile. Without pods, a gang is forgotten sooner where nothing makes them
+again: its Job is complete or was deleted. Text that cannot be read counts as absent. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fairlead.api import names
+from fairlead.controller.gangs.eviction_marks import EvictionMark
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.jobs import JobPods
+from fairlead.controller.gangs.members import Member
+from fairlead.kube import timestamps
+
+JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
+MARGIN_S = 300.0
+GRACE_S = 30.0  # of a pod that does not say
+JOB_GONE_S = 30.0  # a JobSet that restarts deletes its Jobs and creates others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastEviction:
+    """Times are unix seconds. `until`: how long the Gang object outlives its pods."""
+
+    at: float
+    queued_since: float
+    mark: str  # "reclaimed for gang ml/x"
+    why: str
+    until: float
+    owner: str = ""  # UID of the owner of a gang of one: its next pod has another name
+    maker: str = ""  # kind of what makes its pods: "Job", "ReplicaSet"; "" for bare pods
+
+    @property
+    def description(self) -> str:
+        return f"evicted at {timestamps.seconds(self.at)}: {self.mark}: {self.why}"
+
+    def annotation(self) -> str:
+        fields = {
+            "at": timestamps.seconds(self.at),
+            "since": timestamps.seconds(self.queued_since),
+            "what": self.mark,
+            "why": self.why,
+            "until": timestamps.seconds(self.until),
+            "owner": self.owner,
+            "maker": self.maker,
+        }
+        return json.dumps(fields)
+
+
+def eviction_of(
+    gang: Gang, members: Iterable[Member], mark: EvictionMark, *, at: float, queued_since: float
+) -> PastEviction:
+    """The eviction of these members, now."""
+    evicted = list(members)
+    grace = [member.pod.spec.termination_grace_period_seconds for member in evicted]
+    grace_s = max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S)
+    controller = evicted[0].pod.metadata.controller
+    return PastEviction(
+        at=at,
+        queued_since=queued_since,
+        mark=str(mark),
+        why=mark.why,
+        until=at + grace_s + JOB_BACKOFF_MAX_S + MARGIN_S,
+        owner=evicted[0].owner if gang.solo else "",
+        maker=controller.kind if controller is not None else "",
+    )
+
+
+def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
+    """Of a Gang object as the API shows it."""
+    text = (raw.get("metadata", {}).get("annotations") or {}).get(names.EVICTED)
+    if not text:
+        return None
+    try:
+        read = json.loads(text)
+        at = timestamps.parse(read["at"])
+        until = read.get("until")
+        return PastEviction(
+            at=at,
+            queued_since=timestamps.parse(read["since"]),
+            mark=str(read["what"]),
+            why=str(read["why"]),
+            until=timestamps.parse(until) if until else at + JOB_BACKOFF_MAX_S + MARGIN_S,
+            owner=str(read["owner"]),
+            maker=str(read.get("maker", "")),
+        )
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What becomes of an evicted gang without pods. `until`: when to look again; None: it is forgotten now."""
+
+    text: str
+    until: float | None
+    ended: bool = False  # nothing makes its pods again
+
+
+def outlook(past: PastEviction, jobs: Iterable[JobPods], *, now: float, without_job_since: float | None) -> Outlook:
+    """`jobs` are those of the gang that exist; `without_job_since`: when it was first seen that there are none."""
+    known = list(jobs)
+    if now >= past.until:
+        return Outlook(text="", until=None)
+    failed = next((job for job in known if job.failed), None)
+    if failed is not None:
+        text = f"{failed.ended}; it makes no more pods; delete it and create it again"
+        return Outlook(text=text, until=past.until, ended=True)
+    kept = f"its age is kept until {timestamps.seconds(past.until)}"
+    if past.maker == "Job":
+        making = [job for job in known if not job.ended]
+        if making:
+            names_ = ", ".join(job.name for job in making[:4])
+            return Outlook(text=f"Job {names_} makes its pods again after its back-off; {kept}", until=past.until)
+        gone_at = (now if without_job_since is None else without_job_since) + JOB_GONE_S
+        if known or now >= gone_at:
+            return Outlook(text="", until=None)
+        return Outlook(text="its Job does not exist any more", until=gone_at)
+    if not past.maker:
+        return Outlook(text=f"its pods have no controller: create them again; {kept}", until=past.until)
+    return Outlook(text=f"waits until a {past.maker} makes its pods again; {kept}", until=past.until)

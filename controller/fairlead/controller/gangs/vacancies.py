@@ -1,0 +1,108 @@
+"""The places of members that a running gang has lost: held for those that replace them, for a limited time.
+
+A member that fails, is evicted alone or is deleted leaves a vacancy, as long as fewer members run than have to run together.
+Its node and devices count as taken and are charged to the gang's queue, until the member that replaces it asks for a place.
+Pure; what holds them is `controller.replacements`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from fairlead.controller.gangs import eviction_marks
+from fairlead.controller.gangs.allocations import allocated_at, node_of, pod_ref
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.members import Member
+from fairlead.engine.types.gangs import RunningGang, RunningMember
+from fairlead.kube import resource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vacancy:
+    """`claims` are the member's own, as they were allocated."""
+
+    member: Member
+    node: str
+    claims: tuple[resource.ResourceClaim, ...]
+
+    @property
+    def uid(self) -> str:
+        return self.member.uid
+
+
+def vacancy_of(member: Member) -> Vacancy | None:
+    """The place of a member that runs; None where it has none, or shares its devices with others."""
+    node = node_of(member)
+    claims = tuple(each.claim for each in member.claims if each.claim is not None)
+    if node is None or not member.fully_reserved or any(len(claim.status.reserved_for) > 1 for claim in claims):
+        return None
+    return Vacancy(member=member, node=node, claims=claims)
+
+
+def short_of(gang: Gang) -> int:
+    """How many members a running gang lacks; 0 for one that does not run or is on its way out."""
+    if not gang.started or any(mark.whole for _, mark in eviction_marks.marked(gang)):
+        return 0
+    return max(0, gang.together - len(gang.running))
+
+
+def unbound(gang: Gang) -> int:
+    """As `short_of`, but a member counts from when it is bound: until then it may be rolled back again."""
+    return short_of(gang) or (sum(not member.bound for member in gang.running) if gang.started else 0)
+
+
+def more_pods_come(gang: Gang) -> bool:
+    """Whether members wait, or the gang's Jobs make more than run. Of other workloads that is not known: then not."""
+    if gang.gated:
+        return True
+    owners = {member.owner for member in gang.running}
+    jobs = [job for job in gang.jobs if not job.ended]
+    return owners <= {job.uid for job in jobs} and sum(job.at_once for job in jobs) > len(gang.running)
+
+
+def may_be_replaced(gang: Gang) -> bool:
+    """Whether something makes another pod in the place of one that ended."""
+    return all(member.owner for member in gang.running) and not any(job.failed for job in gang.jobs)
+
+
+def overdue_text(gang: Gang, timeout_s: float) -> str:
+    lacking = short_of(gang)
+    were = "was" if lacking == 1 else "were"
+    return f"{lacking} of its {gang.together} members {were} not replaced within {timeout_s:.0f} s"
+
+
+def with_vacancies(running: RunningGang, vacancies: Sequence[Vacancy]) -> RunningGang:
+    """As the engine sees it while nothing asks for these places: the gang holds them."""
+    by_uid = {vacancy.uid: vacancy for vacancy in vacancies}
+    members = [
+        dataclasses.replace(member, leaving=False) if member.pod.uid in by_uid else member for member in running.members
+    ]
+    present = {member.pod.uid for member in members}
+    members += [_held_member(vacancy) for uid, vacancy in by_uid.items() if uid not in present]
+    claims = {*running.claims, *(claim.metadata.uid for vacancy in vacancies for claim in vacancy.claims)}
+    return dataclasses.replace(running, members=tuple(members), claims=tuple(sorted(claims)))
+
+
+def _held_member(vacancy: Vacancy) -> RunningMember:
+    return RunningMember(
+        pod=pod_ref(vacancy.member),
+        node=vacancy.node,
+        claims=tuple(claim.metadata.uid for claim in vacancy.claims),
+        started=max((allocated_at(claim) for claim in vacancy.claims), default=0.0),
+    )
+
+
+def devices_of(vacancy: Vacancy) -> set[tuple[str, str, str]]:
+    """Driver, pool and name of each."""
+    return {
+        (result.driver, result.pool, result.device)
+        for claim in vacancy.claims
+        for result in (claim.status.allocation.devices.results if claim.status.allocation else ())
+    }
+
+
+def avoided_nodes(own: Iterable[Vacancy], others: Iterable[Vacancy]) -> frozenset[str]:
+    """Nodes on which places are held for other gangs only: they come last."""
+    return frozenset({each.node for each in others} - {each.node for each in own})

@@ -1,0 +1,155 @@
+"""Members of running gangs that are being replaced: their places held in the engine's tables, and for how long.
+
+A gang may be short of its size for `timeout_s`. Then it is evicted whole, to start again together, if its pods are still being
+made; else (nothing is known to make another) its places are given up and the others run on. What is kept here may be lost
+with this process: a new leader holds no place of a member lost before, and counts the time anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fairlead.controller.gangs import vacancies
+from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.vacancies import Vacancy
+from fairlead.controller.watch.tables import Tables
+from fairlead.engine.types.gangs import GangRequest, RunningGang
+from fairlead.engine.types.plan import Admission
+
+
+@dataclass(slots=True)
+class _Known:
+    """Of one running gang."""
+
+    places: dict[str, Vacancy] = field(default_factory=dict)  # of members that run, by pod UID
+    vacant: dict[str, Vacancy] = field(default_factory=dict)  # of members lost, oldest first
+    short_since: float | None = None
+    given_up: bool = False
+
+
+class Replacements:
+    def __init__(self, tables: Tables, *, timeout_s: float) -> None:
+        self._tables = tables
+        self._timeout_s = timeout_s
+        self._known: dict[GangId, _Known] = {}
+        self._lifted: dict[GangId, tuple[Vacancy, ...]] = {}  # while a decision is made
+
+    def update(self, gang_id: GangId, gang: Gang | None, now: float) -> None:
+        """The gang changed: the places of members that it lost are held, those that it needs no more given up."""
+        if gang is None or not gang.started or gang.solo:
+            self._forget(gang_id)
+            return
+        known = self._known.setdefault(gang_id, _Known())
+        running = {member.uid for member in gang.running}
+        for uid, place in list(known.places.items()):
+            if uid not in running:
+                del known.places[uid]
+                known.vacant[uid] = place
+        for member in gang.running:
+            found = vacancies.vacancy_of(member)
+            if found is not None:
+                known.places[member.uid] = found
+        replaced = vacancies.may_be_replaced(gang)
+        short = vacancies.short_of(gang) if replaced else 0
+        if not replaced or not vacancies.unbound(gang):
+            known.short_since, known.given_up = None, False
+        elif known.short_since is None:
+            known.short_since = now
+        keep = 0 if known.given_up else short
+        for uid in list(known.vacant)[: max(0, len(known.vacant) - keep)]:
+            self._release(known, uid)
+        for vacancy in known.vacant.values():
+            self._tables.hold(vacancy.member.pod, vacancy.node, vacancy.claims)
+
+    def deadline(self, gang_id: GangId) -> float | None:
+        """When the gang may not be short any longer; unix seconds."""
+        known = self._known.get(gang_id)
+        if known is None or known.short_since is None or known.given_up:
+            return None
+        return known.short_since + self._timeout_s
+
+    def overdue(self, gang: Gang, now: float) -> str:
+        """Why the gang is to be evicted whole; "" if it is not. Gives up its places where no more pods are known to come."""
+        deadline = self.deadline(gang.id)
+        if deadline is None or now < deadline or not vacancies.short_of(gang):
+            return ""
+        if vacancies.more_pods_come(gang):
+            return vacancies.overdue_text(gang, self._timeout_s)
+        known = self._known[gang.id]
+        known.given_up = True
+        for uid in list(known.vacant):
+            self._release(known, uid)
+        return ""
+
+    # -- around a decision -----------------------------------------------------------------------------------------
+
+    def lift(self, requests: Iterable[GangRequest]) -> list[GangRequest]:
+        """The requests, those that replace members marked; what is held for them is free until `restore`."""
+        found: list[GangRequest] = []
+        for request in requests:
+            gang_id = (request.namespace, request.name)
+            known = self._known.get(gang_id)
+            if known is None or not known.vacant:
+                found.append(request)
+                continue
+            self._lifted[gang_id] = own = tuple(known.vacant.values())
+            for vacancy in own:
+                self._tables.unhold(vacancy.member.pod, vacancy.claims)
+            found.append(dataclasses.replace(request, replaces=True))
+        if len(self._lifted) < 2:
+            return found
+        return [self._apart(request) for request in found]
+
+    def _apart(self, request: GangRequest) -> GangRequest:
+        """Of two gangs with held places neither takes the other's while there is another."""
+        if not request.replaces:
+            return request
+        mine = (request.namespace, request.name)
+        others = (vacancy for gang_id, held in self._lifted.items() if gang_id != mine for vacancy in held)
+        nodes = vacancies.avoided_nodes(self._lifted[mine], others)
+        return dataclasses.replace(request, avoid=tuple(sorted({*request.avoid, *nodes})))
+
+    def running(self, gang_id: GangId, running: RunningGang) -> RunningGang:
+        """With the places that are held for it now."""
+        known = self._known.get(gang_id)
+        if known is None or not known.vacant or gang_id in self._lifted:
+            return running
+        return vacancies.with_vacancies(running, tuple(known.vacant.values()))
+
+    def restore(self, admissions: Iterable[Admission]) -> None:
+        """The decision is made: what was not taken is held again."""
+        taken: set[tuple[str, str, str]] = set()
+        nodes: dict[GangId, list[str]] = {}
+        for admission in admissions if self._lifted else ():
+            nodes[admission.namespace, admission.name] = [each.node for each in admission.assignments]
+            taken |= {
+                (result.device.driver, result.device.pool, result.device.device)
+                for claim in admission.claims
+                for result in claim.allocation.results
+            }
+        for gang_id, lifted in self._lifted.items():
+            known = self._known[gang_id]
+            filled = nodes.get(gang_id, [])
+            order = sorted(lifted, key=lambda vacancy: vacancy.node not in filled)
+            for vacancy in order[: len(filled)]:
+                del known.vacant[vacancy.uid]
+            for vacancy in order[len(filled) :]:
+                if vacancies.devices_of(vacancy) & taken:
+                    del known.vacant[vacancy.uid]
+                else:
+                    self._tables.hold(vacancy.member.pod, vacancy.node, vacancy.claims)
+        self._lifted.clear()
+
+    # -- giving up -------------------------------------------------------------------------------------------------
+
+    def _release(self, known: _Known, uid: str) -> None:
+        vacancy = known.vacant.pop(uid)
+        self._tables.unhold(vacancy.member.pod, vacancy.claims)
+
+    def _forget(self, gang_id: GangId) -> None:
+        known = self._known.pop(gang_id, None)
+        if known is not None:
+            for uid in list(known.vacant):
+                self._release(known, uid)
