@@ -1,6 +1,7 @@
 """Gangs as pods and claims show them, for tests: pods, claims, and what they refer to, without a cluster."""
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -111,8 +112,8 @@ def view(*pods, objects=None, known=False):
     return found
 
 
-def step(gang, *, timeout_s=60.0, nodes=("n1", "n2")):
-    return recovery.next_step(gang, now=NOW, timeout_s=timeout_s, node_exists=lambda name: name in nodes)
+def step(gang, *, timeout_s=60.0, nodes=("n1", "n2"), tried=MappingProxyType({})):
+    return recovery.next_step(gang, now=NOW, timeout_s=timeout_s, tried=tried, node_exists=lambda name: name in nodes)
 
 
 def gated_with(*numbers, size=3, total=3, node="n1", age_s=0.0):

@@ -4,12 +4,14 @@ Each fault ends in a clear state: the gang runs, or waits whole with a reason. A
 """
 
 import asyncio
+import time
 
 import pytest
 
 from fairlead.api import names
 from fairlead.controller import app, term
 from fairlead.controller.commit import writes
+from fairlead.controller.gangs import recovery
 from fairlead.controller.pacing import IDLE_MAX_S
 from fairlead.controller.report.metrics import Metrics
 from fairlead.kube import resources
@@ -124,6 +126,35 @@ async def test_closed_watches_and_forgotten_history_lose_nothing(bench: Bench):
             await asyncio.sleep(0)
         await bench.until(lambda: bench.running(pods), "all gangs run", 60)
     assert bench.watchdog.held == 12
+
+
+async def test_a_scheduler_that_is_away_costs_time_and_no_pod(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """The gang is released and does not bind for longer than the timeout: it is not rolled back, and says what it waits for."""
+    monkeypatch.setattr(recovery, "UNTRIED_S", 0.5)
+    await bench.template("one")
+    await bench.cluster.stop_scheduler()
+    async with bench.controller(gang_timeout_s=1.0):
+        pods = await bench.gang("patient", 4, template="one")
+        await bench.until(
+            lambda: "kube-scheduler has not tried 4 of its pods" in bench.status("patient").get("message", ""),
+            "the gang says that the scheduler does not try its pods",
+        )
+
+        def living() -> set[str]:
+            found = [pod for name in pods if (pod := bench.get(name)) is not None]
+            return {pod.metadata.uid for pod in found if pod.metadata.deletion_timestamp is None}
+
+        before = living()
+        released_s = time.monotonic()
+        while time.monotonic() < released_s + 3.0:
+            assert len(living()) == 4
+            await asyncio.sleep(0.1)
+        bench.cluster.start_scheduler()
+        await bench.until(lambda: bench.running(pods), "the scheduler is back: all run")
+        assert living() == before
+        await bench.until(
+            lambda: "scheduler" not in bench.status("patient").get("message", ""), "and the message is gone"
+        )
 
 
 async def test_a_node_that_vanishes_before_its_pods_bind_takes_no_gang_with_it(bench: Bench):

@@ -4,7 +4,9 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.controller.gangs import recovery
-from fairlead.kube import timestamps
+from fairlead.controller.gangs.bind_clock import BindClock
+from fairlead.controller.report.gang_phase import SchedulingState, summarize
+from fairlead.kube import core, timestamps
 
 from .gang_views import NOW, Objects, claim, gated_with, pod, released_with, step, view
 
@@ -51,7 +53,44 @@ def test_a_gang_whose_members_do_not_bind_in_time_is_rolled_back_whole():
     assert isinstance(found, recovery.RollBack)
     assert len(found.members) == 3
     assert "1 of its pods (p2) did not bind" in found.why
-    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60) == NOW + 50
+    assert recovery.next_deadline(released_with(2, 1, size=3, age_s=10), 60, {}) == NOW + 50
+
+
+def untried(gang_of):
+    """The same gang, of which kube-scheduler has not tried the unbound pods since their release."""
+    gated = core.PodCondition(type="PodScheduled", status="False", reason="SchedulingGated")
+    pods = [
+        m.pod if m.bound else replace(m.pod, status=replace(m.pod.status, conditions=(gated,))) for m in gang_of.members
+    ]
+    held = [each.claim for member in gang_of.members for each in member.claims]
+    return view(*pods, objects=Objects(held))
+
+
+def test_time_in_which_the_scheduler_has_not_tried_a_pod_does_not_count():
+    tried = released_with(2, 1, size=3, age_s=601)
+    away, clock = untried(tried), BindClock()
+    since = clock.update(away, NOW)
+    assert step(away, tried=since) is None
+    assert recovery.next_deadline(away, 60, since) is None
+    since = clock.update(tried, NOW)  # the scheduler is back, and could not bind it
+    assert step(tried, tried=since) is None
+    assert recovery.next_deadline(tried, 60, since) == NOW + 60
+    since = clock.update(tried, NOW + 59)
+    assert recovery.next_deadline(tried, 60, since) == NOW + 60
+    assert isinstance(step(tried, tried=dict.fromkeys(since, NOW - 60)), recovery.RollBack)
+    assert not clock.update(released_with(3, 0, size=3, age_s=601), NOW)
+    assert isinstance(
+        step(tried, tried=clock.update(tried, NOW)), recovery.RollBack
+    )  # another leader: by the allocation
+
+
+def test_a_gang_says_that_the_scheduler_does_not_try_its_pods():
+    assert recovery.untried(untried(released_with(0, 3, size=3, age_s=10)), NOW) == (0, NOW + 5)
+    away = untried(released_with(0, 3, size=3, age_s=15))
+    assert recovery.untried(away, NOW) == (3, None)
+    said = summarize(away, SchedulingState(untried=3)).message
+    assert "devices are given; 0 of 3 members run; kube-scheduler has not tried 3 of its pods: see that it runs" in said
+    assert recovery.untried(released_with(0, 3, size=3, age_s=15), NOW) == (0, None)
 
 
 def test_a_surplus_member_that_does_not_bind_is_evicted_alone():
@@ -77,7 +116,7 @@ def test_a_member_that_replaces_another_and_does_not_bind_is_evicted_alone():
 def test_a_bound_gang_needs_nothing():
     gang = released_with(3, 0, size=3, age_s=10_000)
     assert step(gang) is None
-    assert recovery.next_deadline(gang, 60) is None
+    assert recovery.next_deadline(gang, 60, {}) is None
 
 
 def test_only_allocations_without_reservation_and_user_are_orphaned():

@@ -15,6 +15,7 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.gangs import eviction_marks, eviction_steps, recovery
 from fairlead.controller.gangs.allocations import pod_ref
+from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.requests import GangRecord, blocking_problem
 from fairlead.controller.replacements import Replacements
@@ -52,6 +53,7 @@ class GangReconciler:
         self._backoffs = backoffs
         self._replacements = replacements
         self._gang_timeout_s = gang_timeout_s
+        self._bind_clock = BindClock()
         self._deadlines: dict[GangId, float] = {}
         self._sweep_at = now + claim_reconciler.SWEEP_S
 
@@ -99,6 +101,7 @@ class GangReconciler:
             self._claims.reconcile(gang, busy=busy)
         if gang is None or not gang.members:
             self._evictor.gone(gang_id)
+            self._bind_clock.forget(gang_id)
             return
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
@@ -114,12 +117,15 @@ class GangReconciler:
 
     def _recover(self, gang: Gang, now: float) -> bool:
         """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
-        step = recovery.next_step(gang, now=now, timeout_s=self._gang_timeout_s, node_exists=self._caches.node_exists)
+        tried = self._bind_clock.update(gang, now)
+        step = recovery.next_step(
+            gang, now=now, timeout_s=self._gang_timeout_s, tried=tried, node_exists=self._caches.node_exists
+        )
         if step is None:
             self._recoverer.no_step(gang)
-            deadline = recovery.next_deadline(gang, self._gang_timeout_s)
-            if deadline is not None:
-                self._set_deadline(gang.id, max(deadline, now + DEADLINE_MIN_S))
+            for deadline in (recovery.next_deadline(gang, self._gang_timeout_s, tried), recovery.untried(gang, now)[1]):
+                if deadline is not None:
+                    self._set_deadline(gang.id, max(deadline, now + DEADLINE_MIN_S))
         elif self._backoffs.active(gang.id, now):
             self._set_deadline(gang.id, self._backoffs.get(gang.id).until)
         else:

@@ -9,6 +9,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
+from fairlead.controller.gangs import recovery
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.metrics import Metrics
@@ -46,7 +47,7 @@ class Reporting:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
             if gang is not None and gang.members:
-                self._reporter.gang(gang, self._state(gang))
+                self._reporter.gang(gang, self._state(gang, now))
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases.values())
@@ -55,7 +56,7 @@ class Reporting:
         """The gang has no members left."""
         self._reporter.gone(gang_id)
 
-    def _state(self, gang: Gang) -> SchedulingState:
+    def _state(self, gang: Gang, now: float) -> SchedulingState:
         return SchedulingState(
             waiting=self._cycle.waiting.get(gang.id),
             admitting=self._tasks.admitting(gang.id),
@@ -64,4 +65,5 @@ class Reporting:
             eviction=self._evictor.progress(gang),
             victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),
             reservation=self._cycle.reservations.get(gang.id),
+            untried=recovery.untried(gang, now)[0],
         )

@@ -85,6 +85,8 @@ class Cluster:
         self.controller: Program | None = None
         self._host: ProgramHost | None = None
         self._stack = contextlib.AsyncExitStack()
+        self._loops: _Background
+        self._scheduler: asyncio.Task[None]
         self._configs: dict[str, Path] = {}
         self._workloads: Workloads | None = None
 
@@ -190,19 +192,32 @@ class Cluster:
             ),
             "controller-manager",
         )
-        client = await group.stack.enter_async_context(self.client("system:kube-scheduler"))
-        events = EventRecorder(client, "default-scheduler")
-        scheduler = Scheduler(
-            client,
-            events,
-            selects=Selection(),
-            random=Random(options.seed),  # noqa: S311
-            backoff_s=options.scheduler_backoff_s,
-        )
-        group.start(events.run(), "scheduler events")
-        group.start(scheduler.run(), "scheduler")
+        self._loops = group
+        self.start_scheduler()
         async with asyncio.timeout(READY_TIMEOUT_S):
             await ready.wait()
+
+    def start_scheduler(self) -> None:
+        """Start kube-scheduler; it runs already unless `stop_scheduler` ended it."""
+        self._scheduler = self._loops.start(self._run_scheduler(), "scheduler")
+
+    async def stop_scheduler(self) -> None:
+        """End kube-scheduler at once: pods wait, what it assumed is forgotten."""
+        self._scheduler.cancel()
+        await asyncio.gather(self._scheduler, return_exceptions=True)
+
+    async def _run_scheduler(self) -> None:
+        async with self.client("system:kube-scheduler") as client, asyncio.TaskGroup() as group:
+            events = EventRecorder(client, "default-scheduler")
+            scheduler = Scheduler(
+                client,
+                events,
+                selects=Selection(),
+                random=Random(self.options.seed),  # noqa: S311
+                backoff_s=self.options.scheduler_backoff_s,
+            )
+            group.create_task(events.run(), name="scheduler events")
+            group.create_task(scheduler.run(), name="scheduler loop")
 
     async def _start_nodes(self, drivers: Programs) -> None:
         root = self._node_root()
@@ -286,10 +301,11 @@ class _Background:
         self.stack = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, run: Any, name: str) -> None:
-        task = asyncio.create_task(run, name=name)
+    def start(self, run: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(run, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -90,6 +90,13 @@ class Member:
         return bool(self.pod.spec.node_name)
 
     @property
+    def tried(self) -> bool:
+        """Whether kube-scheduler has tried the pod since its release: its condition is no longer that of a gated pod."""
+        return not any(
+            each.type == "PodScheduled" and each.reason == "SchedulingGated" for each in self.pod.status.conditions
+        )
+
+    @property
     def terminating(self) -> bool:
         """Deleted or evicted."""
         return self.pod.metadata.deletion_timestamp is not None

@@ -12,7 +12,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.controller.gangs.allocations import allocated_at, allocated_node, node_of, results
@@ -20,6 +20,7 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
 from fairlead.kube import resource, timestamps
 
+UNTRIED_S = 15.0  # from the allocation: much longer than kube-scheduler takes to try a pod, where it runs
 BINDING_CONDITIONS_S = 600.0  # kube-scheduler's own timeout for binding conditions
 
 
@@ -50,11 +51,14 @@ class RollBack:
 Step = Complete | Undo | RollBack
 
 
-def next_step(gang: Gang, *, now: float, timeout_s: float, node_exists: Callable[[str], bool]) -> Step | None:
+def next_step(
+    gang: Gang, *, now: float, timeout_s: float, tried: Mapping[str, float], node_exists: Callable[[str], bool]
+) -> Step | None:
+    """`tried`: of `bind_clock`."""
     begun = [member for member in gang.gated if member.admission_begun]
     if begun:
         return _half_written(gang, begun, now=now, timeout_s=timeout_s, node_exists=node_exists)
-    late = [m for m in gang.released if not m.bound and bind_deadline(m, timeout_s) <= now and not m.terminating]
+    late = [m for m in gang.released if not m.bound and bind_deadline(m, timeout_s, tried) <= now and not m.terminating]
     return _roll_back(gang, late, timeout_s) if late else None
 
 
@@ -68,7 +72,7 @@ def _half_written(
     if gang.placed + len(ready) < gang.size:
         if all(member.terminating for member in gang.released):
             return Undo(members=tuple(begun), why=f"only {len(ready)} of {gang.size} members were written")
-    elif gang.released and all(bind_deadline(member, timeout_s) <= now for member, _ in ready):
+    elif gang.released and all(bind_deadline(member, timeout_s, {}) <= now for member, _ in ready):
         return _roll_back(gang, [member for member, _ in ready], timeout_s)
     return Complete(members=tuple(ready))
 
@@ -110,18 +114,27 @@ def _any_node(member: Member) -> str | None:
     return next((node for each in member.claims if each.claim and (node := allocated_node(each.claim))), None)
 
 
-def bind_deadline(member: Member, timeout_s: float) -> float:
-    """By when the member must be bound, unix seconds. Counted from the allocation, which outlives a leader."""
+def bind_deadline(member: Member, timeout_s: float, tried: Mapping[str, float]) -> float:
+    """By when the member must be bound, unix seconds; inf while kube-scheduler has not tried it.
+
+    Counted from the allocation, which outlives a leader, or from the scheduler's first try where that was later.
+    """
     claims = [each.claim for each in member.claims if each.claim is not None and each.allocated]
     began = max((allocated_at(claim) for claim in claims), default=float("inf"))
     slow = any(result.binding_conditions for claim in claims for result in results(claim))
-    return began + timeout_s + (BINDING_CONDITIONS_S if slow else 0.0)
+    return max(began, tried.get(member.uid, began)) + timeout_s + (BINDING_CONDITIONS_S if slow else 0.0)
 
 
-def next_deadline(gang: Gang, timeout_s: float) -> float | None:
+def untried(gang: Gang, now: float) -> tuple[int, float | None]:
+    """Released members that kube-scheduler should have tried by now, and when the next should have been; unix seconds."""
+    due = [bind_deadline(member, UNTRIED_S, {}) for member in gang.released if not member.bound and not member.tried]
+    return sum(at <= now for at in due), min((at for at in due if at > now), default=None)
+
+
+def next_deadline(gang: Gang, timeout_s: float, tried: Mapping[str, float]) -> float | None:
     """When time alone may change the gang's next step; unix seconds."""
     waiting = [m for m in gang.released if not m.bound] + [m for m in gang.gated if m.admission_begun]
-    times = [time for member in waiting if (time := bind_deadline(member, timeout_s)) != float("inf")]
+    times = [time for member in waiting if (time := bind_deadline(member, timeout_s, tried)) != float("inf")]
     return min(times, default=None)
 
 

@@ -48,6 +48,7 @@ class SchedulingState:
     eviction: EvictionProgress | None = None
     victims: tuple[str, ...] = ()  # gangs that are being evicted for it
     reservation: Reservation | None = None
+    untried: int = 0  # released members that kube-scheduler should have tried by now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,8 @@ def _placed(gang: Gang, state: SchedulingState) -> PhaseSummary:
         more = f"; {len(gang.gated)} more wait{why}"
     if state.eviction is not None:
         more = f"{more}; {state.eviction}"
+    if state.untried:
+        more += f"; kube-scheduler has not tried {state.untried} of its pods: see that it runs (they wait for it without a timeout)"
     text = f"{ready} of {gang.size} members run{more}"
     if ready >= gang.size:
         return PhaseSummary(phase="Running", reason=Progress.RUN.value, text=text)

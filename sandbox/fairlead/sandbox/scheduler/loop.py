@@ -7,6 +7,7 @@ conditions and events. Runs as system:kube-scheduler. Does not wait for binding 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -53,6 +54,9 @@ log = logging.getLogger(__name__)
 
 SCHEDULER_NAME: Final = "default-scheduler"
 BINDINGS_AT_ONCE: Final = 16
+SCHEDULER_ERROR: Final = (
+    "SchedulerError"  # the reason for whatever fails that is no filter's verdict (PodReasonSchedulerError)
+)
 _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 _PODS: Final = raw(PODS)
 
@@ -251,9 +255,8 @@ class Scheduler:
             await self._binder.unreserve(pod, reserved)
             level = logging.INFO if isinstance(error, errors.ApiError | AllocatedElsewhere) else logging.ERROR
             log.log(level, "pod %s not bound to %s: %s", key_of(pod), outcome.node, error)
-            self._events.record(
-                Regarding.of(PODS, pod), "FailedScheduling", f"binding rejected: {error}", type="Warning"
-            )
+            with contextlib.suppress(errors.ApiError):
+                await self._report(pod, Unschedulable(reason=SCHEDULER_ERROR, message=f"binding rejected: {error}"))
             self._queue.unschedulable(key_of(pod), retry=True)
             return
         self._queue.bound(key_of(pod))
