@@ -257,3 +257,12 @@ def test_a_statefulset_that_makes_its_pods_in_order_is_told_to_make_them_at_once
     problem = requests.blocking_problem(gang(pods, held, ()))
     assert problem is not None
     assert problem.message.endswith("set podManagementPolicy: Parallel)")
+
+
+@pytest.mark.parametrize("ended", ["Failed", "Complete"])
+def test_a_job_of_an_earlier_run_under_the_gangs_name_does_not_matter(ended):
+    earlier = job(uid="job-0", **WAVES, status={"succeeded": 8} | condition(ended, "Whatever"))
+    pods, held = members("GGG", size=3)
+    assert placed(gang(pods, held, [earlier, job(**WAVES)])) == "p00 p01 p02"
+    pods, held = members("SSSSSSGG", size=3)
+    assert placed(gang(pods, held, [earlier, job(**WAVES, status={"succeeded": 6})])) == "p06 p07"

@@ -75,6 +75,13 @@ class Gang:
         return min(self.size, by_job + others)
 
     @property
+    def failed_job(self) -> JobPods | None:
+        """A Job without whose pods the gang cannot be whole, and which failed: not one of an earlier run under this name."""
+        if sum(job.at_start for job in self.jobs if not job.failed) >= self.size:
+            return None
+        return next((job for job in self.jobs if job.failed), None)
+
+    @property
     def together(self) -> int:
         """How many members have to run together from now on."""
         return self.size - self.done

@@ -110,13 +110,13 @@ def outlook(past: PastEviction, jobs: Iterable[JobPods], *, now: float, without_
     known = list(jobs)
     if now >= past.until:
         return Outlook(text="", until=None)
+    making = [job for job in known if not job.ended]
     failed = next((job for job in known if job.failed), None)
-    if failed is not None:
+    if failed is not None and not making:
         text = f"{failed.ended}; it makes no more pods; delete it and create it again"
         return Outlook(text=text, until=past.until, ended=True)
     kept = f"its age is kept until {timestamps.seconds(past.until)}"
     if past.maker == "Job":
-        making = [job for job in known if not job.ended]
         if making:
             names_ = ", ".join(job.name for job in making[:4])
             return Outlook(text=f"Job {names_} makes its pods again after its back-off; {kept}", until=past.until)

@@ -45,7 +45,7 @@ def blocking_problem(gang: Gang) -> GangProblem | None:
         return None
     missing = gang.size - gang.present
     exist = f"{gang.present} of {gang.size} members exist"
-    failed = next((job for job in gang.jobs if job.failed), None)
+    failed = gang.failed_job
     if failed is not None:
         text = f"{failed.ended}; it makes no more pods: {exist}; delete it and create it again"
         return GangProblem(code=Code.NO_MORE_PODS, message=text)

@@ -64,7 +64,7 @@ def more_pods_come(gang: Gang) -> bool:
 
 def may_be_replaced(gang: Gang) -> bool:
     """Whether something makes another pod in the place of one that ended."""
-    return all(member.owner for member in gang.running) and not any(job.failed for job in gang.jobs)
+    return all(member.owner for member in gang.running) and gang.failed_job is None
 
 
 def overdue_text(gang: Gang, timeout_s: float) -> str:

@@ -90,7 +90,7 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
 
 
 def _ended(gang: Gang) -> PhaseSummary:
-    over = next((job for job in gang.jobs if job.failed), None)
+    over = gang.failed_job
     if over is not None:
         return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=over.ended)
     failed = gang.at(Stage.FAILED)

@@ -170,6 +170,9 @@ class Handlers:
         self._triggers.gangs(gang_id(pod) for pod in self._pods.by_index("job", job.metadata.uid))
         for raw in self._gang_objects.by_index("owner", job.metadata.uid):  # an evicted gang of one without its pod
             self._triggers.gang((raw["metadata"]["namespace"], raw["metadata"]["name"]))
+        ends = [(each.spec.active_deadline_seconds, each.status.start_time) if each else None for each in (old, new)]
+        if job.spec.active_deadline_seconds is not None and ends[0] != ends[1]:
+            self._gangs_in(job.metadata.namespace)
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
