@@ -254,7 +254,8 @@ class _Watch:
             body = rendering.partial({"metadata": metadata}, self._wanted.version)
         else:
             body = {**self._empty(), **self._kind.strategy.zero(), "metadata": metadata}
-            if not self._kind.strategy.custom_resource:
+            if not initial_end and not self._kind.strategy.custom_resource:
+                # Seen at 1.36.2 in bookmarks that come by time, and not in the one that ends the initial events.
                 metadata["creationTimestamp"] = None
         return _frame("BOOKMARK", encode(body))
 

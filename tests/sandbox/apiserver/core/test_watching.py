@@ -122,7 +122,6 @@ async def test_initial_events_end_with_a_bookmark_that_says_so(inside):
     assert bookmark["type"] == "BOOKMARK"
     assert bookmark["object"]["metadata"] == {
         "resourceVersion": str(inside.state.store.revision),
-        "creationTimestamp": None,
         "annotations": {"k8s.io/initial-events-end": "true"},
     }
     await put(inside, "b")
