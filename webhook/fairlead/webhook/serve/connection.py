@@ -77,6 +77,8 @@ class Connection(asyncio.Protocol):
         self._answering: asyncio.Task[None] | None = None
         self._draining = False
         self._closing = False
+        self._paused = False
+        """Whether no more is read until the request in flight is answered."""
         self.deadline = 0.0
 
     # -- called by the event loop ----------------------------------------------------------------------------------
@@ -94,8 +96,8 @@ class Connection(asyncio.Protocol):
         self._buffer += data
         if self._answering is None:
             self._advance()
-        elif len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
-            self.abort()  # the client sends without ever waiting for an answer
+        if self._answering is not None and len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
+            self._pause_reading()  # the client sends more requests before it has an answer
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -121,8 +123,9 @@ class Connection(asyncio.Protocol):
         return self._answering
 
     def abort(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
+        transport, self._transport = self._transport, None  # an answer that is made later is not written
+        if transport is not None:
+            transport.abort()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -178,12 +181,20 @@ class Connection(asyncio.Protocol):
         del self._buffer[:count]
         return taken
 
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
+
     async def _answer_later(self, answer: Awaitable[Answer], request: Request) -> None:
         try:
             self._send(await answer, close=request.close)
         finally:
             self._answering = None
         self._advance()
+        if self._paused and self._answering is None and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
 
     def _fail(self, error: HttpError) -> None:
         self._send(Answer(self._refuse(error.status, error.reason), error.status), close=True)
