@@ -217,8 +217,10 @@ async def test_e7_a_foreign_consumer_protects_the_allocation_and_holds_the_claim
 
     held = await until(only_foreign)
     assert allocation_of(held)
-    status = {key: value for key, value in held["status"].items() if key != "reservedFor"}
-    await view.client.replace(_CLAIMS, {**held, "status": status}, subresource="status")
+    free = {
+        "status": {"reservedFor": None}
+    }  # a patch without resourceVersion: the claim controller may write meanwhile
+    await view.client.patch(_CLAIMS, held["metadata"]["name"], free, namespace="default", subresource="status")
 
 
 async def test_e8_a_pinned_pod_keeps_its_allocation_and_runs_when_its_node_has_room(two: Stock) -> None:

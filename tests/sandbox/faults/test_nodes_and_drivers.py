@@ -112,14 +112,16 @@ async def test_a_driver_killed_at_any_moment_of_prepare_leaks_nothing(stock: Sto
 async def test_running_containers_do_not_notice_that_their_driver_was_killed(stock: Stock) -> None:
     made, view = stock
     node = made.nodes["gpu"]
-    await made.apply([template("one"), pod("p", claim="one", command=("sleep", "1.5"))])
+    await made.apply([template("one"), pod("p", claim="one", command=FOREVER)])
     await view.phase("p", "Running")
     container = node.kubelet.containers["default", "p", "main"]
     await node.kill_driver()
     await node.start_driver()
     assert node.kubelet.containers["default", "p", "main"] is container
-    await view.phase("p", "Succeeded")
-    assert list(node.leftovers()) == []
+    assert container.ended_s is None
+    await view.client.delete(PODS, "p", "default", grace_period_s=0)
+    await view.no_claims()
+    await until(lambda: not list(node.leftovers()))
 
 
 async def test_slices_of_a_driver_that_stays_away_are_wiped_and_published_again(stock: Stock) -> None:
