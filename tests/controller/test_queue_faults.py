@@ -138,15 +138,22 @@ FAULTS = [
         "two leaves for one namespace",
         (queue("a", selects={"matchLabels": {"team": "ml"}}), queue("b", selects={"matchLabels": {"site": "x"}})),
         "SelectorsOverlap",
-        "Queue a may take the same namespaces",
+        "Queue a selects namespace ml-prod too; pods there that name no queue go to a",
         "Queue a may take the same namespaces",
     ),
     Fault(
         "a leaf for every namespace beside others",
         (queue("a", selects={"matchLabels": {"team": "ml"}}), queue("z", selects={})),
         "SelectorsOverlap",
+        "Queue a selects namespace ml-prod too; pods there that name no queue go to a",
         "pods that name no queue go to a",
-        "pods that name no queue go to a",
+    ),
+    Fault(
+        "two leaves that may take one namespace, while none has the labels of both",
+        (queue("a", selects={"matchLabels": {"team": "ml"}}), queue("b", selects={"matchLabels": {"site": "y"}})),
+        "Ready",
+        "the queue takes gangs",
+        "Queue a may take the same namespaces",
     ),
     Fault(
         "quota of a flavor that does not exist",
@@ -220,7 +227,8 @@ def objects_of(fault: Fault, kind: str) -> list[Json]:
 def ready(fault: Fault) -> dict[str, Json]:
     """Ready of each object, as the controller would write it."""
     queues, flavors = objects_of(fault, "Queue"), [*objects_of(fault, "Flavor"), flavor("zz-fine")]
-    known = settings.read([*queues, queue("fine")], flavors)
+    namespaces = [("ml-prod", {"team": "ml", "site": "x"}), ("other", {})]
+    known = settings.read([*queues, queue("fine")], flavors, namespaces)
     world = cluster()
     world.queues, world.flavors = known.queues, known.flavors
     job = gang("job", 1, claim_spec(device_request()), queue="fine")

@@ -193,3 +193,21 @@ async def test_flavors_say_what_they_select_and_objects_that_are_wrong_say_why(b
     assert await ready(FLAVORS, "none") == ("False", "SelectsNothing")
     told = (await bench.client.get(FLAVORS, "gpu"))["status"]
     assert (told["devices"], told["total"], told["allocated"]) == (16, 16, 0)
+
+
+async def test_selectors_are_in_conflict_only_while_a_namespace_matches_both(bench: Bench, queues):
+    def ready(name: str) -> str:
+        return next(
+            (each["reason"] for each in status(queues, name).get("conditions", ()) if each["type"] == "Ready"), ""
+        )
+
+    await flavor(bench)
+    await queue(bench, "ml", limit=4, namespaceSelector={"matchLabels": {"team": "ml"}})
+    await queue(bench, "prod", limit=4, namespaceSelector={"matchLabels": {"env": "prod"}})
+    async with bench.controller():
+        await bench.until(lambda: [ready("ml"), ready("prod")] == ["Ready"] * 2, "no namespace matches both")
+        labels = {"team": "ml", "env": "prod"}
+        await bench.client.create(resources.NAMESPACES, {"metadata": {"name": "both", "labels": labels}})
+        await bench.until(lambda: [ready("ml"), ready("prod")] == ["SelectorsOverlap"] * 2, "a namespace matches both")
+        await bench.client.patch(resources.NAMESPACES, "both", {"metadata": {"labels": {"env": None}}})
+        await bench.until(lambda: [ready("ml"), ready("prod")] == ["Ready"] * 2, "no namespace matches both again")

@@ -48,6 +48,8 @@ EVICTED: Final = "fairlead.dev/evicted"
 
 # On namespaces: the webhook does not review their objects.
 IGNORE_LABEL: Final = "fairlead.dev/ignore"
+EXEMPT_NAMESPACES: Final = ("kube-system", "kube-public", "kube-node-lease", NAMESPACE)
+"""Of Kubernetes and of Fairlead itself; see `namespaces.is_exempt`."""
 
 # Of other systems, on pods: gang and queue where our own annotations are absent (fairlead.api.foreign).
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"

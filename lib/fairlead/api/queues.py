@@ -1,13 +1,11 @@
-"""Conflicts between Queues that are each valid by themselves: overlapping selectors and undefined flavors.
+"""What is wrong between Queues that are each valid by themselves, told when a Queue is written.
 
-The webhook warns of them and the controller puts them in conditions, with the same reasons and messages. A missing parent
-and a loop of parents are not found here but where the tree is built.
-Example: of two leaves that both select `env In (prod)`, pods that name no queue use the one whose name sorts first.
+Whether selectors are in conflict is asked twice. The webhook notes that some namespace *could* match two (`may_overlap`); the
+controller says which namespaces *do*, in conditions (controller: `watch/conflicts.py`). A missing parent and a loop of parents
+are found where the tree is built.
 """
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator
 
 from fairlead.api.base import LabelSelector
 from fairlead.api.queue import Queue
@@ -15,39 +13,18 @@ from fairlead.api.queue import Queue
 SAME_MAX = 3  # queues named in one message
 
 
-class Disagreement(NamedTuple):
-    """The queue, a condition's reason, and its message."""
-
-    queue: str
-    reason: str
-    message: str
-
-
-def disagreements(queues: Mapping[str, Queue], flavors: Collection[str]) -> list[Disagreement]:
-    """All conflicts, sorted by queue."""
-    others = _may_overlap(queues)
-    return [
-        found
-        for name in sorted(queues)
-        for found in (*unknown_flavors(queues[name], flavors), *overlaps(queues[name], others.get(name, ())))
-    ]
-
-
-def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[Disagreement]:
+def unknown_flavors(queue: Queue, flavors: Collection[str]) -> Iterator[str]:
+    """A message per quota of a flavor that is not one of `flavors`."""
     for index, entry in enumerate(queue.spec.flavors):
         if entry.flavor not in flavors:
-            yield Disagreement(
-                queue.name,
-                "UnknownFlavor",
-                f"spec.flavors[{index}].flavor: Flavor {entry.flavor!r} does not exist; until it does nothing counts",
-            )
+            yield f"spec.flavors[{index}].flavor: Flavor {entry.flavor!r} does not exist; until it does nothing counts"
 
 
-def overlaps(queue: Queue, others: Iterable[Queue]) -> Iterator[Disagreement]:
-    """A conflict if another queue may select a namespace that this one selects."""
+def may_overlap(queue: Queue, others: Iterable[Queue]) -> str | None:
+    """A note if another queue could select a namespace that this one selects, whether or not such a namespace exists."""
     own = queue.spec.namespace_selector
     if own is None:
-        return
+        return None
     same = sorted(
         other.name
         for other in others
@@ -55,15 +32,18 @@ def overlaps(queue: Queue, others: Iterable[Queue]) -> Iterator[Disagreement]:
         and other.spec.namespace_selector is not None
         and may_both_match(own, other.spec.namespace_selector)
     )
-    if same:
-        more = f" and {len(same) - SAME_MAX} more" if len(same) > SAME_MAX else ""
-        first = min(queue.name, same[0])
-        yield Disagreement(
-            queue.name,
-            "SelectorsOverlap",
-            f"spec.namespaceSelector: Queue {', '.join(same[:SAME_MAX])}{more} may take the same namespaces; pods that name "
-            f"no queue go to {first}; make the selectors exclude one another",
-        )
+    if not same:
+        return None
+    return (
+        f"spec.namespaceSelector: {listed(same)} may take the same namespaces; where one matches both, pods that name no "
+        f"queue go to {min(queue.name, same[0])}; make the selectors exclude one another"
+    )
+
+
+def listed(queues: list[str]) -> str:
+    """For a message: `Queue a, b, c and 2 more`."""
+    more = f" and {len(queues) - SAME_MAX} more" if len(queues) > SAME_MAX else ""
+    return f"Queue {', '.join(queues[:SAME_MAX])}{more}"
 
 
 def may_both_match(one: LabelSelector, other: LabelSelector) -> bool:
@@ -89,28 +69,3 @@ def may_both_match(one: LabelSelector, other: LabelSelector) -> bool:
     return all(values - refused.get(key, set()) for key, values in allowed.items()) and not absent & (
         present | allowed.keys()
     )
-
-
-def _may_overlap(queues: Mapping[str, Queue]) -> dict[str, list[Queue]]:
-    """For each leaf, the leaves that its selector may overlap with; this keeps the comparison of pairs small.
-
-    Leaves are grouped by their value of the label that most selectors use: those with different values cannot overlap.
-    """
-    parents = {queue.spec.parent for queue in queues.values()}
-    leaves = [
-        queue for queue in queues.values() if queue.name not in parents and queue.spec.namespace_selector is not None
-    ]
-    labels = {
-        queue.name: queue.spec.namespace_selector.match_labels for queue in leaves if queue.spec.namespace_selector
-    }
-    common = Counter(key for found in labels.values() for key in found).most_common(1)
-    key = common[0][0] if common else ""
-    by_value: dict[str | None, list[Queue]] = {}
-    for queue in leaves:
-        by_value.setdefault(labels[queue.name].get(key), []).append(queue)
-    without = by_value.get(None, [])
-    found: dict[str, list[Queue]] = {}
-    for queue in leaves:
-        value = labels[queue.name].get(key)
-        found[queue.name] = leaves if value is None else [*by_value[value], *without]
-    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs import disruption, past_evictions
 from fairlead.controller.gangs.build import build_gang
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -38,6 +39,7 @@ class Caches(Informers):
         Handlers(self, self.tables, self.gangs, self.triggers)
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
+        self.namespaces.subscribe(self._namespace)
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
@@ -62,9 +64,17 @@ class Caches(Informers):
         self.triggers.decide(urgent=True)
 
     def settings(self) -> settings.Settings:
-        """Queues and Flavors; the same object until one of them changes."""
+        """Queues and Flavors; the same object until one of them, or what queues select, changes."""
         if self._settings is None:
-            self._settings = settings.read(self.queues.all(), self.flavors.all())
+            self._settings = settings.read(
+                self.queues.all(),
+                self.flavors.all(),
+                [
+                    (found.metadata.name, found.metadata.labels)
+                    for found in self.namespaces.all()
+                    if not is_exempt(found.metadata.name, found.metadata.labels)
+                ],
+            )
         return self._settings
 
     def _setting(self, change: Change[Raw]) -> None:
@@ -73,6 +83,20 @@ class Caches(Informers):
             # Whether a foreign queue name is one of our Queues may have changed.
             self.triggers.gangs([gang_id for gang_id, gang in self.gangs.items() if gang.foreign_queue])
             self.triggers.decide(urgent=True)
+
+    def _namespace(self, change: Change[core.Namespace]) -> None:
+        """Which queues' selectors are in conflict depends on the namespaces that exist."""
+        if self._settings is None:
+            return
+        before, after = (
+            None
+            if seen is None or is_exempt(change.key, seen.metadata.labels)
+            else self._settings.selecting(seen.metadata.labels)
+            for seen in (change.old, change.new)
+        )
+        if before != after and max(len(before or ()), len(after or ())) > 1:
+            self._settings = None
+            self.triggers.decide()
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

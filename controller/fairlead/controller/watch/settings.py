@@ -15,7 +15,8 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.gang import duration_s
 from fairlead.api.queue import Queue
-from fairlead.api.queues import disagreements
+from fairlead.api.queues import unknown_flavors
+from fairlead.controller.watch.conflicts import selected_twice
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import amount
 from fairlead.engine.types.settings import FlavorQuota, FlavorSpec, Problem, QueueSpec
@@ -30,7 +31,8 @@ class Settings:
     flavors: tuple[FlavorSpec, ...] = ()
     remembered: Mapping[str, RememberedUsage] = field(default_factory=dict)  # past use from status, by queue UID
     problems: tuple[Problem, ...] = ()
-    namespace_selectors: tuple[labels.Selector, ...] = ()  # of leaf queues: which namespaces' pods they take
+    namespace_selectors: Mapping[str, labels.Selector] = field(default_factory=dict)
+    """Of leaf queues, by queue: which namespaces' pods they take where the pods name no queue."""
 
     def foreign_queue(self, name: str, namespace_labels: Mapping[str, str]) -> str | None:
         """The queue of a gang whose queue name comes from another system.
@@ -40,12 +42,20 @@ class Settings:
         """
         if any(queue.name == name for queue in self.queues):
             return name
-        selected = not self.queues or any(each.matches(namespace_labels) for each in self.namespace_selectors)
+        selected = not self.queues or self.selecting(namespace_labels)
         return None if selected else name
 
+    def selecting(self, namespace_labels: Mapping[str, str]) -> list[str]:
+        """The leaf queues that select a namespace of these labels."""
+        return [name for name, each in self.namespace_selectors.items() if each.matches(namespace_labels)]
 
-def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any]]) -> Settings:
-    """In name order."""
+
+def read(
+    queues: Iterable[Mapping[str, Any]],
+    flavors: Iterable[Mapping[str, Any]],
+    namespaces: Iterable[tuple[str, Mapping[str, str]]] = (),
+) -> Settings:
+    """In name order. `namespaces` are (name, labels) of those whose pods queues take."""
     problems: list[Problem] = []
     objects: dict[str, Queue] = {}
     read_queues: list[QueueSpec] = []
@@ -66,25 +76,28 @@ def read(queues: Iterable[Mapping[str, Any]], flavors: Iterable[Mapping[str, Any
         except ManifestError as error:
             problems.append(_unreadable("Flavor", raw, error))
     names = {flavor.name for flavor in read_flavors}
+    selectors = dict(_leaf_selectors(read_queues))
     problems += [
-        Problem(kind="Queue", name=found.queue, reason=found.reason, message=found.message)
-        for found in disagreements(objects, names)
+        Problem(kind="Queue", name=queue.name, reason="UnknownFlavor", message=message)
+        for queue in objects.values()
+        for message in unknown_flavors(queue, names)
     ]
+    problems += selected_twice(selectors, namespaces)
     return Settings(
         queues=tuple(sorted(read_queues, key=lambda queue: queue.name)),
         flavors=tuple(sorted(read_flavors, key=lambda flavor: flavor.name)),
         remembered=remembered,
         problems=tuple(sorted(problems)),
-        namespace_selectors=tuple(_leaf_selectors(read_queues)),
+        namespace_selectors=selectors,
     )
 
 
-def _leaf_selectors(queues: list[QueueSpec]) -> Iterator[labels.Selector]:
+def _leaf_selectors(queues: list[QueueSpec]) -> Iterator[tuple[str, labels.Selector]]:
     parents = {queue.parent for queue in queues}
     for queue in queues:
         if queue.namespace_selector is not None and queue.name not in parents:
             with contextlib.suppress(labels.SelectorError):  # reported where the tree is built
-                yield labels.from_label_selector(queue.namespace_selector)
+                yield queue.name, labels.from_label_selector(queue.namespace_selector)
 
 
 def _unreadable(kind: Literal["Queue", "Flavor"], raw: Mapping[str, Any], error: Exception) -> Problem:

@@ -13,7 +13,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.api.queues import overlaps, unknown_flavors
+from fairlead.api.queues import may_overlap, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.device_models import no_match_reason, selected
 from fairlead.webhook.objects.fields import Json
@@ -39,10 +39,10 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
         warnings.append(
             f"spec.parent: Queue {queue.spec.parent!r} does not exist; until it does this queue counts as a root"
         )
-    found = [*unknown_flavors(queue, facts.flavors), *overlaps(queue, _other_leaves(queue, facts.queues))]
-    return allow(
-        "queue", warnings=[*warnings, *(each.message for each in found), *_overcommitments(queue, facts.queues)]
-    )
+    warnings += unknown_flavors(queue, facts.flavors)
+    overlap = may_overlap(queue, _other_leaves(queue, facts.queues))
+    warnings += [] if overlap is None else [overlap]
+    return allow("queue", warnings=[*warnings, *_overcommitments(queue, facts.queues)])
 
 
 def _other_leaves(queue: Queue, queues: Mapping[str, Queue]) -> list[Queue]:

@@ -26,7 +26,6 @@ from fairlead.webhook.registration.match_conditions import (
     marked_claim,
     pod_changed,
 )
-from fairlead.webhook.review.facts import EXEMPT_NAMESPACES
 
 NAME = "fairlead"
 BYPASSES_MAX = 50
@@ -142,7 +141,7 @@ def _webhook(
 
 def _judged_namespaces() -> list[Json]:
     return [
-        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(EXEMPT_NAMESPACES)},
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": list(names.EXEMPT_NAMESPACES)},
         {"key": names.IGNORE_LABEL, "operator": "DoesNotExist"},
     ]
 

@@ -15,6 +15,7 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.api.flavor import Flavor
+from fairlead.api.namespaces import is_exempt
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
@@ -24,7 +25,6 @@ Key = tuple[str, str]
 """(namespace, name)."""
 
 _NOTHING: Final[Mapping[Any, Any]] = MappingProxyType({})
-EXEMPT_NAMESPACES = ("kube-system", "kube-public", "kube-node-lease", names.NAMESPACE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,4 +62,4 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     def exempt(self, namespace: str) -> bool:
         """Whether the webhook leaves this namespace alone."""
-        return namespace in EXEMPT_NAMESPACES or names.IGNORE_LABEL in self.namespace_labels
+        return is_exempt(namespace, self.namespace_labels)
