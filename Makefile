@@ -62,8 +62,8 @@ soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes 
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))
 
-e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file
-	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG))
+e2e: $(VENV)/.dev  ## the seven cases of examples/ on a sandbox, or on KUBECONFIG=file, with REQUESTS=none on small nodes
+	@$(BIN)/python -m pytest e2e $(if $(KUBECONFIG),--kubeconfig $(KUBECONFIG)) $(if $(REQUESTS),--requests $(REQUESTS))
 
 manifests: $(VENV)/.tools  ## render manifests/base and the CRDs from manifests/chart and lib/fairlead/api
 	@$(BIN)/python tools/render.py

@@ -2,7 +2,8 @@
 
 On a cluster of yours the three programs must run already; the suite applies `examples/`, watches, checks and deletes. On the
 sandbox they are installed from manifests/overlays/simulated, as an operator would, and run from what was installed. Either
-way the cluster needs the GPUs that the examples ask for: two nodes as hgx-h100, one as dgx-a100, one as l40s.
+way the cluster needs the GPUs that the examples ask for: two nodes as hgx-h100, one as dgx-a100, one as l40s. With --requests
+its nodes may have less CPU and memory than such servers.
 """
 
 from collections.abc import AsyncIterator
@@ -16,7 +17,7 @@ from fairlead.cli.demo.run import NODES
 from fairlead.kube.client import Client
 from fairlead.sandbox import files
 from fairlead.sandbox.cluster import ClusterOptions
-from fairlead.sandbox.install import manifests
+from fairlead.sandbox.install import manifests, pod_requests
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.installation import SIMULATED, installed, labelled
 
@@ -24,13 +25,17 @@ from fairlead.sandbox.installation import SIMULATED, installed, labelled
 class Site:
     """One cluster under test, and what is seen of it."""
 
-    def __init__(self, client: Client, observer: Observer) -> None:
+    def __init__(self, client: Client, observer: Observer, requests: dict[str, str] | None) -> None:
         self.client = client
+        self._requests = requests
         self.observer = observer
         self._applier = Applier(client)
 
     async def apply(self, folder: str) -> None:
-        await self._applier.apply(manifests.load(files.find(f"examples/{folder}")))
+        found = manifests.load(files.find(f"examples/{folder}"))
+        if self._requests is not None:
+            found = [pod_requests.replaced(each, self._requests) for each in found]
+        await self._applier.apply(found)
 
     async def delete(self, folder: str) -> None:
         await self._applier.delete(manifests.load(files.find(f"examples/{folder}")))
@@ -39,9 +44,10 @@ class Site:
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
     kubeconfig: Path | None = request.config.getoption("--kubeconfig")
+    requests: dict[str, str] | None = request.config.getoption("--requests")
     if kubeconfig is not None:
         async with Client.connect(kubeconfig) as client, Observer(client).running() as observer:
-            found = Site(client, observer)
+            found = Site(client, observer, requests)
             await found.apply("00-queues")
             yield found
             return
@@ -50,6 +56,6 @@ async def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         installed(options, manifests.load(files.find(SIMULATED))) as cluster,
         Observer(cluster.admin).running() as observer,
     ):
-        found = Site(cluster.admin, observer)
+        found = Site(cluster.admin, observer, requests)
         await found.apply("00-queues")
         yield found
