@@ -1,5 +1,7 @@
 """The demo's record of a run: it must see what it exists to see, above all a device in two claims."""
 
+import pytest
+
 from fairlead.cli.demo import cases
 from fairlead.cli.demo.history import DeviceUse, GangKey, History
 
@@ -101,9 +103,10 @@ def test_a_case_fails_when_its_device_is_of_another_model():
     ]
 
 
-def two_gangs(*, overlap, reason):
+def two_gangs(*, second_s, reason):
+    """Of the first gang's 12 pods ten end at 8 s, two at 9 s; the second gang is bound at `second_s`."""
     history = History()
-    for namespace, gang, start in (("vision", "resnet", 0.0), ("language", "bert", 5.0 if overlap else 10.0)):
+    for namespace, gang, start in (("vision", "resnet", 0.0), ("language", "bert", second_s - 1)):
         for index in range(12):
             name = f"{gang}-{index}"
             history.pod(pod(name, gang=gang, namespace=namespace, claims=[name]), now_s=0.0)
@@ -112,7 +115,10 @@ def two_gangs(*, overlap, reason):
             history.claim(held)
             history.pod(pod(name, gang=gang, namespace=namespace, node="n", claims=[name]), now_s=start + 1)
             history.claim(held, deleted=True)
-            history.pod(pod(name, gang=gang, namespace=namespace, phase="Succeeded", claims=[name]), now_s=start + 8)
+            history.pod(
+                pod(name, gang=gang, namespace=namespace, phase="Succeeded", claims=[name]),
+                now_s=start + 8 + (index > 9),
+            )
     history.gang(
         {"metadata": {"namespace": "language", "name": "bert"}, "status": {"phase": "Waiting", "message": reason}}
     )
@@ -123,14 +129,15 @@ def h100(pool, device):
     return {"productName": "NVIDIA H100 80GB HBM3", "type": "gpu"}
 
 
-def test_two_gangs_one_after_the_other_with_a_reason_keep_the_promise():
-    assert cases.TWO_GANGS.failures(two_gangs(overlap=False, reason="needs 12 H100s, 4 are free"), h100) == []
+@pytest.mark.parametrize("second_s", [8.5, 10.0])
+def test_two_gangs_with_a_reason_keep_the_promise_when_the_second_starts_once_enough_of_the_first_has_ended(second_s):
+    assert cases.TWO_GANGS.failures(two_gangs(second_s=second_s, reason="needs 12 H100s, 4 are free"), h100) == []
 
 
 def test_two_gangs_that_overlap_or_wait_without_a_reason_break_the_promise():
-    (overlap,) = cases.TWO_GANGS.failures(two_gangs(overlap=True, reason="needs 12, 4 free"), h100)
-    assert "both cannot fit" in overlap
-    (silent,) = cases.TWO_GANGS.failures(two_gangs(overlap=False, reason=""), h100)
+    (overlap,) = cases.TWO_GANGS.failures(two_gangs(second_s=6.0, reason="needs 12, 4 free"), h100)
+    assert "bound while 12 pods of resnet ran: all of it cannot fit on 16 H100s" in overlap
+    (silent,) = cases.TWO_GANGS.failures(two_gangs(second_s=10.0, reason=""), h100)
     assert "without a reason" in silent
 
 
