@@ -268,6 +268,14 @@ async def test_a_pod_made_to_name_another_claim_after_it_was_bound_names_the_all
         pod = bench.get("solo")
         assert pod is not None
         right = pod.status.resource_claim_statuses[0].resource_claim_name
+        assert right is not None
+        used = await bench.client.get(resources.raw(resources.RESOURCE_CLAIMS), right, NAMESPACE)
+        late = {
+            "metadata": {key: used["metadata"][key] for key in ("namespace", "annotations", "ownerReferences")}
+            | {"name": "late"},
+            "spec": used["spec"],
+        }
+        await bench.client.create(resources.RESOURCE_CLAIMS, late)
         wrong = {"status": {"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "late"}]}}
         patched = await bench.client.patch(resources.PODS, "solo", wrong, namespace=NAMESPACE, subresource="status")
         assert patched.status.resource_claim_statuses[0].resource_claim_name == "late"
@@ -279,6 +287,9 @@ async def test_a_pod_made_to_name_another_claim_after_it_was_bound_names_the_all
 
         await bench.until(lambda: named() == "late", "the wrong name is seen")
         await bench.until(lambda: named() == right, "the right one is named again")
+        corrected = bench.get("solo")
+        assert corrected is not None
+        assert names.CLAIMS_CORRECTED in corrected.metadata.annotations, "kubelet syncs the pod at once"
 
 
 async def test_gangs_that_share_a_claim_get_it_one_after_the_other(bench: Bench):

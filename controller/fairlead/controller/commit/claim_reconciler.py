@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from fairlead.api import legacy
+from fairlead.api import legacy, names
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
@@ -76,7 +76,9 @@ class ClaimReconciler:
     async def _correct_names(self, member: Member, claim_names: dict[str, str]) -> None:
         log.info("pod %s: its status names another claim than the allocated one; corrected", member.pod.metadata.key)
         with contextlib.suppress(errors.Conflict, errors.NotFound):  # tried again with the pod's next change
-            await self._writer.name_claims(member.pod, claim_names)
+            await self._writer.name_claims(
+                member.pod, claim_names, released=not member.pod.has_gate(names.ADMISSION_GATE)
+            )
 
     async def _create_template(self, namespace: str, name: str) -> None:
         manifest = legacy.template_manifest(name, namespace, driver=self._caches.drivers[0])

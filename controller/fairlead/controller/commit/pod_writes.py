@@ -15,17 +15,25 @@ from fairlead.api import names
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
 from fairlead.controller.gangs import claims, release
 from fairlead.controller.gangs.conditions import condition
-from fairlead.kube import core, errors, resources
+from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.client import Patch
 
 log = logging.getLogger(__name__)
 
 
 class PodWrites(Writes):
-    async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str]) -> core.Pod:
-        """Writes into the pod's status the claim name of each of these entries."""
+    async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str], *, released: bool = False) -> core.Pod:
+        """Writes into the pod's status the claim name of each of these entries.
+
+        For a pod that is `released`, hence may be on a node, an annotation changes with it. Kubelet syncs a pod at once when
+        its annotations change; a change of its status alone it stores, and one that failed to prepare the claim named before
+        is synced 60 to 90 s later. Source: kubelet config/config.go checkAndUpdatePod, pod_workers.go completeWork.
+        """
+        metadata: dict[str, Any] = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        if released:
+            metadata["annotations"] = {names.CLAIMS_CORRECTED: timestamps.micro(self._wall())}
         body = {
-            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
+            "metadata": metadata,
             "status": {
                 "resourceClaimStatuses": [
                     {"name": entry, "resourceClaimName": claim} for entry, claim in sorted(chosen.items())
