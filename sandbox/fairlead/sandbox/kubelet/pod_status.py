@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.kube import timestamps
+from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.runtime import Container
 from fairlead.sandbox.objects import Obj, containers_of, spec_of, status_of, with_condition
 
@@ -76,6 +77,17 @@ def status(
     if where != "Pending":
         made |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     return made
+
+
+def refused(pod: Obj, refusal: Refusal, *, now_s: float) -> Obj:
+    """The status of a pod that kubelet does not take: it has failed, and none of its containers has ever been."""
+    return {
+        "phase": "Failed",
+        "reason": refusal.reason,
+        "message": f"Pod was rejected: {refusal.message}",
+        "startTime": status_of(pod).get("startTime") or timestamps.seconds(now_s),
+        "qosClass": status_of(pod).get("qosClass") or "Burstable",
+    }
 
 
 def _truth(value: bool) -> str:
