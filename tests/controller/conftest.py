@@ -181,6 +181,7 @@ class Bench:
         gang: str | None = None,
         size: int | str | None = None,
         sleep: float | None = None,
+        script: str = "",
         gates: Sequence[str] = (names.ADMISSION_GATE,),
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
@@ -191,6 +192,7 @@ class Bench:
         if gang:
             notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
         use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        command = ["sh", "-c", script] if script else ["serve"] if sleep is None else ["sleep", str(sleep)]
         body = {
             "metadata": {"name": name, "namespace": namespace, "annotations": notes, "labels": labels or {}},
             "spec": {
@@ -201,7 +203,7 @@ class Bench:
                     {
                         "name": "main",
                         "image": "busybox",
-                        "command": ["sleep", str(sleep)] if sleep is not None else ["serve"],
+                        "command": command,
                         "resources": {"claims": [{"name": "gpu"}] if template or claim else []},
                     }
                 ],

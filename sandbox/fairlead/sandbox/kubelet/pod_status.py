@@ -11,7 +11,7 @@ from typing import Any
 from fairlead.kube import timestamps
 from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.runtime import Container
-from fairlead.sandbox.objects import Obj, containers_of, spec_of, status_of, with_condition
+from fairlead.sandbox.objects import Obj, containers_of, is_true, spec_of, status_of, with_condition
 
 
 def phase(pod: Obj, containers: Mapping[str, Container | None]) -> str:
@@ -80,12 +80,21 @@ def status(
 
 
 def refused(pod: Obj, refusal: Refusal, *, now_s: float) -> Obj:
-    """The status of a pod that kubelet does not take: it has failed, and none of its containers has ever been."""
+    """The status of a pod that kubelet does not take: it has failed, and says nothing of containers."""
+    now = timestamps.seconds(now_s)
+    conditions: Sequence[Mapping[str, Any]] = status_of(pod).get("conditions") or ()
+    for kind in (
+        "Ready",
+        "ContainersReady",
+    ):  # of a pod that was refused when kubelet started again; else it has neither
+        if is_true(pod, kind):
+            conditions = with_condition(conditions, {"type": kind, "status": "False", "reason": "PodFailed"}, now=now)
     return {
         "phase": "Failed",
+        "conditions": list(conditions),
         "reason": refusal.reason,
         "message": f"Pod was rejected: {refusal.message}",
-        "startTime": status_of(pod).get("startTime") or timestamps.seconds(now_s),
+        "startTime": status_of(pod).get("startTime") or now,
         "qosClass": status_of(pod).get("qosClass") or "Burstable",
     }
 
