@@ -31,6 +31,7 @@ class Hands:
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
+        self.seen: set[str] = set()
         self.doubles: set[str] = set()
 
     async def watch(self) -> None:
@@ -39,8 +40,9 @@ class Hands:
                 users: dict[str, str] = {}
                 for (_, pod, _), container in node.runtime.running.items():
                     for device in container.device_nodes:
-                        if "ctl" in device or "uvm" in device:
-                            continue
+                        if not device.removeprefix("/dev/nvidia").isdigit():
+                            continue  # one that all containers share
+                        self.seen.add(device)
                         other = users.setdefault(device, pod)
                         if other != pod:
                             self.doubles.add(f"{node.name}{device}: {other} and {pod}")
@@ -54,6 +56,7 @@ async def hands(bench: Bench) -> AsyncIterator[Hands]:
     yield made
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    assert made.seen, "no container has a GPU"
     assert made.doubles == set()
 
 

@@ -149,5 +149,5 @@ async def test_nothing_of_a_refused_pod_runs() -> None:
     worker = PodWorker(kubelet=node.access(), pod=pod(), refusal=Refusal("OutOfcpu", "Node is full"))
     async with working(worker):
         await until(lambda: worker.ended)
-        assert node.did == ["OutOfcpu", "Failed OutOfcpu", "unprepare beside 0 containers"]
+        assert node.did == ["unprepare beside 0 containers", "OutOfcpu", "Failed OutOfcpu"]
         assert not node.runtime.pods()

@@ -206,9 +206,6 @@ class PodWorker:
 
     async def _finish(self) -> None:
         """Stop the containers, unprepare the claims, then report the final phase."""
-        if self.refusal is not None:
-            self.kubelet.warn(self.pod, self.refusal.reason, self.refusal.message)
-            await self._write(pod_status.refused(self.pod, self.refusal, now_s=self.kubelet.wall()))
         was_running = any(each is not None for each in self._containers().values())
         await self._stop_containers()
         first = True
@@ -222,7 +219,10 @@ class PodWorker:
                     self.kubelet.warn(self.pod, "FailedUnprepareDynamicResources", str(error))
                 first = False
                 await asyncio.sleep(self._some_more(self.kubelet.backoff_s))
-        if not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
+        if self.refusal is not None:
+            self.kubelet.warn(self.pod, self.refusal.reason, self.refusal.message)
+            await self._write(pod_status.refused(self.pod, self.refusal, now_s=self.kubelet.wall()))
+        elif not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
             failed = any(each is None or each.exit_code for each in self._containers().values())
             await self._report(final="Failed" if failed else "Succeeded")
         self.kubelet.runtime.forget(self.uid)
