@@ -181,6 +181,7 @@ class Bench:
         gang: str | None = None,
         size: int | str | None = None,
         sleep: float | None = None,
+        script: str = "",
         gates: Sequence[str] = (names.ADMISSION_GATE,),
         annotations: dict[str, str] | None = None,
         labels: dict[str, str] | None = None,
@@ -191,6 +192,7 @@ class Bench:
         if gang:
             notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
         use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        command = ["sh", "-c", script] if script else ["serve"] if sleep is None else ["sleep", str(sleep)]
         body = {
             "metadata": {"name": name, "namespace": namespace, "annotations": notes, "labels": labels or {}},
             "spec": {
@@ -201,7 +203,7 @@ class Bench:
                     {
                         "name": "main",
                         "image": "busybox",
-                        "command": ["sleep", str(sleep)] if sleep is not None else ["serve"],
+                        "command": command,
                         "resources": {"claims": [{"name": "gpu"}] if template or claim else []},
                     }
                 ],
@@ -285,14 +287,14 @@ class Bench:
         assert self.watchdog.violations == []
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    """Two nodes of eight H100s."""
-    nodes = (NodeSpec("h1", "hgx-h100"), NodeSpec("h2", "hgx-h100"))
-    options = ClusterOptions(workdir=tmp_path, nodes=nodes, drivers=drivers(), run_programs=False)
-    async with Cluster(options) as cluster, cluster.client() as client:
+@contextlib.asynccontextmanager
+async def benches(workdir: Path, *, count: int = 2, **options: Any) -> AsyncIterator[Bench]:
+    """`count` nodes of eight H100s; `options` are more of the cluster's."""
+    nodes = tuple(NodeSpec(f"h{number}", "hgx-h100") for number in range(1, count + 1))
+    chosen = ClusterOptions(workdir=workdir, nodes=nodes, drivers=drivers(), run_programs=False, **options)
+    async with Cluster(chosen) as cluster, cluster.client() as client:
         await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        made = Bench(cluster, client, tmp_path)
+        made = Bench(cluster, client, workdir)
         tasks = [asyncio.create_task(informer.run()) for informer in (made.pods, made.claims, made.gangs)]
         try:
             await asyncio.gather(*(i.synced.wait() for i in (made.pods, made.claims, made.gangs)))
@@ -302,3 +304,9 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    async with benches(tmp_path) as made:
+        yield made

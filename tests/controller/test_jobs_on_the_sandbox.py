@@ -3,6 +3,7 @@
 The Job controller is that of the sandbox, with a back-off of 0.2 s instead of 10 s; victims are chosen as in test_evictions.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -20,13 +21,25 @@ DEVICES = 8  # GPUs a pod
 IGNORE = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
 
 
-async def job(bench: Bench, name: str, size: int, *, command: str, template: str = "two", **spec: Any) -> None:
-    """A gang Job as the webhook leaves its pods: gated, with name and size of the gang. `command` has $INDEX."""
+async def job(
+    bench: Bench,
+    name: str,
+    size: int,
+    *,
+    command: str | Sequence[str],
+    template: str = "two",
+    pod: dict[str, Any] | None = None,
+    requests: dict[str, str] | None = None,
+    **spec: Any,
+) -> None:
+    """A gang Job as the webhook leaves its pods: gated, with name and size of the gang. `command` has $INDEX; `pod` is more of
+    a pod's spec, `requests` what its container asks for beside devices.
+    """
     container = {
         "name": "main",
         "image": "busybox",
-        "command": command.split(" "),
-        "resources": {"claims": [{"name": "gpu"}]},
+        "command": command.split(" ") if isinstance(command, str) else list(command),
+        "resources": {"claims": [{"name": "gpu"}], "requests": requests or {}},
     }
     body = {
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -39,7 +52,8 @@ async def job(bench: Bench, name: str, size: int, *, command: str, template: str
                     "schedulingGates": [{"name": names.ADMISSION_GATE}],
                     "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": template}],
                     "containers": [container],
-                },
+                }
+                | (pod or {}),
             }
         }
         | spec,

@@ -26,7 +26,7 @@ from fairlead.sandbox.objects import Obj, phase_of, results_of
 
 POLL_S = 0.02
 FOREVER = ("sleep", "infinity")
-FAST = NodeTimes(lease_s=1.0, wiping_delay_s=1.0, reconcile_s=1.0)
+FAST = NodeTimes(lease_s=1.0, wiping_delay_s=1.0, reconcile_s=1.0, sync_s=1.0, backoff_s=0.2)
 # Twenty heartbeats may be late before a node counts as gone: tests share a machine, and a slow one must not evict pods.
 FAST_MANAGER = ManagerOptions(job_backoff_s=0.2, node_grace_s=5.0, node_eviction_s=0.2)
 

@@ -49,11 +49,17 @@ class NodeSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class NodeTimes:
-    """How fast a kubelet notices things. A real one's: 40, 30 and 60 s."""
+    """How fast a kubelet notices things. A real one's: 40, 30, 60, 60 and 10 s.
+
+    `sync_s`: until it looks again at a pod whose claims it could not prepare; `backoff_s`: the same where it could not
+    unprepare. Up to half as much is added to either.
+    """
 
     lease_s: float = 8.0
     wiping_delay_s: float = 30.0
     reconcile_s: float = 60.0
+    sync_s: float = 6.0
+    backoff_s: float = 1.0
 
 
 class Node:
@@ -82,6 +88,7 @@ class Node:
         self._kubelet: Kubelet | None = None
         self._kubelet_task: asyncio.Task[None] | None = None
         self._driver: Program | None = None
+        self._unseen: dict[str, str] = {}
 
     # -- where things are ------------------------------------------------------------------------------------------
 
@@ -164,6 +171,9 @@ class Node:
                 lease_s=self._times.lease_s,
                 wiping_delay_s=self._times.wiping_delay_s,
                 reconcile_s=self._times.reconcile_s,
+                sync_s=self._times.sync_s,
+                backoff_s=self._times.backoff_s,
+                unseen=self._unseen,
             )
             kubelet = self._kubelet = Kubelet(client, options, self.runtime, random=self._random)
             run = asyncio.ensure_future(kubelet.run())
@@ -177,6 +187,14 @@ class Node:
                 ready.cancel()
                 run.cancel()
                 await asyncio.gather(run, return_exceptions=True)
+
+    def occupy(self, **quantities: str) -> None:
+        """Let something that the API does not show use cpu, memory or pods of the node; without arguments it ends.
+
+        kube-scheduler still binds pods here; kubelet refuses the next ones that do not fit. Pods that run stay.
+        """
+        self._unseen.clear()
+        self._unseen.update(quantities)
 
     async def stop_kubelet(self) -> None:
         """The kubelet ends at once and cleans nothing up; containers go on."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fairlead.sandbox.kubelet import cdi, pod_status
+from fairlead.sandbox.kubelet import cdi, pod_status, stopping
 from fairlead.sandbox.kubelet.cdi import CdiError, Edits
 from fairlead.sandbox.kubelet.program import Program, program_of
 from fairlead.sandbox.kubelet.runtime import Container
@@ -30,6 +30,49 @@ from fairlead.sandbox.kubelet.runtime import Container
 )
 def test_a_container_runs_as_long_as_its_command_sleeps(command: list[str], want: Program) -> None:
     assert program_of({"command": command}) == want
+
+
+@pytest.mark.parametrize(
+    ("script", "want"),
+    [
+        ("sleep infinity", Program(None)),
+        ("trap '' TERM; sleep infinity", Program(None, stop_s=None)),
+        ('trap "" INT SIGTERM; sleep 60', Program(60.0, stop_s=None)),
+        ("trap 'sleep 5; exit 3' TERM; sleep infinity & wait", Program(None, 0, 5.0, 3)),
+        ("trap 'echo saved; sleep 2m' TERM INT; sleep 9; exit 4", Program(9.0, 4, 120.0, 143)),
+        ("trap 'exit 0' TERM; python train.py", Program(None, 0, 0.0, 0)),
+        ("trap 'rm -f lock' EXIT; sleep 9", Program(9.0)),
+        ("trap '' TERM; trap - TERM; sleep 9", Program(9.0)),
+        ("trap 'sleep infinity' TERM; sleep 9", Program(9.0, stop_s=None)),
+    ],
+)
+def test_a_container_stops_at_sigterm_as_its_trap_says(script: str, want: Program) -> None:
+    assert program_of({"command": ["sh", "-c", script]}) == want
+
+
+@pytest.mark.parametrize(
+    ("hook", "want_s"),
+    [({"sleep": {"seconds": 4}}, 4.0), ({"exec": {"command": ["sh", "-c", "save; sleep 1m"]}}, 60.0), ({}, 0.0)],
+)
+def test_a_pre_stop_hook_takes_what_it_sleeps(hook: dict[str, Any], want_s: float) -> None:
+    assert program_of({"command": ["serve"], "lifecycle": {"preStop": hook}}).pre_stop_s == want_s
+
+
+@pytest.mark.parametrize(
+    ("metadata", "spec", "before_s", "want_s"),
+    [
+        ({"deletionGracePeriodSeconds": 5}, {"terminationGracePeriodSeconds": 30}, None, 5),
+        ({"deletionGracePeriodSeconds": 0}, {"terminationGracePeriodSeconds": 30}, None, 1),
+        ({}, {"terminationGracePeriodSeconds": 12}, None, 12),
+        ({}, {}, None, 30),
+        ({"deletionGracePeriodSeconds": 3}, {}, 20, 3),
+        ({"deletionGracePeriodSeconds": 40}, {}, 20, 20),
+    ],
+)
+def test_a_grace_period_is_the_deletions_or_the_pods_and_is_only_shortened(
+    metadata: dict[str, Any], spec: dict[str, Any], before_s: float | None, want_s: float
+) -> None:
+    assert stopping.grace_s({"metadata": metadata, "spec": spec}, before_s=before_s) == want_s
 
 
 def container(exit_code: int | None = None) -> Container:

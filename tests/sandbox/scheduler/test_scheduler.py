@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fairlead.sandbox.objects import results_of
+from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import fit, pools
 from fairlead.sandbox.scheduler.cycle import Gated, Outcome, Placed, Snapshot, Unschedulable, decide
@@ -138,7 +139,7 @@ def required(*terms: Obj) -> Obj:
     ],
 )
 def test_a_node_refuses_a_pod_for_the_reason_that_kubernetes_gives(subject: Obj, where_: Obj, want: list[str]) -> None:
-    assert fit.refusals(subject, fit.pod_requests(subject), NodeInfo(node=where_)) == want
+    assert fit.refusals(subject, pod_requests(subject), NodeInfo(node=where_)) == want
 
 
 def test_extended_resources_that_no_node_has_are_insufficient() -> None:
@@ -153,7 +154,7 @@ def test_init_containers_count_by_the_largest_and_sidecars_always() -> None:
         {"restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}},
         {"resources": {"requests": {"cpu": "5"}}},
     ]
-    assert fit.pod_requests(subject)["cpu"] == 6000
+    assert pod_requests(subject)["cpu"] == 6000
 
 
 def test_the_emptiest_node_wins_and_the_name_breaks_the_tie() -> None:

@@ -72,7 +72,7 @@ def count_pods(job: Obj, pods: Sequence[Obj], backoff: BackoffRecord, now_s: flo
     if _indexed(job):
         counted[0] = len(indexes)
     ended = [(succeeded, uncounted["succeeded"]), (failed, uncounted["failed"])]
-    ends = [_ends(pods, chosen, uids, now_s) for chosen, uids in ended]
+    ends = [_ends(pods, chosen, uids) for chosen, uids in ended]
     return Count(
         active=active,
         terminating=tuple(pod for pod in pods if is_deleting(pod) and phase_of(pod) not in {"Succeeded", "Failed"}),
@@ -111,7 +111,7 @@ def _indexes(
     return done, lost, job_indexes.delayed(job, failed, done | lost | running)
 
 
-def _ends(pods: Sequence[Obj], fresh: Sequence[Obj], uncounted: Sequence[str], now_s: float) -> dict[str, float]:
+def _ends(pods: Sequence[Obj], fresh: Sequence[Obj], uncounted: Sequence[str]) -> dict[str, float]:
     """When these pods ended, by UID; those that wait to be counted stay in, so that they are not noted twice."""
     wanted = {*job_indexes.uids(fresh), *uncounted}
-    return {uid_of(pod): job_pods.finished_s(pod, now_s) for pod in pods if uid_of(pod) in wanted}
+    return {uid_of(pod): job_pods.finished_s(pod) for pod in pods if uid_of(pod) in wanted}

@@ -55,7 +55,7 @@ def wait_s(last: Obj | None, now_s: float, base_s: float) -> float:
     """Until the index of this failed pod gets another."""
     if last is None:
         return 0.0
-    return job_backoff.remaining_s(_all_failures(last) + 1, job_pods.finished_s(last, now_s), now_s, base_s)
+    return job_backoff.remaining_s(_all_failures(last) + 1, job_pods.finished_s(last), now_s, base_s)
 
 
 def with_failures(job: Obj, pod: Obj, last: Obj | None) -> Obj:

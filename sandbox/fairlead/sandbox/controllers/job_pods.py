@@ -79,8 +79,8 @@ def _with_index(container: Obj) -> Obj:
     return {**container, "env": [*env, _INDEX_ENV]}
 
 
-def finished_s(pod: Obj, now_s: float) -> float:
-    """When a pod ended, seconds since the epoch: its last container, else not ready, else deleted; else now."""
+def finished_s(pod: Obj) -> float:
+    """When a pod ended, seconds since the epoch: its last container, else not ready, else deleted; else its creation."""
     states = [(each.get("state") or {}).get("terminated") for each in status_of(pod).get("containerStatuses") or ()]
     ends = [timestamps.parse(str(ended["finishedAt"])) for ended in states if ended and ended.get("finishedAt")]
     if ends and len(ends) == len(states):
@@ -91,7 +91,8 @@ def finished_s(pod: Obj, now_s: float) -> float:
     if is_deleting(pod):
         grace_s = float(meta(pod).get("deletionGracePeriodSeconds") or 0)
         return timestamps.parse(str(meta(pod)["deletionTimestamp"])) - grace_s
-    return now_s
+    created = meta(pod).get("creationTimestamp")
+    return timestamps.parse(str(created)) if created else 0.0
 
 
 def failure_action(job: Obj, pod: Obj) -> tuple[str, str]:

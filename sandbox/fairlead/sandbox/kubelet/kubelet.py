@@ -23,13 +23,24 @@ from fairlead.kube.informer import Change, Informer
 from fairlead.kube.limits import Backoff, Clock
 from fairlead.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Raw, raw
 from fairlead.sandbox.informers import RECONNECT
-from fairlead.sandbox.kubelet import cdi, node_object
+from fairlead.sandbox.kubelet import admission, cdi, node_object
+from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.dra import DraManager
 from fairlead.sandbox.kubelet.node_object import Machine
 from fairlead.sandbox.kubelet.plugins import PluginManager
 from fairlead.sandbox.kubelet.pod_worker import KubeletAccess, PodWorker
 from fairlead.sandbox.kubelet.runtime import Container, Runtime
-from fairlead.sandbox.objects import Obj, name_of, namespace_of, uid_of
+from fairlead.sandbox.objects import (
+    TERMINAL_PHASES,
+    Obj,
+    is_deleting,
+    key_of,
+    meta,
+    name_of,
+    namespace_of,
+    phase_of,
+    uid_of,
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +51,8 @@ _CLAIMS: Final = raw(RESOURCE_CLAIMS)
 @dataclass(frozen=True, kw_only=True)
 class KubeletOptions:
     """`registry_dir`, `cdi_dir` and `state_dir` are the node's, and so are the paths in `host_paths`, each with its
-    directory on this machine; the default times are the real kubelet's.
+    directory on this machine; the default times are the real kubelet's. `unseen` is in use on the node by what the API does
+    not show: kubelet counts it, kube-scheduler cannot. It may change while kubelet runs.
     """
 
     node_name: str
@@ -49,6 +61,9 @@ class KubeletOptions:
     state_dir: Path
     host_paths: Mapping[str, Path] = field(default_factory=dict)
     machine: Machine = field(default_factory=Machine)
+    unseen: Mapping[str, str] = field(default_factory=dict)
+    sync_s: float = 60.0
+    backoff_s: float = 10.0
     lease_s: float = 40.0
     wiping_delay_s: float = 30.0
     reconcile_s: float = 60.0
@@ -135,9 +150,24 @@ class Kubelet:
         if known is not None:
             known[0].update(change.new)
         elif change.new is not None and self._group is not None:
-            worker = PodWorker(kubelet=self._access(change.new), pod=change.new)
+            worker = PodWorker(kubelet=self._access(change.new), pod=change.new, refusal=self._refusal(change.new))
             task = self._group.create_task(self._work(worker), name=f"pod {change.key}")
             self._workers[uid] = (worker, task)
+
+    def _refusal(self, pod: Obj) -> Refusal | None:
+        """Why this pod, which kubelet sees for the first time, is not taken. After a restart the oldest come first."""
+        if is_deleting(pod) or phase_of(pod) in TERMINAL_PHASES:
+            return None
+        others = [worker.pod for worker, _ in self._workers.values() if _is_active(worker)]
+        others += [
+            each
+            for each in self._pods.all()
+            if uid_of(each) not in self._workers and _age(each) < _age(pod) and phase_of(each) not in TERMINAL_PHASES
+        ]
+        found = admission.refusal(pod, others, allocatable=self.options.machine.amounts, unseen=self.options.unseen)
+        if found is not None:
+            log.info("node %s: pod %s: %s: %s", self.options.node_name, key_of(pod), found.reason, found.message)
+        return found
 
     async def _work(self, worker: PodWorker) -> None:
         try:
@@ -150,6 +180,8 @@ class Kubelet:
     def _access(self, pod: Obj) -> KubeletAccess:
         number = int.from_bytes(uid_of(pod).encode()[-2:], "big")
         return KubeletAccess(
+            sync_s=self.options.sync_s,
+            backoff_s=self.options.backoff_s,
             dra=self.dra,
             runtime=self._runtime,
             wall=self._wall,
@@ -229,3 +261,12 @@ class Kubelet:
 
     def _jitter(self, backoff: Backoff, attempt: int) -> float:
         return backoff.delay(attempt, self._random)
+
+
+def _is_active(worker: PodWorker) -> bool:
+    """Whether a pod takes part of the node: also while it stops; not once it is deleted from the API."""
+    return not worker.gone and not worker.ended and worker.refusal is None
+
+
+def _age(pod: Obj) -> tuple[str, str]:
+    return str(meta(pod).get("creationTimestamp") or ""), uid_of(pod)

@@ -35,6 +35,11 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     address: str = "10.0.0.1"
 
+    @property
+    def amounts(self) -> dict[str, str]:
+        """What all pods together may have: nothing is kept for the system."""
+        return {"cpu": self.cpu, "memory": self.memory, "pods": self.pods}
+
 
 def node(name: str, machine: Machine) -> Obj:
     labels = {
@@ -47,7 +52,7 @@ def node(name: str, machine: Machine) -> Obj:
 
 
 def status(name: str, machine: Machine, *, now: str) -> Obj:
-    amounts = {"cpu": machine.cpu, "memory": machine.memory, "pods": machine.pods}
+    amounts = machine.amounts
     healthy = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ("DiskPressure", "False", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),

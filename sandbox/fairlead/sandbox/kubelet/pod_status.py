@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.kube import timestamps
+from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.runtime import Container
-from fairlead.sandbox.objects import Obj, containers_of, spec_of, status_of, with_condition
+from fairlead.sandbox.objects import Obj, containers_of, is_true, spec_of, status_of, with_condition
 
 
 def phase(pod: Obj, containers: Mapping[str, Container | None]) -> str:
@@ -76,6 +77,26 @@ def status(
     if where != "Pending":
         made |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}]}
     return made
+
+
+def refused(pod: Obj, refusal: Refusal, *, now_s: float) -> Obj:
+    """The status of a pod that kubelet does not take: it has failed, and says nothing of containers."""
+    now = timestamps.seconds(now_s)
+    conditions: Sequence[Mapping[str, Any]] = status_of(pod).get("conditions") or ()
+    for kind in (
+        "Ready",
+        "ContainersReady",
+    ):  # of a pod that was refused when kubelet started again; else it has neither
+        if is_true(pod, kind):
+            conditions = with_condition(conditions, {"type": kind, "status": "False", "reason": "PodFailed"}, now=now)
+    return {
+        "phase": "Failed",
+        "conditions": list(conditions),
+        "reason": refusal.reason,
+        "message": f"Pod was rejected: {refusal.message}",
+        "startTime": status_of(pod).get("startTime") or now,
+        "qosClass": status_of(pod).get("qosClass") or "Burstable",
+    }
 
 
 def _truth(value: bool) -> str:

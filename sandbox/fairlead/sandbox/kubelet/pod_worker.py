@@ -2,8 +2,11 @@
 
 Drivers and controllers rely on the order: nothing starts before all claims are prepared; claims are unprepared after the
 last container ended and before the pod's end is reported, so that a claim is not deallocated while the node still holds
-its devices. Works on one pod until it is deleted from the API; every step that fails is tried again.
-Source: kubernetes pkg/kubelet/kubelet.go (SyncPod, SyncTerminatingPod), 1.36.
+its devices. Works on one pod until it is deleted from the API, and until its containers have stopped; every step that fails
+is tried again. A failed prepare waits for the pod's next sync, as upstream, where it counts as no error: a change of the
+pod's spec or metadata starts one, a change of its status (the names of its claims) does not.
+Source: kubernetes pkg/kubelet/kubelet.go (SyncPod, SyncTerminatingPod), pod_workers.go (completeWork), config/config.go
+(checkAndUpdatePod), kuberuntime/kuberuntime_manager.go (SyncPod returns no error where resources are not prepared), 1.36.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from typing import Final
 
 from fairlead.kube import errors
 from fairlead.kube.limits import Backoff, Clock
-from fairlead.sandbox.kubelet import pod_status
+from fairlead.sandbox.kubelet import pod_status, stopping
+from fairlead.sandbox.kubelet.admission import Refusal
 from fairlead.sandbox.kubelet.cdi import CdiError, Edits
 from fairlead.sandbox.kubelet.dra import DraManager, PrepareError
 from fairlead.sandbox.kubelet.plugins import PluginError
@@ -28,6 +32,7 @@ from fairlead.sandbox.objects import (
     containers_of,
     is_deleting,
     key_of,
+    meta,
     name_of,
     namespace_of,
     phase_of,
@@ -37,14 +42,19 @@ from fairlead.sandbox.objects import (
 
 log = logging.getLogger(__name__)
 
-RETRY: Final = Backoff(base_s=0.2, max_s=5.0)
+RETRY: Final = Backoff(base_s=0.2, max_s=5.0)  # of a write to the API
 RESTART: Final = Backoff(base_s=1.0, max_s=300.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class KubeletAccess:
-    """What a pod's worker may use of its kubelet."""
+    """What a pod's worker may use of its kubelet.
 
+    `sync_s` until a pod is looked at again, `backoff_s` after an error; up to half as much is added to either.
+    """
+
+    sync_s: float
+    backoff_s: float
     dra: DraManager
     runtime: Runtime
     wall: Clock
@@ -61,13 +71,19 @@ class KubeletAccess:
 class PodWorker:
     kubelet: KubeletAccess
     pod: Obj
+    refusal: Refusal | None = None
     gone: bool = False  # deleted from the API
+    ended: bool = False  # its containers have stopped, its claims are unprepared
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _updated: asyncio.Event = field(default_factory=asyncio.Event)  # changed in more than its status
 
     def update(self, pod: Obj | None) -> None:
         if pod is None:
             self.gone = True
+            self._updated.set()
         else:
+            if _differs(self.pod, pod):
+                self._updated.set()
             self.pod = pod
         self._changed.set()
 
@@ -80,10 +96,11 @@ class PodWorker:
         return self.gone or is_deleting(self.pod) or phase_of(self.pod) in {"Succeeded", "Failed"}
 
     async def run(self) -> None:
-        """Until the pod is deleted from the API."""
-        if not self._stopped() and await self._start():
+        """Until the pod is deleted from the API, and nothing of it is left on the node."""
+        if self.refusal is None and not self._stopped() and await self._start():
             await self._watch()
         await self._finish()
+        self.ended = True
         while not self.gone:
             if is_deleting(self.pod):
                 with contextlib.suppress(errors.NotFound):
@@ -95,8 +112,9 @@ class PodWorker:
 
     async def _start(self) -> bool:
         """Prepare the claims and start the containers that do not run yet. False when the pod was stopped meanwhile."""
-        attempt = 0
+        first = True
         while not self._stopped():
+            self._updated.clear()
             try:
                 await self.kubelet.dra.prepare(self.pod)
                 edits = {
@@ -108,10 +126,12 @@ class PodWorker:
                 self.kubelet.warn(
                     self.pod, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}"
                 )
-                if attempt == 0:
+                if first:
                     await self._report(message=str(error))
-                await self._wait(self.kubelet.jitter(RETRY, attempt))
-                attempt += 1
+                first = False
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._some_more(self.kubelet.sync_s)):
+                        await self._updated.wait()
                 continue
             if self._stopped():
                 return False
@@ -187,22 +207,38 @@ class PodWorker:
     async def _finish(self) -> None:
         """Stop the containers, unprepare the claims, then report the final phase."""
         was_running = any(each is not None for each in self._containers().values())
-        self.kubelet.runtime.stop(self.uid)
-        attempt = 0
+        await self._stop_containers()
+        first = True
         while True:
             try:
                 await self.kubelet.dra.unprepare(self.uid)
                 break
             except (PluginError, PrepareError) as error:
                 log.info("pod %s: %s", key_of(self.pod), error)
-                if attempt == 0:
+                if first:
                     self.kubelet.warn(self.pod, "FailedUnprepareDynamicResources", str(error))
-                await asyncio.sleep(self.kubelet.jitter(RETRY, attempt))
-                attempt += 1
-        if not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
+                first = False
+                await asyncio.sleep(self._some_more(self.kubelet.backoff_s))
+        if self.refusal is not None:
+            self.kubelet.warn(self.pod, self.refusal.reason, self.refusal.message)
+            await self._write(pod_status.refused(self.pod, self.refusal, now_s=self.kubelet.wall()))
+        elif not self.gone and was_running and phase_of(self.pod) not in {"Succeeded", "Failed"}:
             failed = any(each is None or each.exit_code for each in self._containers().values())
             await self._report(final="Failed" if failed else "Succeeded")
         self.kubelet.runtime.forget(self.uid)
+
+    async def _stop_containers(self) -> None:
+        """Within the grace period. A deletion that shortens it begins anew, with less."""
+        allowed_s: float | None = None
+
+        def grace_s() -> float:
+            return stopping.grace_s(self.pod, before_s=allowed_s)
+
+        while running := [each for each in self._containers().values() if each and each.ended_s is None]:
+            allowed_s = grace_s()
+            async with stopping.stop(self.kubelet.runtime, running, grace_s=allowed_s) as done:
+                while not done.is_set() and grace_s() >= allowed_s:
+                    await self._wait(None, done)
 
     async def _report(self, *, final: str = "", message: str = "") -> None:
         containers = self._containers()
@@ -215,7 +251,9 @@ class PodWorker:
             final=final,
             message=message,
         )
+        await self._write(made)
 
+    async def _write(self, made: Obj) -> None:
         async def patch() -> None:
             patched = await self.kubelet.patch_status(self.pod, made)
             if patched is not None and not self.gone:
@@ -236,6 +274,9 @@ class PodWorker:
                 attempt += 1
         return None
 
+    def _some_more(self, delay_s: float) -> float:
+        return self.kubelet.jitter(Backoff(base_s=delay_s, max_s=delay_s), 0)
+
     async def _wait(self, timeout_s: float | None, *events: asyncio.Event) -> None:
         """Until the pod changed in the API, one of the events is set, or the time is up."""
         self._changed.clear()
@@ -246,3 +287,11 @@ class PodWorker:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _differs(before: Obj, after: Obj) -> bool:
+    """Whether a change of a pod starts a sync: any but one of its status, or of who wrote what."""
+    fields = ("labels", "annotations", "deletionTimestamp", "deletionGracePeriodSeconds")
+    return before.get("spec") != after.get("spec") or any(
+        meta(before).get(each) != meta(after).get(each) for each in fields
+    )

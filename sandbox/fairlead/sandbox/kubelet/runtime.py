@@ -1,6 +1,6 @@
 """The container runtime of a node: containers run on while kubelet restarts, and end when the node loses power.
 
-Time is asyncio's; nothing is executed (see program.py).
+Time is asyncio's; nothing is executed (see program.py). Kubelet signals; it, not the runtime, keeps the grace period.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from fairlead.sandbox.kubelet.cdi import Edits
 from fairlead.sandbox.kubelet.program import Program
 
 ContainerKey = tuple[str, str]  # pod UID, container
-SIGTERM_EXIT = 143
 SIGKILL_EXIT = 137
 
 
@@ -27,9 +26,11 @@ class Container:
     name: str
     edits: Edits
     started_s: float
+    program: Program = field(default_factory=lambda: Program(None))
     restarts: int = 0
     ended_s: float | None = None
     exit_code: int | None = None
+    signalled: bool = False  # with SIGTERM
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     timer: asyncio.TimerHandle | None = None
 
@@ -63,7 +64,13 @@ class Runtime:
         self, uid: str, name: str, *, namespace: str, pod: str, program: Program, edits: Edits, restarts: int = 0
     ) -> Container:
         made = Container(
-            namespace=namespace, pod=pod, name=name, edits=edits, started_s=self._wall(), restarts=restarts
+            namespace=namespace,
+            pod=pod,
+            name=name,
+            edits=edits,
+            started_s=self._wall(),
+            program=program,
+            restarts=restarts,
         )
         self._containers[uid, name] = made
         if program.run_s is not None:
@@ -71,14 +78,26 @@ class Runtime:
             made.timer = loop.call_later(program.run_s, self._end, made, program.exit_code)
         return made
 
-    def stop(self, uid: str, *, exit_code: int = SIGTERM_EXIT) -> None:
-        """SIGTERM to all containers of a pod; simulated programs end at once."""
-        for (owner, _), container in self._containers.items():
-            if owner == uid:
-                self._end(container, exit_code)
+    def terminate(self, container: Container) -> None:
+        """SIGTERM: the container does what its program does then, which may be nothing."""
+        program = container.program
+        if container.signalled or container.ended_s is not None:
+            return
+        container.signalled = True
+        if program.stop_s == 0:
+            self._end(container, program.stop_exit_code)
+        elif program.stop_s is not None:
+            if container.timer is not None:
+                container.timer.cancel()
+            loop = asyncio.get_running_loop()
+            container.timer = loop.call_later(program.stop_s, self._end, container, program.stop_exit_code)
+
+    def kill(self, container: Container) -> None:
+        """SIGKILL."""
+        self._end(container, SIGKILL_EXIT)
 
     def forget(self, uid: str) -> None:
-        """Removes the containers of a pod that has ended."""
+        """Removes the containers of a pod; those that still run are killed."""
         for key in [key for key in self._containers if key[0] == uid]:
             self._end(self._containers.pop(key), SIGKILL_EXIT)
 

@@ -10,7 +10,8 @@ import collections
 from collections.abc import Iterable, Mapping
 
 from fairlead.sandbox.objects import Obj, name_of, node_name_of, phase_of, results_of, uid_of
-from fairlead.sandbox.scheduler.fit import NodeInfo, pod_requests
+from fairlead.sandbox.resource_amounts import pod_requests
+from fairlead.sandbox.scheduler.fit import NodeInfo
 from fairlead.sandbox.scheduler.pools import DeviceKey
 
 

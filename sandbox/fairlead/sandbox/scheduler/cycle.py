@@ -9,9 +9,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fairlead.sandbox.objects import Obj, allocation_of, is_reserved_for, key_of, pod_claims, spec_of
+from fairlead.sandbox.resource_amounts import pod_requests
 from fairlead.sandbox.scheduler import claims as dra
 from fairlead.sandbox.scheduler import devices
-from fairlead.sandbox.scheduler.fit import NodeInfo, pod_requests, refusals, score
+from fairlead.sandbox.scheduler.fit import NodeInfo, refusals, score
 from fairlead.sandbox.scheduler.pools import DeviceKey
 
 # As kube-scheduler: all nodes of a small cluster are scored, of a larger one only so many that fit.

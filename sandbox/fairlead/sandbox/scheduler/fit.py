@@ -6,12 +6,11 @@ affinity, topology spread, host ports, volumes and preemption. Source: kubernete
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from fairlead.kube.quantity import Quantity
 from fairlead.sandbox.node_matching import matches_affinity, matches_term, tolerates, untolerated
-from fairlead.sandbox.objects import Obj, containers_of, name_of, node_name_of, spec_of, status_of
+from fairlead.sandbox.objects import Obj, name_of, node_name_of, spec_of, status_of
+from fairlead.sandbox.resource_amounts import add, amounts
 
 # What a pod without requests is taken to use when nodes are scored (not when they are filtered).
 NONZERO: Final = {"cpu": 100, "memory": 200 * 1024 * 1024}
@@ -21,50 +20,6 @@ WRONG_NAME: Final = "node(s) didn't match the requested node name"
 TAINTED: Final = "node(s) had untolerated taint(s)"
 NO_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 TOO_MANY_PODS: Final = "Too many pods"
-
-
-@lru_cache(maxsize=4096)
-def amount(resource: str, text: str) -> int:
-    """A quantity as an integer: thousandths for cpu, whole units for everything else."""
-    quantity = Quantity.of(text)
-    return quantity.scaled(-3) if resource == "cpu" else int(quantity)
-
-
-def amounts(quantities: Mapping[str, Any]) -> dict[str, int]:
-    return {resource: amount(resource, str(value)) for resource, value in quantities.items()}
-
-
-def pod_requests(pod: Obj) -> dict[str, int]:
-    """What a pod requests: all containers together, or its largest init container where that is more, plus overhead."""
-    total: dict[str, int] = {}
-    for container in containers_of(pod):
-        _add(total, _requests(container))
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in spec_of(pod).get("initContainers") or ():
-        wanted = _requests(container)
-        if container.get("restartPolicy") == "Always":
-            _add(sidecars, wanted)
-            wanted = {}
-        for resource in {*wanted, *sidecars}:
-            together = wanted.get(resource, 0) + sidecars.get(resource, 0)
-            peak[resource] = max(peak.get(resource, 0), together)
-    _add(total, sidecars)
-    for resource, value in peak.items():
-        total[resource] = max(total.get(resource, 0), value)
-    _add(total, amounts(spec_of(pod).get("overhead") or {}))
-    return total
-
-
-def _requests(container: Mapping[str, Any]) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    # A limit without a request is a request. The apiserver defaults it; an object that did not pass it lacks it.
-    return amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for resource, value in more.items():
-        total[resource] = total.get(resource, 0) + value
 
 
 @dataclass(kw_only=True)
@@ -82,8 +37,8 @@ class NodeInfo:
 
     def add(self, requests: Mapping[str, int], sign: int = 1) -> None:
         self.pods += sign
-        _add(self.requested, {resource: sign * value for resource, value in requests.items()})
-        _add(self.nonzero, {resource: sign * (requests.get(resource) or least) for resource, least in NONZERO.items()})
+        add(self.requested, {resource: sign * value for resource, value in requests.items()})
+        add(self.nonzero, {resource: sign * (requests.get(resource) or least) for resource, least in NONZERO.items()})
 
 
 def refusals(pod: Obj, requests: Mapping[str, int], info: NodeInfo) -> list[str]:
