@@ -34,7 +34,8 @@ TOPOLOGY: Final = "fairlead.dev/topology"
 MIN_RUNTIME: Final = "fairlead.dev/min-runtime"
 CHECKPOINT_GRACE: Final = "fairlead.dev/checkpoint-grace"
 ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False after its admission was rolled back
-# On a pod whose status named another claim than the allocated one: when that was corrected, RFC 3339. Read by no program.
+# On a pod whose status named another claim than the allocated one when it came to its node: when that was seen corrected,
+# RFC 3339. Makes kubelet sync the pod; read by no program.
 CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 
 # On victims of an eviction and on the pods of the gang that preempts them. Written by the controller only.

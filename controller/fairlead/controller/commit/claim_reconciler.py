@@ -1,7 +1,7 @@
 """What the pods and claims of a gang need apart from a decision, whenever the gang changes.
 
 - The template behind a legacy request (`nvidia.com/gpu: 8`) is created: the webhook writes only its name into the pod.
-- One claim per template entry is in use, and the pod's status names it; duplicates are deleted.
+- One claim per template entry is in use, and the pod's status names it, also before kubelet; duplicates are deleted.
 - A gated pod without a managed claim is ungated: the webhook gates what it cannot judge, because a gate cannot be added
   later.
 - Garbage collection: an orphaned allocation, seen in two sweeps, is cleared.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
-from fairlead.api import legacy, names
+from fairlead.api import legacy
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
@@ -21,8 +21,9 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
-from fairlead.kube import errors, resources
+from fairlead.kube import core, errors, resources
 from fairlead.kube.client import Client
+from fairlead.kube.informer import Change
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,17 @@ class ClaimReconciler:
         self._tasks = tasks
         self._metrics = metrics
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
+        self._renamed: set[str] = (
+            set()
+        )  # UIDs of pods that were given other claims' names on their nodes, before they started
+        caches.pods.subscribe(self._pod_changed)
+
+    def _pod_changed(self, change: Change[core.Pod]) -> None:
+        old, new = change.old, change.new
+        if new is None or new.status.phase != "Pending":
+            self._renamed.discard(change.object.metadata.uid)
+        elif old is not None and old.spec.node_name and claims.names_used(old) != claims.names_used(new):
+            self._renamed.add(new.metadata.uid)
 
     def reconcile(self, gang: Gang, *, busy: bool) -> None:
         """`busy`: a task is writing the gang's claims; then they are left alone."""
@@ -52,7 +64,7 @@ class ClaimReconciler:
         """Names the claims in use in the pod's status, then deletes the duplicates.
 
         The claim controller works from a cache: it may name its own claim after ours was allocated, even after the pod was
-        bound. Nothing else would correct that.
+        bound, and the right one again. Kubelet may have tried to prepare the claim named meanwhile, and failed.
         """
         named = claims.names_used(member.pod)
         misnamed = {
@@ -66,6 +78,12 @@ class ClaimReconciler:
         if misnamed:
             self._tasks.start(f"names of {member.uid}", self._correct_names(member, misnamed))
             return
+        if member.uid in self._renamed:
+            self._renamed.discard(member.uid)
+            log.info(
+                "pod %s: its status names the allocated claim again; kubelet is to sync it", member.pod.metadata.key
+            )
+            self._tasks.start(f"sync of {member.uid}", self._writer.wake_kubelet(member.pod))
         for pod_claim in member.claims:
             if pod_claim.claim is None or pod_claim.template is None:
                 continue
@@ -76,9 +94,7 @@ class ClaimReconciler:
     async def _correct_names(self, member: Member, claim_names: dict[str, str]) -> None:
         log.info("pod %s: its status names another claim than the allocated one; corrected", member.pod.metadata.key)
         with contextlib.suppress(errors.Conflict, errors.NotFound):  # tried again with the pod's next change
-            await self._writer.name_claims(
-                member.pod, claim_names, released=not member.pod.has_gate(names.ADMISSION_GATE)
-            )
+            await self._writer.name_claims(member.pod, claim_names)
 
     async def _create_template(self, namespace: str, name: str) -> None:
         manifest = legacy.template_manifest(name, namespace, driver=self._caches.drivers[0])

@@ -22,18 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class PodWrites(Writes):
-    async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str], *, released: bool = False) -> core.Pod:
-        """Writes into the pod's status the claim name of each of these entries.
-
-        For a pod that is `released`, hence may be on a node, an annotation changes with it. Kubelet syncs a pod at once when
-        its annotations change; a change of its status alone it stores, and one that failed to prepare the claim named before
-        is synced 60 to 90 s later. Source: kubelet config/config.go checkAndUpdatePod, pod_workers.go completeWork.
-        """
-        metadata: dict[str, Any] = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
-        if released:
-            metadata["annotations"] = {names.CLAIMS_CORRECTED: timestamps.micro(self._wall())}
+    async def name_claims(self, pod: core.Pod, chosen: Mapping[str, str]) -> core.Pod:
+        """Writes into the pod's status the claim name of each of these entries."""
         body = {
-            "metadata": metadata,
+            "metadata": {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version},
             "status": {
                 "resourceClaimStatuses": [
                     {"name": entry, "resourceClaimName": claim} for entry, claim in sorted(chosen.items())
@@ -43,6 +35,17 @@ class PodWrites(Writes):
         named = await self._retry(lambda: self._patch_status(pod, body), f"status of pod {pod.metadata.key}")
         self._caches.pods.note(named)
         return named
+
+    async def wake_kubelet(self, pod: core.Pod) -> None:
+        """Changes an annotation, so that kubelet syncs the pod at once.
+
+        Kubelet stores a change of the status alone; a pod whose claims it failed to prepare it syncs again after 60 to 90 s.
+        Source: kubelet config/config.go checkAndUpdatePod, pod_workers.go completeWork.
+        """
+        annotations = {names.CLAIMS_CORRECTED: timestamps.micro(self._wall())}
+        body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
+        with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another has its name
+            self._caches.pods.note(await self._retry(lambda: self._patch_status(pod, body), f"pod {pod.metadata.key}"))
 
     async def read_pod(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when it is gone, or another has its name."""
