@@ -98,7 +98,9 @@ class GangReconciler:
         before = self._snapshots.remove(gang_id)
         self._deadlines.pop(gang_id, None)
         if gang is not None:
-            self._claims.reconcile(gang, busy=busy)
+            again = self._claims.reconcile(gang, now, busy=busy)
+            if again is not None:
+                self._set_deadline(gang_id, max(again, now + DEADLINE_MIN_S))
         if gang is None or not gang.members:
             self._evictor.gone(gang_id)
             self._bind_clock.forget(gang_id)

@@ -14,6 +14,7 @@ import contextlib
 import logging
 
 from fairlead.api import legacy
+from fairlead.controller.commit.kubelet_wakes import KubeletWakes
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
@@ -21,9 +22,8 @@ from fairlead.controller.gangs.gangs import Gang
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
-from fairlead.kube import core, errors, resources
+from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
-from fairlead.kube.informer import Change
 
 log = logging.getLogger(__name__)
 
@@ -38,33 +38,26 @@ class ClaimReconciler:
         self._tasks = tasks
         self._metrics = metrics
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
-        self._renamed: set[str] = (
-            set()
-        )  # UIDs of pods that were given other claims' names on their nodes, before they started
-        caches.pods.subscribe(self._pod_changed)
+        self._wakes = KubeletWakes(caches.pods, writer, tasks)
 
-    def _pod_changed(self, change: Change[core.Pod]) -> None:
-        old, new = change.old, change.new
-        if new is None or new.status.phase != "Pending":
-            self._renamed.discard(change.object.metadata.uid)
-        elif old is not None and old.spec.node_name and claims.names_used(old) != claims.names_used(new):
-            self._renamed.add(new.metadata.uid)
-
-    def reconcile(self, gang: Gang, *, busy: bool) -> None:
-        """`busy`: a task is writing the gang's claims; then they are left alone."""
+    def reconcile(self, gang: Gang, now: float, *, busy: bool) -> float | None:
+        """`busy`: a task is writing the gang's claims; then they are left alone. Returns when it is to be called again."""
+        again: list[float] = []
         for member in gang.unmanaged:
             self._tasks.start(f"pod {member.pod.metadata.key}", self._ungate(member))
         for member in gang.members:
             for name in member.legacy_templates:
                 self._tasks.start(f"template {gang.namespace}/{name}", self._create_template(gang.namespace, name))
-            if not busy and not member.pod.finished:
-                self._agree_on_claims(member)
+            if not busy and not member.pod.finished and self._agree_on_claims(member):
+                due = self._wakes.step(member.pod, now)
+                again += [] if due is None else [due]
+        return min(again, default=None)
 
-    def _agree_on_claims(self, member: Member) -> None:
-        """Names the claims in use in the pod's status, then deletes the duplicates.
+    def _agree_on_claims(self, member: Member) -> bool:
+        """Names the claims in use in the pod's status; then, and when it returns True, duplicates are deleted.
 
         The claim controller works from a cache: it may name its own claim after ours was allocated, even after the pod was
-        bound, and the right one again. Kubelet may have tried to prepare the claim named meanwhile, and failed.
+        bound.
         """
         named = claims.names_used(member.pod)
         misnamed = {
@@ -77,19 +70,14 @@ class ClaimReconciler:
         }
         if misnamed:
             self._tasks.start(f"names of {member.uid}", self._correct_names(member, misnamed))
-            return
-        if member.uid in self._renamed:
-            self._renamed.discard(member.uid)
-            log.info(
-                "pod %s: its status names the allocated claim again; kubelet is to sync it", member.pod.metadata.key
-            )
-            self._tasks.start(f"sync of {member.uid}", self._writer.wake_kubelet(member.pod))
+            return False
         for pod_claim in member.claims:
             if pod_claim.claim is None or pod_claim.template is None:
                 continue
             owned = self._caches.claims_of(member.uid)
             for duplicate in claims.duplicates(member.pod, pod_claim.name, named.get(pod_claim.name), owned):
                 self._tasks.start(f"claim {duplicate.metadata.uid}", self._writer.delete_duplicate(duplicate))
+        return True
 
     async def _correct_names(self, member: Member, claim_names: dict[str, str]) -> None:
         log.info("pod %s: its status names another claim than the allocated one; corrected", member.pod.metadata.key)

@@ -37,11 +37,7 @@ class PodWrites(Writes):
         return named
 
     async def wake_kubelet(self, pod: core.Pod) -> None:
-        """Changes an annotation, so that kubelet syncs the pod at once.
-
-        Kubelet stores a change of the status alone; a pod whose claims it failed to prepare it syncs again after 60 to 90 s.
-        Source: kubelet config/config.go checkAndUpdatePod, pod_workers.go completeWork.
-        """
+        """Changes an annotation, so that kubelet syncs the pod at once (see `kubelet_wakes`)."""
         annotations = {names.CLAIMS_CORRECTED: timestamps.micro(self._wall())}
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         with contextlib.suppress(errors.NotFound, errors.Conflict):  # gone, or another has its name
