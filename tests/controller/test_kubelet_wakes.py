@@ -58,8 +58,8 @@ def test_kubelet_is_woken_at_growing_intervals_while_the_pod_has_not_started():
     while due is not None:
         at.append(due - now)
         due = woken.wakes.step(pod("right"), due)
-    assert at == [0.0, 1.0, 4.0, 12.0, 30.0]
-    assert woken.pods == ["sync of u"] * 5
+    assert at == [0.0, 1.0, 3.0, 6.0, 12.0, 30.0]
+    assert woken.pods == ["sync of u"] * 6
     assert woken.wakes.step(pod("right"), now + 1000) is None
 
 

@@ -20,7 +20,7 @@ from fairlead.kube.informer import Change, Informer
 
 log = logging.getLogger(__name__)
 
-WAKE_AFTER_S = (0.0, 1.0, 4.0, 12.0, 30.0)
+WAKE_AFTER_S = (0.0, 1.0, 3.0, 6.0, 12.0, 30.0)
 """When kubelet is woken, since the names were seen right; each time only if the pod has not started.
 
 More than once: the apiserver lets a kubelet read a claim only when its authorizer has seen, too, that a pod there uses it.
