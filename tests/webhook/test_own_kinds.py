@@ -58,7 +58,7 @@ def test_queues_that_take_the_same_namespaces_are_a_warning() -> None:
     selects: Json = {"matchLabels": {"team": "ml"}}
     known = {"a": Queue.read(own("Queue", "a", namespaceSelector=selects))}
     (warning,) = validate(own("Queue", "b", namespaceSelector={"matchLabels": {"site": "x"}}), queues=known).warnings
-    assert "Queue a may take the same namespaces; pods that name no queue go to a" in warning
+    assert "Queue a may take the same namespaces; where one matches both, pods that name no queue go to a" in warning
     assert not validate(own("Queue", "b", namespaceSelector={"matchLabels": {"team": "web"}}), queues=known).warnings
 
 

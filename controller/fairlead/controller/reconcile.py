@@ -1,8 +1,9 @@
 """What changed gangs need apart from a decision: claims repaired, a recovery or eviction step, or a new request.
 
-In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`), an eviction is
-continued (`gangs.eviction_steps`) or begun for a gang that was short of members too long, else the gang is requested if members wait. A step runs as the gang's task; when it
-ends, the gang is reconciled again. Deadlines are the times at which a step is due though nothing changed.
+In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`); an eviction is
+continued (`gangs.eviction_steps`), or begun for a gang that was short of members too long; else the gang is requested if
+members wait. A step runs as the gang's task; when it ends, the gang is reconciled again. Deadlines are the times at which a
+step is due though nothing changed.
 """
 
 from __future__ import annotations
