@@ -33,6 +33,7 @@ QUANTITY = r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9
 CEL_LENGTH_MAX = 10 * 1024
 """resource.k8s.io/v1: CELSelectorExpressionMaxLength."""
 
+_DNS_LABEL = re.compile(DNS_LABEL)
 _DNS_SUBDOMAIN = re.compile(DNS_SUBDOMAIN)
 _QUANTITY = re.compile(QUANTITY)
 _LABEL_KEY_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -49,6 +50,10 @@ class ManifestError(ValueError):
 
 def is_dns_subdomain(text: str) -> bool:
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
+
+
+def is_dns_label(text: str) -> bool:
+    return len(text) <= 63 and _DNS_LABEL.fullmatch(text) is not None
 
 
 def is_label_key(text: str) -> bool:

@@ -38,6 +38,12 @@ ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False 
 # RFC 3339. Makes kubelet sync the pod; read by no program.
 CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 
+# Where each named claim of the pod comes from, as JSON (`claim_sources`). Written by the webhook only, when a pod is created.
+CLAIM_SOURCES: Final = "fairlead.dev/claim-sources"
+# On a pod (template) or namespace. "generated": the claim controller makes the claims of its templates, as without Fairlead;
+# "named", the default for pods that a controller owns: the webhook names them and the controller makes them.
+CLAIM_NAMES: Final = "fairlead.dev/claim-names"
+
 # On victims of an eviction and on the pods of the gang that preempts them. Written by the controller only.
 # When the pod is evicted, RFC 3339; until then it can write a checkpoint.
 EVICT_AT: Final = "fairlead.dev/evict-at"
