@@ -1,6 +1,7 @@
 """The controller's rim on the sandbox: a real apiserver, claim controller, scheduler, kubelets and drivers; no webhook.
 
-Pods are created as the webhook would leave them: gated, with their gang annotated. `Bench` starts controllers in this
+Pods are created as the webhook would leave them: gated, with their gang annotated, and, in a bench that is `named`, with claims
+named in their spec wherever the template exists. `Bench` starts controllers in this
 process, and kills them: a killed one writes nothing more, not even to clean up. `Watchdog` sees every change of every claim.
 """
 
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from fairlead.api import names
+from fairlead.api import claim_sources, legacy, names
+from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller import app, term
 from fairlead.controller.app import ControllerOptions
 from fairlead.controller.commit.writes import LeaseLostError
@@ -96,7 +98,10 @@ class Watchdog:
 
 
 class Bench:
-    def __init__(self, cluster: Cluster, client: Client, workdir: Path) -> None:
+    def __init__(self, cluster: Cluster, client: Client, workdir: Path, *, named: bool = False) -> None:
+        self.named = named
+        self._templates: dict[str, str] = {}  # UID by name
+        self._pods_named = 0
         self.cluster = cluster
         self.client = client
         self.workdir = workdir
@@ -157,10 +162,11 @@ class Bench:
             "selectors": [{"cel": {"expression": selector}}],
         } | request
         spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
-        await self.client.create(
+        made = await self.client.create(
             resources.raw(resources.RESOURCE_CLAIM_TEMPLATES),
             {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"spec": spec}},
         )
+        self._templates[name] = made["metadata"]["uid"]
 
     async def claim(self, name: str, count: int = 1) -> None:
         exactly = {"deviceClassName": names.GPU_CLASS, "allocationMode": "ExactCount", "count": count}
@@ -192,6 +198,11 @@ class Bench:
         if gang:
             notes |= {names.GANG: gang, names.GANG_SIZE: str(size)}
         use = {"resourceClaimTemplateName": template} if template else {"resourceClaimName": claim}
+        if template and self.named and (source := self._source(name, template)) is not None:
+            use = {"resourceClaimName": source.claim}
+            notes[names.CLAIM_SOURCES] = claim_sources.annotation(
+                {"gpu": source}, namespace=namespace, owner_uid="", key=b""
+            )
         command = ["sh", "-c", script] if script else ["serve"] if sleep is None else ["sleep", str(sleep)]
         body = {
             "metadata": {"name": name, "namespace": namespace, "annotations": notes, "labels": labels or {}},
@@ -213,6 +224,13 @@ class Bench:
         made = await self.client.create(resources.PODS, body)
         self.pods.note(made)
         return made
+
+    def _source(self, pod: str, template: str) -> ClaimSource | None:
+        if template not in self._templates and legacy.parse_template_name(template) is None:
+            return None
+        self._pods_named += 1
+        name = claim_sources.claim_name(pod, "gpu", f"{self._pods_named}")
+        return ClaimSource(claim=name, template=template, uid=self._templates.get(template, ""))
 
     async def gang(self, gang: str, size: int, *, template: str, members: int | None = None, **more: Any) -> list[str]:
         pods = [f"{gang}-{number}" for number in range(size if members is None else members)]
@@ -288,13 +306,13 @@ class Bench:
 
 
 @contextlib.asynccontextmanager
-async def benches(workdir: Path, *, count: int = 2, **options: Any) -> AsyncIterator[Bench]:
+async def benches(workdir: Path, *, count: int = 2, named: bool = False, **options: Any) -> AsyncIterator[Bench]:
     """`count` nodes of eight H100s; `options` are more of the cluster's."""
     nodes = tuple(NodeSpec(f"h{number}", "hgx-h100") for number in range(1, count + 1))
     chosen = ClusterOptions(workdir=workdir, nodes=nodes, drivers=drivers(), run_programs=False, **options)
     async with Cluster(chosen) as cluster, cluster.client() as client:
         await client.create(resources.NAMESPACES, {"metadata": {"name": NAMESPACE}})
-        made = Bench(cluster, client, workdir)
+        made = Bench(cluster, client, workdir, named=named)
         tasks = [asyncio.create_task(informer.run()) for informer in (made.pods, made.claims, made.gangs)]
         try:
             await asyncio.gather(*(i.synced.wait() for i in (made.pods, made.claims, made.gangs)))
@@ -307,6 +325,12 @@ async def benches(workdir: Path, *, count: int = 2, **options: Any) -> AsyncIter
 
 
 @pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    async with benches(tmp_path) as made:
+def named() -> bool:
+    """Whether the pods' claims are named in their spec. A module overrides it to have its tests run in another way, or both."""
+    return False
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, named: bool) -> AsyncIterator[Bench]:
+    async with benches(tmp_path, named=named) as made:
         yield made

@@ -2,13 +2,22 @@
 
 import asyncio
 
+import pytest
+
 from fairlead.api import legacy, names
 from fairlead.controller.commit import claim_reconciler
+from fairlead.controller.gangs.claims import names_used
 from fairlead.kube import core, resources
 from fairlead.kube.client import Patch
 from fairlead.kube.informer import Change
 
 from .conftest import NAMESPACE, Bench
+
+
+@pytest.fixture(params=[False, True], ids=["generated", "named"])
+def named(request: pytest.FixtureRequest) -> bool:
+    """Both ways of making claims keep the same protocol."""
+    return bool(request.param)
 
 
 async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
@@ -23,7 +32,7 @@ async def test_a_single_pod_gets_its_device_and_runs(bench: Bench):
         assert claim.status.allocation is not None
         assert claim.status.allocation.allocation_timestamp is not None
         assert names.CLAIM_FINALIZER in claim.metadata.finalizers
-        assert pod.status.resource_claim_statuses[0].resource_claim_name == claim.metadata.name
+        assert names_used(pod) == {"gpu": claim.metadata.name}
         assert len(bench.claims.all()) == 1
         await bench.until(lambda: bench.status("solo").get("phase") == "Running", "its status is Running")
         assert bench.status("solo")["nodes"] == [pod.spec.node_name]
@@ -86,6 +95,7 @@ async def test_the_status_of_a_gang_that_can_never_fit_is_never_fits(bench: Benc
         assert bench.allocated() == []
 
 
+@pytest.mark.parametrize("named", [False])
 async def test_a_missing_template_is_named_and_a_legacy_one_is_made(bench: Bench):
     async with bench.controller():
         await bench.pod("lost", template="nowhere")
@@ -117,6 +127,7 @@ async def test_a_named_claim_is_shared_by_the_pods_that_use_it(bench: Bench):
         await bench.until(lambda: bench.claims.all()[0].metadata.finalizers == (), "its finalizer is gone too")
 
 
+@pytest.mark.parametrize("named", [False])
 async def test_a_claim_deleted_while_it_waits_is_recreated(bench: Bench):
     await bench.template("eight", 8)
     async with bench.controller():
@@ -259,6 +270,7 @@ async def test_an_orphaned_allocation_is_cleared(bench: Bench, monkeypatch):
         await bench.until(lambda: bench.watchdog.held == 0, "it is cleared")
 
 
+@pytest.mark.parametrize("named", [False])
 async def test_a_pod_made_to_name_another_claim_after_it_was_bound_names_the_allocated_one_again(bench: Bench):
     """The claim controller works from a cache, and may name its own claim late."""
     await bench.template("one")

@@ -13,6 +13,11 @@ GANG = 3
 STEPS_MAX = 40
 
 
+@pytest.fixture(params=[False, True], ids=["generated", "named"])
+def named(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
 async def one_life(bench: Bench, step: int, *, after: bool) -> bool:
     """One gang, one controller killed at write `step`, one that is not. False when the gang needed fewer writes."""
     life = Life(step, after=after)
@@ -38,7 +43,7 @@ async def test_a_controller_killed_at_any_write_leaves_a_gang_that_the_next_one_
     await bench.template("four", 4)
     for step in range(1, STEPS_MAX):
         if not await one_life(bench, step, after=after):
-            assert step > 3 * GANG
+            assert step >= 3 * GANG
             return
     raise AssertionError("the protocol has more writes than expected")
 

@@ -1,7 +1,7 @@
 """What the pods and claims of a gang need apart from a decision, whenever the gang changes.
 
 - The template behind a legacy request (`nvidia.com/gpu: 8`) is created: the webhook writes only its name into the pod.
-- One claim per template entry is in use, and the pod's status names it, also before kubelet; duplicates are deleted.
+- One claim per entry that names a template is in use, and the pod's status names it, also before kubelet; duplicates are deleted.
 - A gated pod without a managed claim is ungated: the webhook gates what it cannot judge, because a gate cannot be added
   later.
 - Garbage collection: an orphaned allocation, seen in two sweeps, is cleared.
@@ -19,7 +19,7 @@ from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.gangs import claims, recovery
 from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import Member
+from fairlead.controller.gangs.members import Member, PodClaim
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import errors, resources
@@ -64,7 +64,7 @@ class ClaimReconciler:
             pod_claim.name: pod_claim.claim.metadata.name
             for pod_claim in member.claims
             if pod_claim.claim is not None
-            and pod_claim.template is not None
+            and _chosen(pod_claim)
             and pod_claim.reserved_for(member.uid)
             and named.get(pod_claim.name) not in {None, pod_claim.claim.metadata.name}
         }
@@ -72,7 +72,7 @@ class ClaimReconciler:
             self._tasks.start(f"names of {member.uid}", self._correct_names(member, misnamed))
             return False
         for pod_claim in member.claims:
-            if pod_claim.claim is None or pod_claim.template is None:
+            if pod_claim.claim is None or not _chosen(pod_claim):
                 continue
             owned = self._caches.claims_of(member.uid)
             for duplicate in claims.duplicates(member.pod, pod_claim.name, named.get(pod_claim.name), owned):
@@ -111,3 +111,8 @@ class ClaimReconciler:
             self._metrics.orphaned_claims.inc()
             self._tasks.start(f"claim {uid}", self._writer.deallocate(orphaned[uid], [], keep_allocation=False))
         self._suspects = set(orphaned)
+
+
+def _chosen(pod_claim: PodClaim) -> bool:
+    """Whether the entry names a template, so that its claim is one of several, and named in the pod's status."""
+    return pod_claim.template is not None and pod_claim.source is None

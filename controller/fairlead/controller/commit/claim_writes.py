@@ -1,6 +1,6 @@
 """Writes to claims: creating, allocating, deallocating.
 
-Two orders hold. The finalizer is written before the allocation: without it, the allocation of a deleted named claim would
+Two orders hold. Unless the claim was made here with it, the finalizer is written before the allocation: without it, the allocation of a deleted named claim would
 leak. Deallocation ends with removing the finalizer: that changes the resourceVersion, so a late
 write of this protocol can no longer succeed.
 """
@@ -11,7 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairlead.api import names
+from fairlead.api import legacy, names
+from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
 from fairlead.controller.gangs import claims
 from fairlead.engine.types.references import PodRef
@@ -29,11 +30,15 @@ class ClaimWrites(Writes):
         self._raw_templates: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     async def create_claim(
-        self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate
+        self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate, source: ClaimSource | None
     ) -> resource.ResourceClaim:
-        """The claim of one pod for one template entry. An existing one of that name is used if it is this pod's."""
-        spec = await self._raw_spec(template)
-        name = claims.claim_name(pod.metadata.name, entry, self._random.choice)
+        """The claim of one pod for one entry; its name is the source's where the webhook named it.
+
+        An existing one of that name is used if it is this pod's. Raises GivenUpError where it is not, or the template is
+        another than the one that was judged.
+        """
+        spec = await self._raw_spec(template, source)
+        name = source.claim if source else claims.claim_name(pod.metadata.name, entry, self._random.choice)
         body = claims.manifest(pod, entry, template, name=name, raw_spec=spec)
 
         async def attempt() -> resource.ResourceClaim:
@@ -43,14 +48,24 @@ class ClaimWrites(Writes):
                 found = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
                 if claims.owned_by(found, pod, entry):
                     return found
-                raise GivenUpError(f"ResourceClaim {found.metadata.key} exists and is not ours") from None
+                raise GivenUpError(
+                    f"ResourceClaim {found.metadata.key} exists, and was not made for pod {pod.metadata.name}"
+                ) from None
 
         created = await self._retry(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
         self._caches.claims.note(created)
         return created
 
-    async def _raw_spec(self, template: resource.ResourceClaimTemplate) -> Mapping[str, Any]:
+    async def _raw_spec(
+        self, template: resource.ResourceClaimTemplate, source: ClaimSource | None
+    ) -> Mapping[str, Any]:
         """The template's spec with every field, also those that our structs do not have. Specs are immutable."""
+        if source is not None and source.is_legacy:
+            manifest = legacy.template_manifest(
+                source.template, template.metadata.namespace, driver=self._caches.drivers[0]
+            )
+            spec: Mapping[str, Any] = manifest["spec"]["spec"]
+            return spec
         key = (template.metadata.uid, template.metadata.name)
         if key not in self._raw_templates:
             raw = await self._retry(
@@ -61,6 +76,8 @@ class ClaimWrites(Writes):
                 ),
                 f"ResourceClaimTemplate {template.metadata.key}",
             )
+            if raw["metadata"]["uid"] != template.metadata.uid:
+                raise GivenUpError(f"ResourceClaimTemplate {template.metadata.key} was deleted and created again")
             if len(self._raw_templates) > RAW_TEMPLATES_MAX:
                 self._raw_templates.clear()
             self._raw_templates[key] = raw["spec"]["spec"]
@@ -82,6 +99,35 @@ class ClaimWrites(Writes):
                 )
         except errors.ApiError as error:  # tried again when it changes
             log.info("duplicate ResourceClaim %s not deleted: %s", meta.key, error)
+
+    async def delete_made(self, pod: core.Pod, entry: str, name: str) -> None:
+        """Deletes the claim that an admission made for this entry, if it exists, so that it counts for no quota.
+
+        To be called when it is deallocated. Returns only when that is certain; one that is allocated again stays.
+        """
+
+        async def attempt() -> bool:
+            try:
+                seen = await self._client.get(resources.RESOURCE_CLAIMS, name, pod.metadata.namespace)
+                if not claims.owned_by(seen, pod, entry) or seen.status.allocation is not None:
+                    return True
+                if names.CLAIM_FINALIZER in seen.metadata.finalizers:
+                    seen = await self._patch_finalizers(seen, present=False)
+                await self._client.delete(
+                    resources.RESOURCE_CLAIMS,
+                    name,
+                    pod.metadata.namespace,
+                    uid=seen.metadata.uid,
+                    resource_version=seen.metadata.resource_version,
+                )
+            except errors.NotFound:
+                return True
+            except errors.Conflict:
+                return False
+            self._caches.claims.note_deleted(seen)
+            return True
+
+        await self._retry_until_certain(attempt, f"ResourceClaim {pod.metadata.namespace}/{name}")
 
     async def allocate(
         self, claim: resource.ResourceClaim, allocation: Mapping[str, Any] | None, pods: Sequence[PodRef]

@@ -1,7 +1,7 @@
 """The gang protocol: a gang's claims written and its pods released, or none of it.
 
-Order: claims created and named in the pods' status, all allocations written, one pod released, then the others. A failure
-before the first release undoes everything. After it the rest is completed, by `gangs.recovery` should this process end.
+Order: claims created (and named in the pods' status, unless their spec names them), all allocations written, one pod released,
+then the others. A failure before the first release undoes everything, and deletes the claims that were made. After it the rest is completed, by `gangs.recovery` should this process end.
 Chooses nothing: devices and nodes are the plan's.
 """
 
@@ -47,12 +47,11 @@ class Committer:
         placed = [(members[assigned.pod.uid], assigned.node) for assigned in admission.assignments]
         written: Claims = {}
         try:
-            for found in await all_done(self._claims_of(member) for member, _ in placed):
-                written |= found
+            await all_done(self._find_claims(member, written) for member, _ in placed)
             await all_done(self._allocate(written, allocation) for allocation in admission.claims)
         except (GivenUpError, errors.ApiError) as error:
             log.warning("gang %s: not admitted: %s; undoing what was written", admission.id, error)
-            await self._deallocate(written, admission)
+            await self._undo_claims(written, admission, placed)
             return Outcome(done=False, why=str(error))
         outcome = await self.release(placed, written)
         if outcome.done or outcome.released:
@@ -61,7 +60,7 @@ class Committer:
         if not await self._writer.ensure_gated(placed[0][0].pod, outcome.why):
             return Outcome(done=False, released=1, why=outcome.why)
         log.warning("gang %s: not released: %s; undoing what was written", admission.id, outcome.why)
-        await self._deallocate(written, admission)
+        await self._undo_claims(written, admission, placed)
         return outcome
 
     async def release(
@@ -102,6 +101,7 @@ class Committer:
         await all_done(
             self._writer.deallocate(claim, pods[key], keep_allocation=False) for key, claim in reserved.items()
         )
+        await self._delete_made(members)
         return True
 
     async def roll_back(self, members: Iterable[Member]) -> None:
@@ -110,21 +110,20 @@ class Committer:
 
     # -- claims ----------------------------------------------------------------------------------------------------
 
-    async def _claims_of(self, member: Member) -> Claims:
-        """The member's claims: created where missing, and named in the pod's status."""
+    async def _find_claims(self, member: Member, written: Claims) -> None:
+        """Adds the member's claims to `written`: created where missing, and named in the pod's status."""
         pod = self._caches.latest(member.pod)
         for _ in range(CONFLICTS_MAX):
             if pod.metadata.deletion_timestamp:
                 raise GivenUpError(f"pod {pod.metadata.key} is being deleted")
-            found: Claims = {}
             unnamed: dict[str, str] = {}
             for pod_claim in member.claims:
                 claim = await self._find_or_create(pod, pod_claim)
-                found[pod_claim.key] = claim
+                written[pod_claim.key] = claim
                 if claims.names_used(pod).get(pod_claim.name) != claim.metadata.name:
                     unnamed[pod_claim.name] = claim.metadata.name
             if not unnamed:
-                return found
+                return
             try:
                 await self._writer.name_claims(pod, unnamed)
             except (errors.Conflict, errors.NotFound):
@@ -133,11 +132,14 @@ class Committer:
                     raise GivenUpError(f"pod {pod.metadata.key} is gone") from None
                 pod = now
             else:
-                return found
+                return
         raise GivenUpError(f"pod {pod.metadata.key} changed {CONFLICTS_MAX} times while its claims were named")
 
     async def _find_or_create(self, pod: core.Pod, pod_claim: PodClaim) -> resource.ResourceClaim:
         use = next(use for use in pod.spec.resource_claims if use.name == pod_claim.name)
+        if pod_claim.source is not None:
+            made = pod_claim.claim and self._caches.claim(pod.metadata.namespace, pod_claim.source.claim)
+            return made or await self._create(pod, pod_claim, pod_claim.source.template)
         if use.resource_claim_name:
             claim = self._caches.claim(pod.metadata.namespace, use.resource_claim_name)
             if claim is None or claim.metadata.uid != pod_claim.key:
@@ -147,10 +149,12 @@ class Committer:
         in_use = claims.claim_in_use(pod, pod_claim.name, named, self._caches.claims_of(pod.metadata.uid))
         if in_use is not None:
             return in_use
+        return await self._create(pod, pod_claim, use.resource_claim_template_name)
+
+    async def _create(self, pod: core.Pod, pod_claim: PodClaim, template: str | None) -> resource.ResourceClaim:
         if pod_claim.template is None:
-            template = f"{pod.metadata.namespace}/{use.resource_claim_template_name}"
-            raise GivenUpError(f"ResourceClaimTemplate {template} is gone")
-        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template)
+            raise GivenUpError(f"ResourceClaimTemplate {pod.metadata.namespace}/{template} is gone")
+        return await self._writer.create_claim(pod, pod_claim.name, pod_claim.template, pod_claim.source)
 
     async def _allocate(self, written: Claims, claim_allocation: ClaimAllocation) -> None:
         allocation = None
@@ -160,7 +164,7 @@ class Committer:
             written[claim_allocation.key], allocation, claim_allocation.reserved_for
         )
 
-    async def _deallocate(self, written: Claims, admission: Admission) -> None:
+    async def _undo_claims(self, written: Claims, admission: Admission, placed: Sequence[tuple[Member, str]]) -> None:
         """Also of claims whose allocation was not reached or failed: that write may still be on its way."""
         await all_done(
             self._writer.deallocate(
@@ -170,6 +174,16 @@ class Committer:
             )
             for claim_allocation in admission.claims
             if claim_allocation.key in written
+        )
+        await self._delete_made([member for member, _ in placed])
+
+    async def _delete_made(self, members: Iterable[Member]) -> None:
+        """The claims that only an admission makes, also those whose creation may not have been answered."""
+        await all_done(
+            self._writer.delete_made(member.pod, pod_claim.name, pod_claim.source.claim)
+            for member in members
+            for pod_claim in member.claims
+            if pod_claim.source is not None
         )
 
 

@@ -1,9 +1,9 @@
 """The ResourceClaims of a pod: which are managed here, which one is in use where two exist, and what a new one contains.
 
-Both the claim controller and Fairlead create claims from templates, so two may exist for one entry of
-spec.resourceClaims. In use is the claim that the pod's status names; where it names none, an existing one, the claim
-controller's before Fairlead's, so that both sides name the same. An allocated claim is always in use. The others are
-duplicates and are deleted. Pure.
+Claims that the webhook named are made by Fairlead alone (`named_claims`). For an entry that still names a template the claim
+controller's claim is awaited, and Fairlead makes one only when it does not come; so two may exist. In use is the claim that the
+pod's status names; where it names none, an existing one, the claim controller's before Fairlead's, so that both sides name the
+same. An allocated claim is always in use. The others are duplicates and are deleted. Pure.
 Source: kube-controller-manager resourceclaim controller, `handleClaim`.
 """
 
@@ -65,6 +65,7 @@ def owned_by(claim: resource.ResourceClaim, pod: core.Pod, entry: str) -> bool:
     return (
         controller is not None
         and controller.uid == pod.metadata.uid
+        and claim.metadata.namespace == pod.metadata.namespace
         and claim.metadata.annotations.get(names.POD_CLAIM_NAME) == entry
     )
 

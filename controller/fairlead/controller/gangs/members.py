@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from fairlead.api.claim_sources import ClaimSource
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import batch, core, resource
 
@@ -57,6 +58,7 @@ class PodClaim:
     template: resource.ResourceClaimTemplate | None = None
     claim: resource.ResourceClaim | None = None
     pod_group: str = ""
+    source: ClaimSource | None = None  # where the webhook named the claim: then only the controller makes it
 
     def usable_by(self, pod_uid: str) -> bool:
         """Whether kubelet lets the pod use the claim."""
@@ -65,6 +67,11 @@ class PodClaim:
     def reserved_for(self, pod_uid: str) -> bool:
         """Whether the claim names the pod itself."""
         return self.claim is not None and any(r.uid == pod_uid for r in self.claim.status.reserved_for)
+
+    @property
+    def made(self) -> bool:
+        """Whether the claim exists, and an admission made it: such a claim does not outlive a failed one."""
+        return self.source is not None and self.claim is not None
 
     @property
     def allocated(self) -> bool:
@@ -103,8 +110,8 @@ class Member:
 
     @property
     def admission_begun(self) -> bool:
-        """Whether one of its claims is reserved for it: the trace that an admission leaves in the cluster."""
-        return any(claim.reserved_for(self.uid) for claim in self.claims)
+        """Whether one of its claims was made by an admission, or is reserved for it: the trace of one in the cluster."""
+        return any(claim.made or claim.reserved_for(self.uid) for claim in self.claims)
 
     @property
     def fully_reserved(self) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from fairlead.api import names
-from fairlead.controller.gangs import claims
+from fairlead.api.claim_sources import ClaimSource, ClaimSourcesError
+from fairlead.controller.gangs import claims, named_claims
 from fairlead.controller.gangs.members import GangProblem, Lookup, Member, PodClaim, Stage, reserved_for_pod
 from fairlead.engine.types.reasons import Code
 from fairlead.kube import core, resource
@@ -24,13 +25,20 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         return Member(pod=pod, stage=stage, claims=tuple(_still_held(pod, lookup)))
     found: list[PodClaim] = []
     problems: list[GangProblem] = []
+    sources: dict[str, ClaimSource] = {}
+    try:
+        sources = named_claims.sources(pod)
+    except ClaimSourcesError as error:
+        problems.append(named_claims.unreadable(pod, error))
     legacy_templates: set[str] = set()
     named = claims.names_used(pod)
     not_needed = {s.name for s in pod.status.resource_claim_statuses if s.resource_claim_name is None}
     for use in pod.spec.resource_claims:
         if use.name in not_needed:
             continue
-        if use.resource_claim_name:
+        if use.name in sources:
+            looked_up = named_claims.named_claim(pod, use.name, sources[use.name], lookup, gated=stage is Stage.GATED)
+        elif use.resource_claim_name:
             looked_up = _named(pod, use, lookup)
         else:
             looked_up = _templated(pod, use, named.get(use.name), lookup, legacy_templates)

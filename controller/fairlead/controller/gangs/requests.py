@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from fairlead.controller.gangs.allocations import node_of, pod_ref
 from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.members import GangProblem, Member
+from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
@@ -117,12 +117,19 @@ def _claim_requests(gang: Gang, members: Iterable[Member]) -> tuple[ClaimRequest
                 ClaimRequest(
                     key=pod_claim.key,
                     namespace=gang.namespace,
-                    name=claim.metadata.name if claim else f"{member.pod.metadata.name}-{pod_claim.name}",
+                    name=_claim_name(member, pod_claim),
                     spec=pod_claim.spec,
                     allocation=claim.status.allocation if claim else None,
                 ),
             )
     return tuple(found.values())
+
+
+def _claim_name(member: Member, pod_claim: PodClaim) -> str:
+    """Also of a claim that does not exist yet."""
+    if pod_claim.claim is not None:
+        return pod_claim.claim.metadata.name
+    return pod_claim.source.claim if pod_claim.source else f"{member.pod.metadata.name}-{pod_claim.name}"
 
 
 def _run_s(members: Iterable[Member]) -> float | None:
