@@ -30,13 +30,14 @@ def named(name: str = "p", source: ClaimSource = SOURCE, value: str | None = Non
     recorded = value or claim_sources.annotation({"gpu": source}, namespace="ml", owner_uid="", key=b"")
     made = pod(name, template=None, **more)
     annotations = {**made.metadata.annotations, names.CLAIM_SOURCES: recorded}
-    return msgspec.structs.replace(
+    result: core.Pod = msgspec.structs.replace(
         made,
         metadata=msgspec.structs.replace(made.metadata, annotations=annotations),
         spec=msgspec.structs.replace(
             made.spec, resource_claims=(core.PodResourceClaim(name="gpu", resource_claim_name=source.claim),)
         ),
     )
+    return result
 
 
 def known_template(uid: str = "uid-t") -> dict[str, resource.ResourceClaimTemplate]:
