@@ -159,6 +159,7 @@ async def test_no_claim_exists_while_a_gang_waits_and_none_but_its_own_when_it_r
         assert len(bench.claims.all()) == 2
         await bench.delete(first)
         await bench.until(lambda: bench.running(second), "the second gang runs")
+        await bench.event(second[1], "Admitted: released to node")
         await bench.until(lambda: len(bench.claims.all()) == 2, "the first gang's claims are deleted")
         found = {each.metadata.name for each in bench.claims.all()}
         assert found == {
@@ -236,3 +237,20 @@ def _refusing(claim_name: str) -> list[tuple[Any, dict[str, Any]]]:
             {"metadata": {"name": "refuse"}, "spec": {"policyName": "refuse", "validationActions": ["Deny"]}},
         ),
     ]
+
+
+async def test_a_pod_that_waits_for_devices_has_a_gang_object_until_it_is_gone(bench: Bench):
+    """One that need not wait has none; one that waits says why, and goes on to say what became of it."""
+    await bench.template("eight", 8)
+    async with bench.controller():
+        for name in ("first", "second"):
+            await bench.pod(name, template="eight")
+        await bench.until(lambda: bench.running(["first", "second"]), "two pods fill the nodes")
+        await bench.pod("third", template="eight")
+        await bench.until(lambda: bench.status("third").get("reason") == "DevicesInUse", "the third waits")
+        assert [each["metadata"]["name"] for each in bench.gangs.all()] == ["third"]
+        await bench.delete(["first"])
+        await bench.until(lambda: bench.status("third").get("phase") == "Running", "its status follows")
+        await bench.event("third", "Admitted: released to node")
+        await bench.delete(["third"])
+        await bench.until(lambda: bench.gangs.all() == [], "its Gang object goes with it")

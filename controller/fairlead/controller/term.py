@@ -86,7 +86,7 @@ class Term:
         gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall)
         budgets = QueueBudgets(writer, caches)
         committer = Committer(writer, caches, wall=wall)
-        admitter = Admitter(committer, caches.tables, events, metrics, clock=clock)
+        admitter = Admitter(committer, caches, events, metrics, clock=clock)
         evictor = Evictor(writer, caches, budgets, events, metrics, wall=wall)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
         claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)

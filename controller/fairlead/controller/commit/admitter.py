@@ -13,7 +13,7 @@ from fairlead.controller.commit.committer import Committer
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.metrics import Metrics
-from fairlead.controller.watch.tables import Tables
+from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Admission, ClaimAllocation
 from fairlead.kube import resource
 from fairlead.kube.limits import Clock
@@ -25,9 +25,10 @@ EVENTS_MAX = 64  # pods of a gang that get an event each
 
 
 class Admitter:
-    def __init__(self, committer: Committer, tables: Tables, events: Events, metrics: Metrics, *, clock: Clock) -> None:
+    def __init__(self, committer: Committer, caches: Caches, events: Events, metrics: Metrics, *, clock: Clock) -> None:
         self._committer = committer
-        self._tables = tables
+        self._caches = caches
+        self._tables = caches.tables
         self._events = events
         self._metrics = metrics
         self._clock = clock
@@ -58,7 +59,7 @@ class Admitter:
 
         Raises LeaseLostError: then it is not certain what was written, and the assumption stays.
         """
-        began = self._clock()
+        began, waited = self._clock(), self._waits(gang)
         log.info("gang %s: admitting %d pods in queue %r", admission.id, len(admission.assignments), admission.queue)
         outcome = await self._committer.admit(gang, admission)
         self.forget(gang.id)  # not reached on an error
@@ -66,8 +67,14 @@ class Admitter:
         if not outcome.done:
             return outcome.why or "not released"
         self._metrics.commit_seconds.observe(self._clock() - began)
-        self._record_events(gang, admission)
+        if waited:
+            self._record_events(gang, admission)
         return ""
+
+    def _waits(self, gang: Gang) -> bool:
+        """Whether it was reported as waiting: only then do its pods get an event when it waits no more."""
+        raw = self._caches.gang_object(gang.id) or {}
+        return (raw.get("status") or {}).get("phase") == "Waiting"
 
     def _record_events(self, gang: Gang, admission: Admission) -> None:
         members = {member.uid: member for member in gang.members}

@@ -6,7 +6,6 @@ A mark is one patch, annotations and condition together, so that no reader gets 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,8 +16,7 @@ from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.kube import core, errors, resources, timestamps
-
-log = logging.getLogger(__name__)
+from fairlead.kube.resources import Raw
 
 MESSAGE_MAX = 1024
 
@@ -41,8 +39,11 @@ class EvictionWrites(PodWrites):
         """By the eviction API, as budgets allow: "" when the pod is terminating or gone, else why not."""
         return await self._evict(pod, "Evicted", mark.description[:MESSAGE_MAX], delete=False)
 
-    async def note_past_eviction(self, gang: GangId, past: PastEviction) -> None:
-        """On the Gang object, so that the gang's recreated pods keep its age."""
+    async def note_past_eviction(self, gang: GangId, past: PastEviction, spec: Mapping[str, Any]) -> None:
+        """On the Gang object, so that the gang's recreated pods keep its age.
+
+        A gang of one that never waited has none: it is created, with `spec`.
+        """
         body = {"metadata": {"annotations": {names.EVICTED: past.annotation()}}}
         try:
             written = await self._retry(
@@ -50,9 +51,20 @@ class EvictionWrites(PodWrites):
                 f"gang {gang[0]}/{gang[1]}",
             )
         except errors.NotFound:
-            log.warning("gang %s/%s: has no Gang object; its age is not kept", *gang)
-            return
+            written = await self._create_gang(gang, body["metadata"]["annotations"], spec)
         self._caches.gang_objects.note(written)
+
+    async def _create_gang(self, gang: GangId, annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Raw:
+        metadata = {
+            "name": gang[1],
+            "namespace": gang[0],
+            "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE},
+            "annotations": dict(annotations),
+        }
+        body = {"metadata": metadata, "spec": dict(spec)}
+        return await self._retry(
+            lambda: self._client.create(resources.GANGS, body, namespace=gang[0]), f"gang {gang[0]}/{gang[1]}"
+        )
 
     async def note_eviction_times(self, queue: str, times: Sequence[str]) -> None:
         """When gangs of the queue were evicted, for its disruption budget."""

@@ -20,7 +20,7 @@ from fairlead.controller.gangs import disruption, eviction_marks, eviction_steps
 from fairlead.controller.gangs.allocations import held_claims, results
 from fairlead.controller.gangs.eviction_marks import EvictionMark, EvictionProgress
 from fairlead.controller.gangs.eviction_steps import Cancel, Evict, Spread, Step, Wait
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.running import RunningContext
 from fairlead.controller.gangs.victims import Victims
@@ -188,7 +188,7 @@ class Evictor:
         if mark.whole:
             now = self._wall()
             past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
-            await self._writer.note_past_eviction(gang.id, past)
+            await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
         # The first shows whether budgets allow the others.
         refusals = [await self._writer.evict(step.members[0].pod, mark)]

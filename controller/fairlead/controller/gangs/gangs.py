@@ -6,8 +6,9 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from fairlead.api import foreign
+from fairlead.api import foreign, names
 from fairlead.api.intent import Intent, read_intent
 from fairlead.controller.gangs.jobs import JobPods, members_done
 from fairlead.controller.gangs.members import GangProblem, Member, Stage
@@ -43,6 +44,15 @@ class Gang:
 
     def at(self, *stages: Stage) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.stage in stages)
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a gang of one whose claims the webhook named: its pod alone shows all that there is to know of it."""
+        return self.solo and all(
+            names.CLAIM_SOURCES in member.pod.metadata.annotations
+            and all(claim.source is not None for claim in member.claims)
+            for member in self.members
+        )
 
     @property
     def gated(self) -> tuple[Member, ...]:
@@ -113,6 +123,19 @@ class Gang:
     def preempts(self) -> bool:
         """Whether other gangs may be evicted for it: no pod of it says `preemptionPolicy: Never`."""
         return all(member.pod.spec.preemption_policy != "Never" for member in self.members)
+
+
+def gang_spec(gang: Gang) -> dict[str, Any]:
+    """The spec of its Gang object: what the members' annotations ask for."""
+    spec: dict[str, Any] = {"size": gang.size}
+    if gang.queue:
+        spec["queue"] = gang.queue
+    if gang.topology:
+        spec["topology"] = gang.topology
+    runtime = gang.members[0].pod.metadata.annotations.get(names.MIN_RUNTIME)
+    if runtime and gang.min_runtime_s is not None:
+        spec["minRuntime"] = runtime
+    return spec
 
 
 def created_s(pod: core.Pod) -> float:

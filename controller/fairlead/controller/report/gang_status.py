@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from fairlead.api import names
 from fairlead.controller.gangs.allocations import allocated_at, node_of
 from fairlead.controller.gangs.conditions import MESSAGE_MAX, condition, with_transition_time
 from fairlead.controller.gangs.gangs import Gang
@@ -30,19 +29,6 @@ from fairlead.kube import timestamps
 NODES_MAX = 1000
 EVICTION_CONDITIONS = ("Evicting", "Evicted", "Preempting", "Reserved")
 OWN_CONDITIONS = frozenset({"Admitted", "Running", *EVICTION_CONDITIONS})
-
-
-def gang_spec(gang: Gang) -> dict[str, Any]:
-    """What the members' annotations ask for."""
-    spec: dict[str, Any] = {"size": gang.size}
-    if gang.queue:
-        spec["queue"] = gang.queue
-    if gang.topology:
-        spec["topology"] = gang.topology
-    runtime = gang.members[0].pod.metadata.annotations.get(names.MIN_RUNTIME)
-    if runtime and gang.min_runtime_s is not None:
-        spec["minRuntime"] = runtime
-    return spec
 
 
 def gang_status(

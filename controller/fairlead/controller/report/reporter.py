@@ -1,6 +1,7 @@
 """When which status is written: reports are noted by the loop, and workers write the newest a moment later.
 
-A slow or failing write never delays a decision. Limits: a gang whose phase stays the same is written at most every
+A slow or failing write never delays a decision. A gang of one whose claims the webhook named (`Gang.plain`) has no Gang object
+unless it has waited for `WAITED_S` or has something to say: its pod shows the rest. Limits: a gang whose phase stays the same is written at most every
 `QUIET_S`; where its reason stays the same too, all gangs together are written `MESSAGES_PER_S` times a second. So a gang
 that alternates between reasons floods neither the apiserver nor its own events.
 """
@@ -12,8 +13,8 @@ import logging
 from collections.abc import Iterable
 
 from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.report.gang_phase import SchedulingState, summarize
-from fairlead.controller.report.status_writer import StatusWriter
+from fairlead.controller.report.gang_phase import PhaseSummary, Progress, SchedulingState, summarize
+from fairlead.controller.report.status_writer import PROBLEM_REASONS, StatusWriter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import FlavorTotal, Plan, QueueUse
 from fairlead.engine.types.settings import Problem
@@ -26,11 +27,20 @@ log = logging.getLogger(__name__)
 QUIET_S = 5.0
 MESSAGES_PER_S = 50.0  # of all gangs: while thousands wait, each decision changes the figures in every message
 SETTINGS_INTERVAL_S = 1.0  # between two writes of one Queue's or Flavor's status
-DELAY_S = 0.2  # a gang passes quickly through its first phases: write the last of them
+DELAY_S = 0.2  # a gang passes quickly through its phases: write the last of them
+FIRST_DELAY_S = 1.0  # before the Gang object is created
+WAITED_S = 3.0  # for devices, until a gang of one gets a Gang object
 WORKERS = 8
 WRITTEN_AT_MAX = 50_000
 
 Key = tuple[str, str, str]  # "gang", "queue" or "flavor"; namespace; name
+
+
+def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
+    """Whether there is something to say of a gang of one beyond what its pod shows: it waits, is evicted, or is in trouble."""
+    if state.eviction is not None or state.untried or state.last_failure:
+        return True
+    return summary.phase in {"Waiting", "Gathering", "Failed"} and summary.reason != Progress.QUEUED.value
 
 
 class Reporter:
@@ -57,6 +67,11 @@ class Reporter:
         noted = urgent, summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
         key: Key = ("gang", *gang.id)
+        if self._caches.gang_object(gang.id) is None:
+            if not gang.plain or speaks(summary, state):
+                waits = gang.plain and summary.reason not in PROBLEM_REASONS
+                self._queue.add_after(key, WAITED_S if waits else FIRST_DELAY_S)
+            return
         if before is None or before[0] != noted[0]:
             self._queue.add_after(key, DELAY_S)
             return
@@ -134,7 +149,11 @@ class Reporter:
         elif kind == "flavor":
             await self._write_flavor(name)
         elif (namespace, name) in self._gangs:
-            await self._writer.gang(*self._gangs[namespace, name])
+            gang, state = self._gangs[namespace, name]
+            unknown = self._caches.gang_object(gang.id) is None
+            if unknown and gang.plain and not speaks(summarize(gang, state), state):
+                return  # it did not wait after all
+            await self._writer.gang(gang, state)
         else:
             again_s = await self._writer.gang_without_pods((namespace, name))
             if again_s is not None:

@@ -14,7 +14,7 @@ from fairlead.api.flavor import FlavorStatus
 from fairlead.api.gang import GangStatus
 from fairlead.api.queue import QueueStatus
 from fairlead.controller.gangs import past_evictions
-from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.gangs import Gang, GangId, gang_spec
 from fairlead.controller.report import gang_status, queue_status
 from fairlead.controller.report.events import Events
 from fairlead.controller.report.gang_phase import SchedulingState
@@ -40,7 +40,7 @@ class StatusWriter:
         self._without_job_since: dict[GangId, float] = {}  # evicted gangs without pods
 
     async def gang(self, gang: Gang, state: SchedulingState) -> None:
-        spec = gang_status.gang_spec(gang)
+        spec = gang_spec(gang)
         raw = self._caches.gang_object(gang.id)
         if raw is None:
             raw = await self._create(gang, spec)
