@@ -12,7 +12,7 @@ import pytest
 from fairlead.api import names
 from fairlead.controller.gangs import requests
 from fairlead.controller.report.gang_phase import SchedulingState, summarize
-from fairlead.kube import batch
+from fairlead.kube import batch, timestamps
 from tests.support.engine.objects import gpu
 from tests.support.engine.world import World
 
@@ -266,3 +266,13 @@ def test_a_job_of_an_earlier_run_under_the_gangs_name_does_not_matter(ended):
     assert placed(gang(pods, held, [earlier, job(**WAVES)])) == "p00 p01 p02"
     pods, held = members("SSSSSSGG", size=3)
     assert placed(gang(pods, held, [earlier, job(**WAVES, status={"succeeded": 6})])) == "p06 p07"
+
+
+def test_claims_of_the_claim_controller_are_awaited_for_a_moment():
+    """Not those that the webhook named, nor for a pod that is older; the youngest member counts."""
+    young = timestamps.seconds(NOW - 1)
+    without, old = pod("p", creationTimestamp=young), pod("q", creationTimestamp=timestamps.seconds(NOW - 60))
+    assert requests.claims_awaited_until(view(without)) == NOW + 1
+    assert requests.claims_awaited_until(view(old)) == NOW - 58
+    made = pod("p", claim="c", creationTimestamp=young)
+    assert requests.claims_awaited_until(view(made, objects=Objects([claim("c", "p")]))) == 0

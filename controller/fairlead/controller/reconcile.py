@@ -2,7 +2,7 @@
 
 In this order, and one at a time per gang: an interrupted or late admission is recovered (`gangs.recovery`); an eviction is
 continued (`gangs.eviction_steps`), or begun for a gang that was short of members too long; else the gang is requested if
-members wait. A step runs as the gang's task; when it ends, the gang is reconciled again. Deadlines are the times at which a
+members wait, and the claim controller has had time to make the claims that it makes. A step runs as the gang's task; when it ends, the gang is reconciled again. Deadlines are the times at which a
 step is due though nothing changed.
 """
 
@@ -18,7 +18,7 @@ from fairlead.controller.gangs import eviction_marks, eviction_steps, recovery
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
-from fairlead.controller.gangs.requests import GangRecord, blocking_problem
+from fairlead.controller.gangs.requests import GangRecord, blocking_problem, claims_awaited_until
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
@@ -113,6 +113,10 @@ class GangReconciler:
         if self._requeue_short(gang, record, now):
             return
         if blocking_problem(gang) is None:
+            awaited_until = claims_awaited_until(gang)
+            if awaited_until > now:
+                self._set_deadline(gang_id, awaited_until)
+                return
             request = self._snapshots.set_request(gang, record, before)
             hold_end = eviction_marks.holds_until(gang)
             if request is not None and request.preemptor and hold_end > now:

@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fairlead.controller.gangs.allocations import node_of, pod_ref
-from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
+
+AWAIT_CLAIMS_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +65,18 @@ def blocking_problem(gang: Gang) -> GangProblem | None:
     if kinds == {"StatefulSet"}:
         limit = " (a StatefulSet makes a pod when the one before is ready: set podManagementPolicy: Parallel)"
     return GangProblem(code=Code.GATHERING, message=f"{exist}; {missing} {word} still to be created{limit}")
+
+
+def claims_awaited_until(gang: Gang) -> float:
+    """Until when the claim controller's claims are awaited, unix seconds; 0 where none is missing.
+
+    For an entry that names a template it makes a claim, a moment after the pod was created; one made here before that would
+    be the second. It may be away, or far behind: so not for longer than `AWAIT_CLAIMS_S`.
+    """
+    without = (
+        member for member in gang.gated if any(claim.claim is None and claim.source is None for claim in member.claims)
+    )
+    return max((created_s(member.pod) + AWAIT_CLAIMS_S for member in without), default=0.0)
 
 
 def members_to_place(gang: Gang) -> tuple[Member, ...]:
