@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fairlead.api import foreign, names
-from fairlead.cli.views.gangs import Line, age, line, order
+from fairlead.cli.views import plain_pods
+from fairlead.cli.views.gangs import age, line, order
+from fairlead.cli.views.line import Line
 from fairlead.cli.views.queues import line as queue_line
 from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
@@ -159,14 +161,25 @@ def pod_explanation(pod: Raw, gang: Raw | None, *, now: float) -> Explanation:
             ("PodScheduled", "False"),
         }:
             conditions.append(f"{kind}: {condition.get('reason', '')}: {condition.get('message', '')}")
-    parts = [Part(title="Gates", lines=tuple(gates)), Part(title="Conditions", lines=tuple(conditions))]
+    parts = [
+        Part(title="Gates", lines=tuple(gates)),
+        Part(title="Claims", lines=tuple(plain_pods.claims(pod))),
+        Part(title="Conditions", lines=tuple(conditions)),
+    ]
     headline = f"pod {meta['namespace']}/{meta['name']}: {status.get('phase', 'Pending')}{on}"
     name = f"{meta['namespace']}/{meta['name']}"
     if gang is not None:
         return Explanation(
             kind="pod", name=name, headline=headline, parts=_filled(parts), more=(gang_explanation(gang, now=now),)
         )
-    if names.ADMISSION_GATE in gates:
+    if plain_pods.is_plain(pod) and names.ADMISSION_GATE in gates:
+        no = (
+            "it is a gang of one, and has no Gang yet: one is made when it has waited for some seconds; if there is none "
+            "after that, the controller has not looked at it: see that it runs and leads"
+        )
+    elif plain_pods.is_plain(pod):
+        no = "it is a gang of one that did not wait: the controller chose its devices and released it"
+    elif names.ADMISSION_GATE in gates:
         no = "its Gang does not exist yet: the controller has not looked at it; see that it runs and leads"
     elif spec.get("resourceClaims"):
         no = (

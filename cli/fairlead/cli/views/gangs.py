@@ -1,14 +1,18 @@
-"""`fairlead gangs`: phase, position in the queue and reason of each gang, a line each. From Gang status alone."""
+"""`fairlead gangs`: phase, position in the queue and reason of each gang, a line each.
+
+From Gang status, and for gangs of one that never waited from their pods.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import time
 
-from fairlead.cli.views import printing, reading
+from fairlead.cli.views import plain_pods, printing, reading
+from fairlead.cli.views.line import Line
 from fairlead.cli.views.table import Cell, Column
 from fairlead.kube import resources, timestamps
 from fairlead.kube.resources import Raw
@@ -16,23 +20,6 @@ from fairlead.kube.resources import Raw
 PHASES = ("Waiting", "Gathering", "Admitted", "Running", "Finished", "Failed")
 STYLES = {"Waiting": "yellow", "Gathering": "yellow", "Running": "green", "Failed": "red"}
 NODES_SHOWN = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    namespace: str
-    name: str
-    phase: str
-    queue: str
-    position: int | None
-    size: int
-    members: int
-    ready: int
-    nodes: tuple[str, ...]
-    age_s: float
-    reason: str
-    evicting: str  # Evicting or Evicted, where `why` is that condition's message
-    why: str  # one sentence
 
 
 def line(raw: Raw, *, now: float) -> Line:
@@ -126,16 +113,18 @@ def age(seconds: float) -> str:
 def show(*, namespace: str | None, kubeconfig: Path | None, context: str | None, output: str) -> int:
     """Print the gangs of one namespace, or of all (None); returns the exit code."""
 
-    async def look(cluster: reading.Cluster) -> list[Raw]:
-        found = await cluster.list(resources.GANGS, namespace)
-        if not found and namespace is not None:
+    async def look(cluster: reading.Cluster) -> list[Line]:
+        found, now = await cluster.list(resources.GANGS, namespace), time()
+        pods = await reading.list_if_allowed(cluster, resources.PODS, namespace)
+        seen = [*(line(raw, now=now) for raw in found), *plain_pods.lines(pods, found, now=now)]
+        if not seen and namespace is not None:
             await cluster.check_namespace(namespace)
-        return found
+        return seen
 
     code, found = reading.run(look, kubeconfig=kubeconfig, context=context)
     if found is None:
         return code
-    lines = order([line(raw, now=time()) for raw in found])
+    lines = order(found)
     if output != "table":
         printing.structured([asdict(each) for each in lines], output)
     elif lines:

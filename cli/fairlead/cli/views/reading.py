@@ -66,6 +66,16 @@ class Cluster:
             raise not_read(error, "get", resource, namespace) from error
 
 
+async def list_if_allowed(cluster: Cluster, resource: Resource[Any], namespace: str | None = None) -> list[Raw]:
+    """As `Cluster.list`; nothing where the user may not list these. Raises NotReadError for other reasons."""
+    try:
+        return await cluster.list(resource, namespace)
+    except NotReadError as error:
+        if isinstance(error.__cause__, errors.Forbidden):
+            return []
+        raise
+
+
 def run(
     work: Callable[[Cluster], Awaitable[T]], *, kubeconfig: Path | None, context: str | None
 ) -> tuple[int, T | None]:
