@@ -28,7 +28,7 @@ from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_t
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.facts import Facts, Key, Template
 from fairlead.webhook.review.patch import apply_patch
 from fairlead.webhook.review.verdict import Finding, Verdict
 
@@ -117,7 +117,7 @@ class World:
 
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
-    templates: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
+    templates: dict[Key, Template] = field(default_factory=dict)
     claims: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -139,7 +139,8 @@ class World:
                 case "DeviceClass":
                     self.classes[name] = nulls.convert(document, DeviceClass)
                 case "ResourceClaimTemplate":
-                    self.templates[key] = claim_spec(document, "spec.spec")
+                    uid = str(metadata.get("uid") or f"{USER}-{name}")  # a manifest has none yet
+                    self.templates[key] = Template(uid, claim_spec(document, "spec.spec"))
                 case "ResourceClaim":
                     self.claims[key] = claim_spec(document, "spec")
                 case "Namespace":

@@ -15,6 +15,7 @@ from fairlead.webhook.objects.pods import (
     leader_worker_group,
     native_pod_group,
     owner_job,
+    recorded_sources,
 )
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Key
@@ -50,14 +51,16 @@ def needs(review: Review) -> Needs:
 
 def _pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
     """Of a pod, or of the pods of a template."""
-    templates: set[Key] = set()
+    sources = recorded_sources(metadata)
+    templates = {(namespace, source.template) for source in sources.values() if not source.is_legacy}
     claims: set[Key] = set()
+    named = {source.claim for source in sources.values()}  # judged by their sources, and most do not exist yet
     for index, entry in enumerate(list_at(spec, "resourceClaims", "spec")):
         path = f"spec.resourceClaims[{index}]"
         if template := text_at(entry, "resourceClaimTemplateName", path):
             templates.add((namespace, template))
         if claim := text_at(entry, "resourceClaimName", path):
-            claims.add((namespace, claim))
+            claims |= {(namespace, claim)} if claim not in named else set()
     annotations, labels = annotations_and_labels(metadata)
     gang, job = foreign.gang_name(annotations, labels, native_pod_group(spec)), owner_job(metadata)
     if names.GANG in annotations:
