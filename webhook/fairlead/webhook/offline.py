@@ -20,6 +20,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
+from fairlead.webhook.claim_names import way
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
@@ -76,6 +77,8 @@ class Result:
     validated: Verdict | None
     object: Json
     source: str = ""
+    claims: str = ""
+    """Which way a pod's claims go, named or generated, and why; "" where none comes of a template."""
 
     @property
     def last(self) -> Verdict:
@@ -240,7 +243,8 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
         return Result(review=review, mutated=mutated, validated=None, object=document, source=source)
     stored = apply_patch(document, mutated.patch)
     validated = dispatch.validate(review_of(stored, username, groups), facts)
-    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source)
+    claims = way.described(stored, facts) if review.kind == "Pod" and validated.allowed else ""
+    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source, claims=claims)
 
 
 def _created(result: Result) -> Iterator[Json]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fairlead.api import claim_sources, names
 from fairlead.api.claim_sources import ClaimSourcesError
-from fairlead.webhook.objects.fields import Json, MalformedError, list_at, map_at, strings_at, text_at
+from fairlead.webhook.objects.fields import Json, MalformedError, list_at, map_at, object_at, strings_at, text_at
 from fairlead.webhook.objects.pods import REQUIRED_NODE_AFFINITY, gated, required_node_terms
 from fairlead.webhook.review.patch import PatchBuilder
 
@@ -53,13 +53,21 @@ def _unpin(patch: PatchBuilder) -> None:
     if len({found[-1]["values"][0] for found in fields.values()}) > 1:
         return
     if len(terms) == 1 and len(fields[0]) == 1 and not terms[0].get("matchExpressions"):
-        patch.remove(REQUIRED_NODE_AFFINITY)  # it was made for the pin; a term without rules would match no node
+        _remove_made_for_pin(patch)
         return
     for at, found in fields.items():
         if len(found) > 1:
             patch.remove((*_TERMS, at, "matchFields", len(found) - 1))
         else:
             patch.remove((*_TERMS, at, "matchFields"))
+
+
+def _remove_made_for_pin(patch: PatchBuilder) -> None:
+    """A term without rules would match no node, so all that was made for the pin goes: the smallest part that holds nothing else."""
+    path = REQUIRED_NODE_AFFINITY
+    while len(path) > 2 and len(object_at(patch.patched, path[:-1])) == 1:
+        path = path[:-1]
+    patch.remove(path)
 
 
 def _is_pin(field: Json) -> bool:

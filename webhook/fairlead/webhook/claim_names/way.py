@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from fairlead.api import names
 from fairlead.webhook.objects.fields import Json, list_at, map_at
-from fairlead.webhook.objects.pods import annotations_and_labels, controller_of
+from fairlead.webhook.objects.pods import annotations_and_labels, controller_of, gated, recorded_sources
 from fairlead.webhook.review.facts import Facts
 
 GENERATED, NAMED = "generated", "named"
@@ -45,6 +45,23 @@ def way_of(metadata: Json, spec: Json, facts: Facts) -> Way:
     if kueue := _kueue_mark(labels, spec):
         return Way(False, f"{kueue}: Kueue may manage the pod")
     return Way(True, f"{owner.get('kind')} {owner.get('name')} owns the pod")
+
+
+def described(pod: Json, facts: Facts) -> str:
+    """`named: Job train owns the pod`: the way that an admitted pod's claims went, and why; "" where none comes of a template.
+
+    Raises MalformedError.
+    """
+    metadata, spec = map_at(pod, "metadata"), map_at(pod, "spec")
+    way, named = way_of(metadata, spec, facts), sorted(recorded_sources(metadata))
+    entries = list_at(spec, "resourceClaims", "spec")
+    kept = [str(entry.get("name")) for entry in entries if entry.get("resourceClaimTemplateName")]
+    if not gated(pod) or not (named or kept):
+        return ""
+    if not named:
+        return f"{GENERATED}: {'their template or class does not exist yet' if way.named else way.why}"
+    others = f"; {GENERATED}: {', '.join(kept)}, which another driver may serve" if kept else ""
+    return f"{NAMED}: {way.why}{others}"
 
 
 def faults(metadata: Json, where: str = "metadata") -> Iterator[str]:
