@@ -144,6 +144,15 @@ WAYS: list[tuple[str, list[Change], Json, bool]] = [
     ("the pod says more than its namespace", [annotated("named")], {names.CLAIM_NAMES: "generated"}, True),
     ("a namespace that says named", [], {names.CLAIM_NAMES: "named"}, True),
     ("Kueue's queue", [labelled(names.KUEUE_QUEUE)], {}, False),
+    (
+        "Kueue's group",
+        [
+            labelled(names.KUEUE_GROUP_LABEL),
+            lambda body: body["metadata"]["annotations"].update({names.KUEUE_SIZE: "2"}),
+        ],
+        {},
+        False,
+    ),
     ("Kueue's mark", [labelled(names.KUEUE_MANAGED)], {}, False),
     ("Kueue's gate", [lambda body: body["spec"].update(schedulingGates=[{"name": names.KUEUE_GATE}])], {}, False),
     ("Kueue's pod that says named", [labelled(names.KUEUE_MANAGED), annotated("named")], {}, True),
@@ -290,6 +299,26 @@ class TestProvenance:
         assert found.claims == frozenset()
         assert found.templates == frozenset({("ml", "h100")})
         assert needs(review(named(pod(limits={names.LEGACY_GPU: 1})))).templates == frozenset()
+
+    def test_a_record_that_names_a_claim_hides_it_from_no_other_entry(self) -> None:
+        """Else a claim of ours would pass for one that does not exist, and the pod for one that may be another driver's."""
+        value = '{"claims":{"x":{"claim":"shared","template":"h100","uid":"u"}},"hmac":""}'
+        body = pod({"name": "gpu", "resourceClaimName": "shared"}, owner=None, nodeName="n1")
+        body["metadata"]["annotations"] = {names.CLAIM_SOURCES: value}
+        assert needs(review(body)).claims == frozenset({("ml", "shared")})
+        verdict = dispatch.mutate(review(body), known(claims={("ml", "shared"): claim_spec()}))
+        assert (verdict.allowed, verdict.cause) == (False, "placed")
+
+    @pytest.mark.parametrize("entries", [[], [{"name": "gpu", "resourceClaimTemplateName": "nic"}]])
+    def test_a_record_on_a_pod_that_asks_for_nothing_of_ours_is_refused_or_taken_off(self, entries: list[Json]) -> None:
+        body = named() | {"spec": {"containers": [], "resourceClaims": entries}}
+        for step in (dispatch.mutate, dispatch.validate):
+            assert "'gpu' must name claim 'train-gpu-" in step(review(body), known()).message
+        body["metadata"].pop("ownerReferences")
+        stored, verdict = admitted(body, known())
+        assert (verdict.allowed, verdict.cause) == (True, "unmanaged")
+        assert stored["metadata"]["annotations"] == {}
+        assert not dispatch.validate(review(body), known()).allowed
 
 
 def policy(**spec: Any) -> TenancyPolicy:

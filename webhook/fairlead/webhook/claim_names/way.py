@@ -84,7 +84,7 @@ def _value_faults(values: Mapping[str, str], path: str) -> Iterator[str]:
 
 def _kueue_mark(labels: Mapping[str, str], spec: Json) -> str | None:
     """Where the pod shows that Kueue manages it."""
-    for key in (names.KUEUE_MANAGED, names.KUEUE_QUEUE):
+    for key in (names.KUEUE_MANAGED, names.KUEUE_QUEUE, names.KUEUE_GROUP_LABEL):
         if key in labels:
             return f"metadata.labels[{key}]"
     gates = list_at(spec, "schedulingGates", "spec")

@@ -54,13 +54,14 @@ def _pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
     sources = recorded_sources(metadata)
     templates = {(namespace, source.template) for source in sources.values() if not source.is_legacy}
     claims: set[Key] = set()
-    named = {source.claim for source in sources.values()}  # judged by their sources, and most do not exist yet
     for index, entry in enumerate(list_at(spec, "resourceClaims", "spec")):
         path = f"spec.resourceClaims[{index}]"
         if template := text_at(entry, "resourceClaimTemplateName", path):
             templates.add((namespace, template))
         if claim := text_at(entry, "resourceClaimName", path):
-            claims |= {(namespace, claim)} if claim not in named else set()
+            source = sources.get(text_at(entry, "name", path)) if sources else None
+            if source is None or source.claim != claim:  # else its source is judged, and most do not exist yet
+                claims.add((namespace, claim))
     annotations, labels = annotations_and_labels(metadata)
     gang, job = foreign.gang_name(annotations, labels, native_pod_group(spec)), owner_job(metadata)
     if names.GANG in annotations:
