@@ -11,6 +11,7 @@ from fairlead.api import claim_sources, names
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.api.policy import TenancyPolicy
 from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.objects.claim_specs import legacy_claim_spec
 from fairlead.webhook.offline import judge, world_of
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.needs import needs
@@ -71,9 +72,10 @@ class TestRewriting:
     def test_a_template_that_is_named_like_a_legacy_request_is_one_unless_it_says_something_else(self) -> None:
         body = pod({"name": "gpu", "resourceClaimTemplateName": "fairlead-gpu-2"})
         key = ("ml", "fairlead-gpu-2")
-        same = {key: claim_spec("gpu.fairlead.dev", count=1)}
+        ours, other = legacy_claim_spec("fairlead-gpu-2", names.DRIVER), claim_spec(count=1)
         assert sources(named(body))["gpu"].is_legacy
-        assert sources(named(body, known(templates=same)))["gpu"].uid == "uid-fairlead-gpu-2"
+        assert sources(named(body, known(templates={key: ours})))["gpu"].is_legacy
+        assert sources(named(body, known(templates={key: other})))["gpu"].uid == "uid-fairlead-gpu-2"
 
     def test_only_what_is_surely_ours_and_known_is_rewritten(self) -> None:
         body = pod(
@@ -124,6 +126,8 @@ class TestRewriting:
     def test_entries_that_the_apiserver_refuses_stay_as_they_are(self, name: str) -> None:
         twice = [{"name": name, "resourceClaimTemplateName": "h100"}] * 2
         assert sources(named(pod(*twice))) == {}
+        both = {"name": name, "resourceClaimTemplateName": "h100", "resourceClaimName": "mine"}
+        assert sources(named(pod(both))) == {}
 
 
 def annotated(value: str) -> Change:
