@@ -176,7 +176,7 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
 
     patch: None while validating.
     """
-    pod = review.object or {} if patch is None else patch.patched
+    pod = (review.object or {}) if patch is None else patch.patched
     verdict = UNTOUCHED if patch is None or not patch.operations else allow("unmanaged", patch=patch.operations)
     if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not legacy.any:
         nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
