@@ -6,7 +6,6 @@ controller makes the claim from what was judged, or not at all. The others stay;
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from fairlead.api import claim_sources, names
@@ -34,18 +33,20 @@ def name_claims(review: Review, patch: PatchBuilder, claims: Sequence[PodClaim],
         return
     base = text_at(metadata, "generateName", "metadata") or text_at(metadata, "name", "metadata")
     entries = list_at(spec, "resourceClaims", "spec")
-    times = Counter(text_at(entry, "name", f"spec.resourceClaims[{at}]") for at, entry in enumerate(entries))
+    given = [text_at(entry, "name", f"spec.resourceClaims[{at}]") for at, entry in enumerate(entries)]
+    once = {name for name in given if is_dns_label(name)} if len(set(given)) == len(given) else set()
     sources: dict[str, ClaimSource] = {}
     places: dict[str, int] = {}
-    for at, (entry, claim) in enumerate(zip(entries, claims, strict=True)):
-        name = text_at(entry, "name", f"spec.resourceClaims[{at}]")
-        made = claim_sources.claim_name(base, name, review.uid)
-        sound = times[name] == 1 and is_dns_label(name) and is_dns_subdomain(made)  # else the apiserver refuses the pod
-        if sound and claim.managed is Managed.YES and claim.template and not entry.get("resourceClaimName"):
-            sources[name], places[name] = ClaimSource(claim=made, template=claim.template, uid=claim.uid), at
+    for at, (name, entry, claim) in enumerate(zip(given, entries, claims, strict=True)):
+        if name in once and claim.managed is Managed.YES and claim.template and not entry.get("resourceClaimName"):
+            made = claim_sources.claim_name(base, name, review.uid)
+            if is_dns_subdomain(made):  # else the apiserver refuses the pod, as it does where two entries have one name
+                sources[name], places[name] = ClaimSource(claim=made, template=claim.template, uid=claim.uid), at
+    if not sources:
+        return
     owner_uid = text_at(owner, "uid", "metadata.ownerReferences")
     text = claim_sources.annotation(sources, namespace=review.namespace, owner_uid=owner_uid, key=facts.signing_key)
-    if not sources or len(text) > claim_sources.VALUE_CHARS_MAX:
+    if len(text) > claim_sources.VALUE_CHARS_MAX:
         return
     for name, at in places.items():
         kept = {key: value for key, value in entries[at].items() if key != "resourceClaimTemplateName"}
