@@ -13,9 +13,11 @@ from fairlead.api import claim_sources, names
 from fairlead.kube import errors
 from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
+from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.mounted import MountedCertificate
 from fairlead.webhook.certificates.signing import signing_key
+from tests.support.webhook import review
 
 Json = dict[str, Any]
 Cluster = Any  # conftest.py's
@@ -181,3 +183,13 @@ async def test_the_signing_key_is_that_of_all_replicas_and_of_no_other_certifica
     renewed = dataclasses.replace(first, server=dataclasses.replace(first.server, certificate="another"))
     assert signing_key(renewed) == signing_key(first)
     assert len(signing_key(first)) == 32
+
+
+def test_after_a_rotation_the_key_before_it_is_kept() -> None:
+    client: Any = None
+    cache = InformerCache(client, drivers=(names.DRIVER,), controllers=frozenset())
+    for key in (b"a", b"a", b"b", b"b"):  # at each reconciliation
+        cache.sign_with(key)
+    known = cache.cached_facts(review({"kind": "TenancyPolicy", "metadata": {"name": "p"}}))
+    assert known is not None
+    assert (known.signing_key, known.former_signing_key) == (b"b", b"a")
