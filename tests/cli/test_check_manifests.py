@@ -50,6 +50,30 @@ def test_a_policy_from_a_file_refuses_with_the_webhooks_words(pod: Path) -> None
     )
 
 
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: train, namespace: dev}
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: main, image: busybox, resources: {limits: {nvidia.com/gpu: 1}}}]
+"""
+
+
+def test_one_line_says_which_way_a_workloads_claims_go(tmp_path: Path, pod: Path) -> None:
+    job = tmp_path / "job.yaml"
+    job.write_text(JOB)
+    _, out, _ = run(job)
+    assert out.count("  claims named: Job train owns the pod\n") == 1
+    job.write_text(JOB.replace("namespace: dev", "namespace: dev, annotations: {fairlead.dev/claim-names: generated}"))
+    _, out, _ = run(job)
+    assert "  claims generated: metadata.annotations[fairlead.dev/claim-names]: generated\n" in out
+    _, out, _ = run("-o", "json", pod)
+    assert json.loads(out)[0]["claims"] == "generated: no controller owns the pod"
+
+
 def test_json_holds_verdict_finding_and_patch(pod: Path) -> None:
     status, out, _ = run("-o", "json", pod, "--policies", ROOT / "manifests" / "policies" / "claims-first.yaml")
     (result,) = json.loads(out)

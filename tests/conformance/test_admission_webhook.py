@@ -16,7 +16,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.envelope import Review, decode, encode
-from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.facts import Facts, Template
 from fairlead.webhook.review.needs import needs
 from tests.support.webhook import decoded_answer, device_class, patched
 
@@ -69,8 +69,12 @@ def facts_for(review: Review, found: DeviceClass) -> Facts:
     wanted = needs(review)
     request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com", "count": 1}}
     spec = msgspec.convert({"devices": {"requests": [request]}}, ResourceClaimSpec)
-    known: dict[Key, ResourceClaimSpec] = dict.fromkeys((*wanted.templates, *wanted.claims), spec)
-    return Facts(classes=Always(found), templates=known, claims=known, jobs=dict.fromkeys(wanted.jobs, 2))
+    return Facts(
+        classes=Always(found),
+        templates=dict.fromkeys(wanted.templates, Template("uid", spec)),
+        claims=dict.fromkeys(wanted.claims, spec),
+        jobs=dict.fromkeys(wanted.jobs, 2),
+    )
 
 
 def judge(sent: Json, facts_of: Any) -> tuple[Review, Any, Json]:

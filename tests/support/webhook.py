@@ -10,7 +10,7 @@ from fairlead.kube.resource import DeviceClass, ResourceClaimSpec
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.offline import RESOURCES, SHIPPED
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.review.facts import Facts, Template
 from fairlead.webhook.review.patch import apply_patch
 from fairlead.webhook.review.verdict import Verdict
 
@@ -32,12 +32,20 @@ CLASSES = {**SHIPPED, "nic.example.com": device_class("nic.example.com", "device
 
 
 def facts(**changes: Any) -> Facts:
-    """Facts of a cluster with our two classes, a foreign one, and template ml/h100 of ours, ml/nic of the other."""
+    """Facts of a cluster with our two classes, a foreign one, and template ml/h100 of ours, ml/nic of the other.
+
+    A template that is given as a spec has the UID `uid-<name>`.
+    """
     known: Json = {
         "classes": CLASSES,
         "templates": {("ml", "h100"): claim_spec(), ("ml", "nic"): claim_spec("nic.example.com")},
     }
-    return Facts(**(known | changes))
+    known |= changes
+    templates = {
+        key: found if isinstance(found, Template) else Template(f"uid-{key[1]}", found)
+        for key, found in known["templates"].items()
+    }
+    return Facts(**(known | {"templates": templates}))
 
 
 def review(

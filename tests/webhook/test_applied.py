@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from fairlead.api import claim_sources, names
 from fairlead.kube import errors
 from fairlead.kube.resources import JOBS, PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS, TENANCY_POLICIES, raw
 from fairlead.sandbox.install.apply import Applier
@@ -97,6 +98,12 @@ async def outcome(cluster: Any, case: Json) -> str:
     if expect["verdict"] == "refused":
         return "not refused"
     wanted = table.results(case)[0].object
+    for entry in wanted["spec"].get("resourceClaims", ()):  # the names of claims are made up anew each time
+        if names.CLAIM_SOURCES in wanted["metadata"].get("annotations", {}) and "resourceClaimName" in entry:
+            found = next(each for each in stored["spec"]["resourceClaims"] if each["name"] == entry["name"])
+            common = entry["resourceClaimName"][: -claim_sources.RANDOM_CHARS]
+            assert found["resourceClaimName"].startswith(common)
+            entry["resourceClaimName"] = found["resourceClaimName"]
     return "" if within(wanted["spec"], stored["spec"]) else f"patched otherwise: {stored}"
 
 
@@ -134,3 +141,68 @@ async def test_kubectl_shows_refusals_and_warnings(cluster: Any) -> None:
     assert "Pod ml/train: metadata.annotations[fairlead.dev/gang-size]: is missing" in refused[2]
     assert warned[0] == 0
     assert "Warning: metadata.annotations[fairlead.dev/gang-sise]: nobody reads this" in warned[2]
+
+
+TEMPLATE_WAY: Json = {
+    "restartPolicy": "Always",
+    "containers": [{"name": "c", "image": "busybox", "resources": {"claims": [{"name": "gpu"}]}}],
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
+}
+LIMIT_WAY: Json = {
+    "restartPolicy": "Always",
+    "containers": [{"name": "c", "image": "busybox", "resources": {"limits": {names.LEGACY_GPU: "1"}}}],
+}
+
+
+def manifest(kind: str, spec: Json) -> Json:
+    labels = {"app": "train"}
+    made: Json = {"kind": kind, "metadata": {"name": f"train-{kind.lower()}", "namespace": "ml"}}
+    template = {"metadata": {"labels": labels}, "spec": spec}
+    match kind:
+        case "Pod":
+            return made | {"apiVersion": "v1", "spec": spec}
+        case "Job":
+            once = template | {"spec": spec | {"restartPolicy": "Never"}}
+            return made | {"apiVersion": "batch/v1", "spec": {"template": once}}
+        case "StatefulSet":
+            more = {"serviceName": "train"}
+        case _:
+            more = {}
+    return made | {"apiVersion": "apps/v1", "spec": {"selector": {"matchLabels": labels}, "template": template} | more}
+
+
+@pytest.mark.parametrize("server_side", [False, True], ids=["client-side", "server-side"])
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        *((kind, TEMPLATE_WAY) for kind in ("Pod", "Job", "Deployment", "StatefulSet")),
+        *((kind, LIMIT_WAY) for kind in ("Job", "Deployment", "StatefulSet")),
+    ],
+)
+async def test_a_manifest_is_applied_twice_without_an_error_or_a_change(
+    cluster: Any, kind: str, spec: Json, server_side: bool
+) -> None:
+    """All but a bare Pod with limits: what they become is immutable, and differs from its manifest (docs/webhook.md)."""
+    options = ["--server-side"] if server_side else []
+    text = json.dumps(manifest(kind, spec))
+    async with cluster.webhook():
+        await Applier(cluster.admin).apply(yaml.safe_load((table.TABLE / "world.yaml").read_text()))
+        for _ in range(2):
+            status, out, err = await kubectl(cluster, "apply", *options, "-f", "-", stdin=text)
+            assert (status, err) == (0, ""), err
+        if not server_side:
+            assert out.split()[-1] == "unchanged"
+        status, out, err = await kubectl(cluster, "diff", *options, "-f", "-", stdin=text)
+        assert (status, out) == (0, ""), out + err
+
+
+@pytest.mark.parametrize("options", [(), ("--server-side",)], ids=["client-side", "server-side"])
+async def test_a_bare_pod_with_limits_cannot_be_applied_twice(cluster: Any, options: tuple[str, ...]) -> None:
+    """Its limits became claims, in a field that is immutable. docs/webhook.md says so, and the way out."""
+    text = json.dumps(manifest("Pod", LIMIT_WAY))
+    async with cluster.webhook():
+        status, _, err = await kubectl(cluster, "apply", *options, "-f", "-", stdin=text)
+        assert (status, err) == (0, "")
+        status, _, err = await kubectl(cluster, "apply", *options, "-f", "-", stdin=text)
+    assert status == 1
+    assert "pod updates may not change fields other than" in err

@@ -188,3 +188,35 @@ def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Json) -> Non
     verdict = dispatch.mutate(review(body), facts())
     assert not verdict.allowed
     assert "spec." in verdict.message
+
+
+RESERVED = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED, names.CLAIM_SOURCES)
+
+
+@pytest.mark.parametrize("key", RESERVED)
+@pytest.mark.parametrize("managed", [True, False])
+def test_what_only_fairlead_writes_is_refused_in_templates(key: str, managed: bool) -> None:
+    spec = template({key: "x"})["spec"] if managed else {"containers": [{"name": "c"}]}
+    made = {"metadata": {"annotations": {key: "x"}}, "spec": spec}
+    job_set = {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": made}}}]}
+    for body, where in (
+        (job() | {"spec": {"template": made}}, "spec.template"),
+        ({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": made}}}}, "spec.jobTemplate.spec.template"),
+        ({"kind": "JobSet", "spec": job_set}, "spec.replicatedJobs[0].template.spec.template"),
+    ):
+        named = {"metadata": {"name": "train", "namespace": "ml"}} | body
+        verdict = dispatch.mutate(review(named), facts())
+        assert (verdict.allowed, verdict.code) == (False, 422)
+        assert f"{where}.metadata.annotations[{key}]: only the " in verdict.message
+        assert "writes this; remove it" in verdict.message
+
+
+def test_a_template_that_was_stored_with_them_may_still_be_updated_otherwise() -> None:
+    made = {"metadata": {"annotations": {names.EVICT_AT: "x"}}, "spec": {"containers": [{"name": "c"}]}}
+    old: Json = {"kind": "CronJob", "metadata": {"name": "train", "namespace": "ml"}}
+    old["spec"] = {"jobTemplate": {"spec": {"template": made}}}
+    new = copy.deepcopy(old)
+    new["spec"]["suspend"] = True
+    assert dispatch.validate(review(new, old=old, operation="UPDATE"), facts()).allowed
+    new["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["annotations"][names.EVICTION] = "y"
+    assert not dispatch.validate(review(new, old=old, operation="UPDATE"), facts()).allowed

@@ -265,6 +265,9 @@ def test_an_object_of_the_wrong_shape_is_denied_with_its_path(spec: Any) -> None
     assert verdict.message.startswith("Pod ml/train-0: spec")
 
 
+UNMANAGED = [pod(template=None), pod(template="nic"), pod(template="later", nodeName="n1")]
+
+
 class TestControllerAnnotations:
     """They decide which pods are evicted, and for which devices are held."""
 
@@ -285,8 +288,43 @@ class TestControllerAnnotations:
         assert not verdict.allowed
         assert "fairlead.dev/holds-until]: only the controller writes this; remove it" in verdict.message
 
-    def test_only_the_controller_changes_them_later(self) -> None:
-        old, new = pod(annotations=self.FORGED, schedulingGates=[GATE]), pod(schedulingGates=[GATE])
-        verdict = dispatch.validate(review(new, old=old, operation="UPDATE"), facts())
-        assert not verdict.allowed
-        assert "leave it as it is" in verdict.message
+    @pytest.mark.parametrize(
+        "body", UNMANAGED, ids=["no claims", "another driver's", "on a node, with an unknown claim"]
+    )
+    def test_they_are_removed_from_pods_that_are_not_managed_yet(self, body: Json) -> None:
+        """Such a pod may hold a claim later, and would go first then."""
+        body = copy.deepcopy(body)
+        body["metadata"]["annotations"] = {"other": "stays"} | self.FORGED
+        stored, verdict = admitted(body, facts())
+        assert verdict.allowed
+        assert stored["metadata"]["annotations"] == {"other": "stays"}
+        assert gates(stored) == []
+        refused = dispatch.validate(review(body), facts())
+        assert (refused.allowed, refused.code, refused.cause) == (False, 422, "annotations")
+        assert "fairlead.dev/evict-at]: only the controller writes this; remove it" in refused.message
+
+    @pytest.mark.parametrize("key", [names.HOLDS_UNTIL, names.EVICTION, names.EVICT_AT, names.CLAIMS_CORRECTED])
+    @pytest.mark.parametrize("body", [pod(schedulingGates=[GATE]), *UNMANAGED])
+    def test_only_the_controller_changes_them_later(self, body: Json, key: str) -> None:
+        marked = copy.deepcopy(body)
+        marked["metadata"]["annotations"] = {key: "2099-01-01T00:00:00Z"}
+        other = copy.deepcopy(body)
+        other["metadata"]["annotations"] = {key: "2100-01-01T00:00:00Z"}
+        leaving = copy.deepcopy(marked)
+        leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        for old, new in ((body, marked), (marked, body), (marked, other), (body, leaving)):
+            given = review(new, old=old, operation="UPDATE")
+            verdict = dispatch.validate(given, facts())
+            assert (verdict.allowed, verdict.cause) == (False, "annotations")
+            assert f"metadata.annotations[{key}]: only the controller writes this; leave it as it is" in verdict.message
+            by_us = review(new, old=old, operation="UPDATE", username=names.CONTROLLER_USER)
+            assert dispatch.validate(by_us, facts()).allowed
+
+    @pytest.mark.parametrize("username", ["alice", names.CONTROLLER_USER])
+    def test_the_sources_of_claims_change_for_no_user(self, username: str) -> None:
+        old, new = pod(annotations={names.CLAIM_SOURCES: "{}"}), pod()
+        for before, after in ((old, new), (new, old)):
+            given = review(after, old=before, operation="UPDATE", username=username, groups=("system:masters",))
+            verdict = dispatch.validate(given, facts())
+            assert not verdict.allowed
+            assert "fairlead.dev/claim-sources]: is written once, when the webhook admits the pod" in verdict.message

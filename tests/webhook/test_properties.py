@@ -1,5 +1,6 @@
 """Any JSON gets an answer, never an exception; unmanaged objects are never changed; a second pass changes nothing."""
 
+import contextlib
 import copy
 import json
 from typing import Any
@@ -52,7 +53,7 @@ container = some(
 use = some(
     name=mostly(st.sampled_from(["gpu", "fairlead-gpu-0"])),
     resourceClaimTemplateName=mostly(st.sampled_from(["h100", "nic", "later", "fairlead-gpu-2"])),
-    resourceClaimName=mostly(st.sampled_from(["shared", "gone"])),
+    resourceClaimName=mostly(st.sampled_from(["shared", "gone", "p-gpu-x"])),
 )
 gate = some(name=mostly(st.sampled_from([names.ADMISSION_GATE, "example.com/other"])))
 OURS = (names.GANG, names.GANG_SIZE, names.QUEUE, names.TOPOLOGY, names.MIN_RUNTIME, "a/b")
@@ -64,10 +65,22 @@ def notes(*keys: str) -> st.SearchStrategy[Any]:
     return mostly(st.dictionaries(st.sampled_from(keys), said, max_size=4))
 
 
+SOURCES = '{"claims":{"gpu":{"claim":"p-gpu-x","template":"h100","uid":"u"}},"hmac":"%s"}'
+records = st.sampled_from([SOURCES % "", SOURCES % "0", "{}", "[]", '{"claims":{"gpu":1},"hmac":""}'])
+fairleads = st.fixed_dictionaries(
+    {},
+    optional={
+        names.CLAIM_SOURCES: records,
+        names.CLAIM_NAMES: st.sampled_from(["named", "generated", "x"]),
+        names.HOLDS_UNTIL: st.just("x"),
+    },
+)
+owner = some(kind=st.just("Job"), name=st.just("j"), uid=mostly(st.just("u")), controller=mostly(st.just(True)))
 metadata = some(
     name=st.just("p"),
     namespace=st.just("ml"),
-    annotations=notes(*OURS) | notes(*OURS, *THEIRS),
+    annotations=notes(*OURS) | notes(*OURS, *THEIRS) | mostly(fairleads),
+    ownerReferences=mostly(st.lists(mostly(owner), max_size=2)),
     labels=notes(*THEIRS, names.QUEUE),
 )
 spec = some(
@@ -103,6 +116,8 @@ CLAIMS_NO_LIST: Json = {"resources": {"limits": {names.LEGACY_GPU: 1}, "claims":
 @example({"spec": {"containers": [CLAIMS_NO_LIST]}})
 def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(pod: Json) -> None:
     before = copy.deepcopy(pod)
+    with contextlib.suppress(MalformedError):
+        needs(of("Pod", pod))
     first = dispatch.mutate(of("Pod", pod), known())
     assert pod == before
     assert first.allowed or first.message.startswith("Pod")
@@ -117,7 +132,7 @@ def test_any_pod_shaped_json_gets_an_answer_and_a_second_pass_changes_nothing(po
 
 def foreign(pod: Json) -> bool:
     text = json.dumps(pod)
-    ours = ("nvidia.com/", "h100", "later", "fairlead-gpu", "shared", "gone")
+    ours = ("nvidia.com/", "h100", "later", "fairlead-gpu", "shared", "gone", names.HOLDS_UNTIL, names.CLAIM_SOURCES)
     return not any(word in text for word in ours)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from fairlead import cel
 from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
 from fairlead.kube import errors
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.registration import configurations, registrar
@@ -20,16 +21,27 @@ WEBHOOKS = [(phase, webhook) for phase, found in CONFIGURATIONS.items() for webh
 IDS = [f"{phase}-{webhook['name']}" for phase, webhook in WEBHOOKS]
 
 
+WITH_POLICY = configurations.validating(
+    replace(TARGET, policies=(TenancyPolicy.read({"metadata": {"name": "p"}, "spec": {"maxGangSize": 8}}),))
+)
+
+
 def matching(
-    phase: str, object_: Json, *, old: Json | None = None, operation: str = "CREATE", user: str = "alice"
+    phase: str,
+    object_: Json,
+    *,
+    old: Json | None = None,
+    operation: str = "CREATE",
+    user: str = "alice",
+    configuration: Json | None = None,
 ) -> set[str]:
-    """Names of the webhooks that the apiserver would call."""
+    """Names of the webhooks that the apiserver would call; without a policy where no configuration is given."""
     kind = object_["kind"]
     plural = kind.lower() + ("es" if kind.endswith("s") else "s")
     request = {"kind": {"kind": kind}, "operation": operation, "userInfo": {"username": user}}
     bindings = {"object": object_, "oldObject": old, "request": request}
     called = set()
-    for webhook in CONFIGURATIONS[phase]["webhooks"]:
+    for webhook in (configuration or CONFIGURATIONS[phase])["webhooks"]:
         if not any(plural in rule["resources"] and operation in rule["operations"] for rule in webhook["rules"]):
             continue
         conditions = (c["expression"] for c in webhook.get("matchConditions", ()))
@@ -75,7 +87,28 @@ PODS = [
 @pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
 @pytest.mark.parametrize("phase", ["mutating", "validating"])
 def test_a_pod_is_sent_only_if_it_may_be_managed(phase: str, what: str, body: Json, called: set[str]) -> None:
-    assert matching(phase, body) == called
+    settled = phase == "validating" and what == "our gate"
+    assert matching(phase, body) == (set() if settled else called)
+    assert matching("validating", body, configuration=WITH_POLICY) == called
+
+
+SETTLED = [
+    ("gated", pod(annotations={names.GANG: "llm"}, **GATE, **CLAIMS), set()),
+    ("gated by us and others", pod(**CLAIMS, schedulingGates=[{"name": "x"}, *GATE["schedulingGates"]]), set()),
+    ("gated with a limit that is left to a device plugin", pod(limits={names.LEGACY_GPU: 1}, **GATE), {"pods"}),
+    ("gated by others", pod(annotations={names.GANG: "llm"}, **CLAIMS, schedulingGates=[{"name": "x"}]), {"pods"}),
+    ("without a gate", pod(annotations={names.GANG: "llm"}, **CLAIMS), {"pods"}),
+    ("without a mark", pod(**CLAIMS), {"claims.pods"}),
+]
+
+
+@pytest.mark.parametrize(("what", "body", "called"), SETTLED, ids=[row[0] for row in SETTLED])
+def test_without_a_policy_a_pod_is_validated_only_where_a_gate_could_be_missing(
+    what: str, body: Json, called: set[str]
+) -> None:
+    assert matching("validating", body) == called
+    assert matching("validating", body, configuration=WITH_POLICY) == (called or {"pods"})
+    assert matching("mutating", body), "what only Fairlead writes is refused here"
 
 
 @pytest.mark.parametrize(("what", "body", "called"), PODS, ids=[row[0] for row in PODS])
@@ -111,6 +144,15 @@ CHANGES = [
 def test_an_update_is_sent_only_if_it_changes_what_is_ours(what: str, new: Json, called: set[str]) -> None:
     assert matching("validating", new, old=OURS, operation="UPDATE") == called
     assert matching("validating", new, old=OURS, operation="UPDATE", user=names.CONTROLLER_USER) == set()
+
+
+@pytest.mark.parametrize("user", ["alice", names.CONTROLLER_USER])
+def test_every_change_of_the_claims_sources_is_sent(user: str) -> None:
+    plain, noted = pod(), pod(annotations={names.CLAIM_SOURCES: "{}"})
+    other = pod(annotations={names.CLAIM_SOURCES: "[]"})
+    for old, new in ((plain, noted), (noted, plain), (noted, other)):
+        assert matching("validating", new, old=old, operation="UPDATE", user=user) == {"changed.pods"}
+    assert matching("validating", noted, old=noted, operation="UPDATE", user=user) == set()
 
 
 THEIRS: Json = {"labels": {names.KUEUE_GROUP_LABEL: "g"}, "annotations": {names.KUEUE_SIZE: "2"}}
@@ -152,7 +194,24 @@ def test_marked_claims_must_be_judged_and_others_may(template: bool, alternative
     assert matching("validating", claim(names.MIG_CLASS, **more)) == {"claims"}
     assert matching("validating", claim("nic.example.com", **more)) == {"other.claims"}
     assert matching("validating", claim("nic.example.com", driver=names.DRIVER, **more)) == {"claims"}
-    assert matching("validating", claim(names.GPU_CLASS, **more), user=names.CONTROLLER_USER) == set()
+
+
+CLAIM_CONTROLLER = "system:serviceaccount:kube-system:resource-claim-controller"
+
+
+@pytest.mark.parametrize("user", [names.CONTROLLER_USER, CLAIM_CONTROLLER, "system:kube-controller-manager"])
+@pytest.mark.parametrize("class_name", [names.GPU_CLASS, "nic.example.com"])
+def test_claims_that_controllers_make_are_judged_where_there_is_a_policy(user: str, class_name: str) -> None:
+    wanted = {"claims" if class_name == names.GPU_CLASS else "other.claims"}
+    assert matching("validating", claim(class_name), user=user) == set()
+    assert matching("validating", claim(class_name), user=user, configuration=WITH_POLICY) == wanted
+
+
+def test_templates_that_our_controller_makes_are_never_judged_and_others_always() -> None:
+    made = claim(names.GPU_CLASS, template=True)
+    for configuration in (CONFIGURATIONS["validating"], WITH_POLICY):
+        assert matching("validating", made, user=names.CONTROLLER_USER, configuration=configuration) == set()
+        assert matching("validating", made, configuration=configuration) == {"claims"}
 
 
 def test_another_managed_driver_brings_its_own_classes() -> None:

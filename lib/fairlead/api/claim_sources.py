@@ -28,6 +28,7 @@ ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 """Of generated names, as Kubernetes has it: no vowels, and no characters that are easily confused."""
 VALUE_CHARS_MAX = 65_536
 HMAC_CHARS = 32
+_encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 
 class ClaimSourcesError(ValueError):
@@ -63,15 +64,16 @@ def read(annotations: Mapping[str, str]) -> dict[str, ClaimSource]:
 
 def annotation(sources: Sources, *, namespace: str, owner_uid: str, key: bytes) -> str:
     """The annotation's value, with the HMAC of `key` (any length, shared by all replicas of the webhook)."""
-    claims = {entry: source.to_json() for entry, source in sorted(sources.items())}
-    mac = _hmac(sources, namespace=namespace, owner_uid=owner_uid, key=key)
-    return json.dumps({"claims": claims, "hmac": mac}, separators=(",", ":"))
+    claims = {entry: source.to_json() for entry, source in sources.items()}
+    mac = _hmac(claims, namespace=namespace, owner_uid=owner_uid, key=key)
+    return _encode({"claims": claims, "hmac": mac})
 
 
 def is_genuine(annotations: Mapping[str, str], *, namespace: str, owner_uid: str, key: bytes) -> bool:
     """Whether a webhook with this key wrote the annotation for a pod of this owner. Raises ClaimSourcesError."""
     sources, mac = _parse(annotations[names.CLAIM_SOURCES])
-    return hmac.compare_digest(mac, _hmac(sources, namespace=namespace, owner_uid=owner_uid, key=key))
+    claims = {entry: source.to_json() for entry, source in sources.items()}
+    return hmac.compare_digest(mac, _hmac(claims, namespace=namespace, owner_uid=owner_uid, key=key))
 
 
 def claim_name(pod_base: str, entry: str, seed: str) -> str:
@@ -93,10 +95,9 @@ def claim_name(pod_base: str, entry: str, seed: str) -> str:
     return "-".join(parts)
 
 
-def _hmac(sources: Sources, *, namespace: str, owner_uid: str, key: bytes) -> str:
-    signed = {entry: source.to_json() for entry, source in sources.items()}
-    text = json.dumps([namespace, owner_uid, signed], separators=(",", ":"), sort_keys=True)
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()[:HMAC_CHARS]
+def _hmac(claims: Mapping[str, dict[str, str]], *, namespace: str, owner_uid: str, key: bytes) -> str:
+    text = _encode([namespace, owner_uid, claims])
+    return hmac.digest(key, text.encode(), "sha256").hex()[:HMAC_CHARS]
 
 
 def _parse(value: str) -> tuple[dict[str, ClaimSource], str]:

@@ -65,6 +65,7 @@ KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 KUEUE_GROUP_LABEL: Final = "kueue.x-k8s.io/pod-group-name"
 KUEUE_SIZE: Final = "kueue.x-k8s.io/pod-group-total-count"
 KUEUE_GATE: Final = "kueue.x-k8s.io/admission"
+KUEUE_MANAGED: Final = "kueue.x-k8s.io/managed"
 KUEUE_LEAST: Final = "kueue.x-k8s.io/job-min-parallelism"  # on Jobs
 KUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 KUEUE_TOPOLOGY_REQUIRED: Final = "kueue.x-k8s.io/podset-required-topology"

@@ -26,6 +26,7 @@ from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
 from fairlead.webhook.certificates.mounted import MountedCertificate
 from fairlead.webhook.certificates.secret import CertificateSecret
+from fairlead.webhook.certificates.signing import signing_key
 from fairlead.webhook.certificates.tls import load, tls_context
 from fairlead.webhook.registration import registrar
 from fairlead.webhook.registration.configurations import Target
@@ -126,6 +127,7 @@ class _Program:
 
     def _serving(self, material: Material) -> None:
         self._material = material
+        self._cache.sign_with(signing_key(material))
         self._metrics.certificate(material.server.ends.timestamp())
 
     def _target(self, port: int) -> Target:

@@ -20,6 +20,7 @@ from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
 from fairlead.kube import nulls
 from fairlead.kube.resource import DeviceClass, ResourceClaimSpec, ResourceSlice
+from fairlead.webhook.claim_names import way
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.objects.claim_specs import claim_spec
 from fairlead.webhook.objects.device_models import DeviceModel, device_models
@@ -28,7 +29,7 @@ from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_t
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.facts import Facts, Key, Template
 from fairlead.webhook.review.patch import apply_patch
 from fairlead.webhook.review.verdict import Finding, Verdict
 
@@ -76,6 +77,8 @@ class Result:
     validated: Verdict | None
     object: Json
     source: str = ""
+    claims: str = ""
+    """Which way a pod's claims go, named or generated, and why; "" where none comes of a template."""
 
     @property
     def last(self) -> Verdict:
@@ -117,7 +120,7 @@ class World:
 
     drivers: tuple[str, ...] = (names.DRIVER,)
     classes: dict[str, DeviceClass] = field(default_factory=lambda: dict(SHIPPED))
-    templates: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
+    templates: dict[Key, Template] = field(default_factory=dict)
     claims: dict[Key, ResourceClaimSpec] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
@@ -139,7 +142,8 @@ class World:
                 case "DeviceClass":
                     self.classes[name] = nulls.convert(document, DeviceClass)
                 case "ResourceClaimTemplate":
-                    self.templates[key] = claim_spec(document, "spec.spec")
+                    uid = str(metadata.get("uid") or f"{USER}-{name}")  # a manifest has none yet
+                    self.templates[key] = Template(uid, claim_spec(document, "spec.spec"))
                 case "ResourceClaim":
                     self.claims[key] = claim_spec(document, "spec")
                 case "Namespace":
@@ -239,7 +243,8 @@ def _judge(document: Json, world: World, username: str, groups: frozenset[str], 
         return Result(review=review, mutated=mutated, validated=None, object=document, source=source)
     stored = apply_patch(document, mutated.patch)
     validated = dispatch.validate(review_of(stored, username, groups), facts)
-    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source)
+    claims = way.described(stored, facts) if review.kind == "Pod" and validated.allowed else ""
+    return Result(review=review, mutated=mutated, validated=validated, object=stored, source=source, claims=claims)
 
 
 def _created(result: Result) -> Iterator[Json]:

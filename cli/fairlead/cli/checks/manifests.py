@@ -114,12 +114,17 @@ async def _cluster(kubeconfig: Path) -> tuple[list[Json], frozenset[str]]:
 
 
 def _show(results: list[Result], documents: int, console: Console) -> None:
+    said: set[tuple[str, str]] = set()
     for result in results:
         line = Text(f"{result.outcome:<10}", style=_COLORS[result.outcome])
         line.append(result.review.subject, style="default")
         if result.source:
             line.append(f" (of {result.source})", style="dim")
         console.print(line)
+        way = (result.source or result.review.subject, result.claims)
+        if result.claims and way not in said:  # the pods of one workload mostly go the same way
+            said.add(way)
+            console.print(Text(f"  claims {result.claims}", style="dim"))
         for fault in result.last.message.split("\n") if not result.allowed else ():
             console.print(Text(f"  {fault}", style="red"))
         for warning in result.warnings:
@@ -145,5 +150,6 @@ def _json(result: Result) -> Json:
             {"policy": found.policy, "rule": found.rule, "mode": found.mode, "message": found.text}
             for found in result.findings
         ],
+        "claims": result.claims or None,
         "patch": list(result.mutated.patch) if result.allowed else [],
     }

@@ -30,7 +30,7 @@ from fairlead.webhook.objects.pod_templates import parallel_pods
 from fairlead.webhook.policy import policies
 from fairlead.webhook.policy.policies import SelectingPolicy
 from fairlead.webhook.review.envelope import Review
-from fairlead.webhook.review.facts import Facts, Key
+from fairlead.webhook.review.facts import Facts, Key, Template
 from fairlead.webhook.review.needs import Needs, needs
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class InformerCache:
         """The namespace's labels when its policies were selected, and those policies."""
         self._gang_members = GangMemberIndex()
         self._device_models = DeviceModelIndex()
+        self._signing_key = b""
+        self._former_signing_key: bytes | None = None
         self.policies_changed = asyncio.Event()
         """Set when a policy is added, changed or deleted."""
         classes: Informer[DeviceClass] = Informer(client, resources.DEVICE_CLASSES)
@@ -93,6 +95,12 @@ class InformerCache:
         """The resources that have not been listed yet."""
         return [str(informer.resource) for informer in self.informers if not informer.synced.is_set()]
 
+    def sign_with(self, key: bytes) -> None:
+        """From now on; what the key before it signed is still genuine."""
+        if key != self._signing_key:
+            self._former_signing_key = self._signing_key or None
+            self._signing_key = key
+
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for informer in self.informers:
@@ -125,11 +133,11 @@ class InformerCache:
         except MalformedError:
             wanted = Needs()  # the handler denies the object, with the field
         namespace_labels = self._namespace_labels(review.namespace, lookup)
-        templates = {key: spec for key in wanted.templates if (spec := self._template(key, lookup)) is not None}
+        templates = {key: found for key in wanted.templates if (found := self._template(key, lookup)) is not None}
         claims = {key: spec for key in wanted.claims if (spec := _claim(key, lookup)) is not None}
         class_names = {
             request.device_class_name
-            for specs in (templates.values(), claims.values(), _reviewed_spec(review))
+            for specs in ([found.spec for found in templates.values()], claims.values(), _reviewed_spec(review))
             for spec in specs
             for _, request in device_requests(spec)
         }
@@ -154,6 +162,8 @@ class InformerCache:
             namespace_labels=namespace_labels,
             device_models=self._device_models.models() if with_models else (),
             served_apis=frozenset(api for api in wanted.apis if lookup.serves(api)),
+            signing_key=self._signing_key,
+            former_signing_key=self._former_signing_key,
         )
 
     def _namespace_labels(self, name: str, lookup: LiveLookup) -> Mapping[str, str]:
@@ -180,13 +190,13 @@ class InformerCache:
         self._policies_by_namespace.clear()
         self.policies_changed.set()
 
-    def _template(self, key: Key, lookup: LiveLookup) -> ResourceClaimSpec | None:
+    def _template(self, key: Key, lookup: LiveLookup) -> Template | None:
         known = self._templates.get(f"{key[0]}/{key[1]}")
         if known is None and legacy.parse_template_name(key[1]) is not None:
             return None  # the controller creates it, and its name says what it holds
         if known is None:
             known = lookup.get(resources.RESOURCE_CLAIM_TEMPLATES, key[1], key[0])
-        return None if known is None else known.spec.spec
+        return None if known is None else Template(known.metadata.uid, known.spec.spec)
 
 
 def _claim(key: Key, lookup: LiveLookup) -> ResourceClaimSpec | None:

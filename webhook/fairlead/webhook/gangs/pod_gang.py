@@ -17,10 +17,6 @@ from fairlead.api.intent import KEYS, Intent, IntentError, misspelt, overridden,
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.objects.pods import annotations_and_labels, leader_worker_group, native_pod_group, owner_job
 from fairlead.webhook.review.facts import Facts, GangMember, Key
-from fairlead.webhook.review.patch import PatchBuilder
-
-CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL)
-"""By these the controller evicts pods and holds devices for others, so a user who wrote them would decide about both."""
 
 IntentSource = tuple[dict[str, str], dict[str, str], str | None]
 """What an intent is read from: a pod's annotations, labels and native PodGroup."""
@@ -62,18 +58,10 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     Its size comes, in this order, from the pod, another member, a PodGroup object (which the controller reads), or the Job.
     """
     metadata, source = map_at(pod, "metadata"), _intent_source(pod)
-    annotations, *_ = source
-    forged = tuple(
-        f"metadata.annotations[{key}]: only the controller writes this; remove it"
-        for key in CONTROLLER_ANNOTATIONS
-        if key in annotations
-    )
     try:
         intent = read_intent(*source)
     except IntentError as error:
-        return PodGang(intent=Intent(), faults=(*error.faults, *forged))
-    if forged:
-        return PodGang(intent=intent, faults=forged)
+        return PodGang(intent=Intent(), faults=error.faults)
     warnings = (*_ineffective(*source), *queue_warnings(intent, facts))
     if intent.gang is None:
         if intent.size is not None and intent.size > 1:
@@ -92,24 +80,10 @@ def resolve(pod: Json, *, namespace: str, name: str, facts: Facts) -> PodGang:
     return PodGang(intent=resolved, faults=_disagreements(resolved, members, (namespace, gang)), warnings=warnings)
 
 
-def strip_controller_annotations(patch: PatchBuilder) -> tuple[str, ...]:
-    """Remove them from a new pod: a copy of an evicted pod carries them. Returns warnings."""
-    annotations = strings_at(map_at(patch.patched, "metadata"), "annotations", "metadata")
-    found = [key for key in CONTROLLER_ANNOTATIONS if key in annotations]
-    for key in found:
-        patch.remove(("metadata", "annotations", key))
-    return tuple(f"metadata.annotations[{key}]: only the controller writes this; it was taken off" for key in found)
-
-
 def changed(before: Json, after: Json) -> tuple[str, ...]:
     """Our annotations, and the queue label, that differ between two versions of an object's metadata."""
     old, new = strings_at(before, "annotations", "metadata"), strings_at(after, "annotations", "metadata")
     found = [f"metadata.annotations[{key}]: {_change(old, new, key)}" for key in KEYS if old.get(key) != new.get(key)]
-    found += [
-        f"metadata.annotations[{key}]: only the controller writes this; leave it as it is"
-        for key in CONTROLLER_ANNOTATIONS
-        if old.get(key) != new.get(key)
-    ]
     old, new = strings_at(before, "labels", "metadata"), strings_at(after, "labels", "metadata")
     if old.get(names.QUEUE) != new.get(names.QUEUE):
         found.append(f"metadata.labels[{names.QUEUE}]: {_change(old, new, names.QUEUE)}")

@@ -22,6 +22,9 @@ from fairlead.webhook.review.patch import PatchBuilder
 Metadata = tuple[dict[str, str], dict[str, str]]
 """An object's annotations and labels."""
 
+COPIED = (*KEYS, names.CLAIM_NAMES)
+"""Annotations of ours that a workload's pods get from it."""
+
 
 def in_kueue_queue(patch: PatchBuilder, template: PodTemplate) -> bool:
     """Whether Kueue would admit the template's pods, all at once."""
@@ -51,7 +54,7 @@ def _copy_ours(patch: PatchBuilder, template: PodTemplate) -> list[str]:
     for source in template.metadata_sources:
         where = dotted(source)
         own = fairlead_annotations(object_at(patch.patched, source), where)
-        for key in (key for key in KEYS if key in own):
+        for key in (key for key in COPIED if key in own):
             if key in given and given[key] != own[key]:
                 said = f"{own[key]!r}, but the pod template says {given[key]!r}"
                 faults.append(f"{where}.annotations[{key}]: {said}; keep one of them")

@@ -1,8 +1,8 @@
 """Pods: gated if they ask for managed devices, with their gang resolved and their legacy requests translated into claims.
 
-A gate can only be added when a pod is created: a pod that misses it can never be placed as its gang needs. Keeps: a pod that
-asks for no managed device gets no patch (but for policy defaults); other gates are never removed or moved; a second pass
-changes nothing.
+A gate can only be added when a pod is created: a pod that misses it can never be placed as its gang needs; nor could its claims be
+named later (`claim_names`). Keeps: a pod that asks for no managed device gets no patch (but for policy defaults, and what only
+Fairlead writes is taken off); other gates are never removed or moved; a second pass changes nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from msgspec.structs import replace
 
 from fairlead.api import names
 from fairlead.api.intent import Intent
-from fairlead.webhook.gangs import foreign_schedulers, pod_gang
+from fairlead.webhook.claim_names import copies, provenance, way
+from fairlead.webhook.claim_names.rewriting import name_claims
+from fairlead.webhook.gangs import controller_keys, foreign_schedulers, pod_gang
 from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
-from fairlead.webhook.objects.pods import gated
+from fairlead.webhook.objects.pods import gated, recorded_sources
 from fairlead.webhook.policy import device_bypass, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
@@ -37,25 +39,30 @@ def mutate(review: Review, facts: Facts) -> Verdict:
     assert review.object is not None
     if review.operation != "CREATE":
         return UNTOUCHED
+    faults = provenance.faults(review, facts)
+    if faults:
+        return deny("annotations", *review.about(faults), code=422)
     patch = PatchBuilder(review.object)
+    warnings = [*(copies.restore(patch) if provenance.is_copy(review.object) else ()), *controller_keys.strip(patch)]
     spec = map_at(patch.patched, "spec")
     legacy = legacy_limits(spec)
     translated = legacy.any and policies.legacy_requests(facts.policies) == "Translate"
     if translated and legacy.faults:
         return deny("legacy", *review.about(legacy.faults), code=422)
     written = len(list_at(spec, "resourceClaims", "spec"))
-    warnings = list(translate(patch, legacy.limits) if translated else ())
-    claims = pod_claims(review.namespace, map_at(patch.patched, "spec"), facts)
+    warnings += translate(patch, legacy.limits) if translated else ()
+    spec, sources = map_at(patch.patched, "spec"), recorded_sources(map_at(patch.patched, "metadata"))
+    claims = pod_claims(review.namespace, spec, facts, sources)
     if not _to_be_gated(claims, spec):
-        return _unmanaged(review, patch, legacy, facts)
-    warnings += pod_gang.strip_controller_annotations(patch)
+        return _unmanaged(review, patch, legacy, facts).with_warnings(warnings)
     if any(claim.managed is Managed.YES for claim in claims):  # a claim that does not exist yet may be another driver's
         warnings += foreign_schedulers.use_default_scheduler(patch)
     gang = pod_gang.resolve(patch.patched, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _gang_denial(review, gang, spec)
+    denial = _denial(review, gang, patch.patched, facts)
     if denial is not None:
         return denial
     _write_gang(patch, gang.intent)
+    name_claims(review, patch, claims, facts)
     if not gated(patch.patched):
         patch.append(("spec", "schedulingGates"), {"name": names.ADMISSION_GATE})
     findings: list[Finding] = []
@@ -64,7 +71,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
         device_bypass.void_visible_devices(facts.policies, patch)
         findings += _legacy_findings(legacy, facts, translated=translated)
         findings += _managed_findings(patch.patched, claims[:written], gang.intent, facts)
-    missing = [f"{claim.missing} does not exist; the pod waits until it does" for claim in claims if claim.missing]
+    missing = [claim.wait for claim in claims if claim.wait]
     verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *missing))
     return policies.apply_findings(verdict, review.subject, findings)
 
@@ -74,9 +81,13 @@ def validate(review: Review, facts: Facts) -> Verdict:
     assert review.object is not None
     if review.operation == "UPDATE":
         return _validate_update(review, facts)
-    spec = map_at(review.object, "spec")
+    spec, metadata = map_at(review.object, "spec"), map_at(review.object, "metadata")
+    reserved = controller_keys.RESERVED if provenance.is_copy(review.object) else controller_keys.CONTROLLER_ANNOTATIONS
+    forged = [*provenance.faults(review, facts), *controller_keys.forged(metadata, reserved)]
+    if forged:
+        return deny("annotations", *review.about(forged), code=422)
     legacy = legacy_limits(spec)
-    claims = pod_claims(review.namespace, spec, facts)
+    claims = pod_claims(review.namespace, spec, facts, recorded_sources(metadata))
     if legacy.any and policies.legacy_requests(facts.policies) == "Translate":
         if legacy.faults:
             return deny("legacy", *review.about(legacy.faults), code=422)
@@ -86,7 +97,7 @@ def validate(review: Review, facts: Facts) -> Verdict:
         verdict = _unmanaged(review, None, legacy, facts)
         return replace(verdict, warnings=()) if verdict.cause == "unmanaged" else verdict
     gang = pod_gang.resolve(review.object, namespace=review.namespace, name=review.name, facts=facts)
-    denial = _gang_denial(review, gang, spec)
+    denial = _denial(review, gang, review.object, facts)
     if denial is not None:
         return replace(denial, warnings=())
     if not gated(review.object) and any(claim.managed is Managed.YES for claim in claims):
@@ -121,23 +132,27 @@ def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 def _validate_update(review: Review, facts: Facts) -> Verdict:
     """Of a stored pod only the gate, our annotations and, while it is gated, other systems' words for its gang and queue are
-    judged.
+    judged; what only Fairlead writes, on every pod.
     """
     old, new = review.old or {}, review.object or {}
-    was_gated, faults, cause = gated(old), [], "gate"
-    if map_at(new, "metadata").get("deletionTimestamp") is not None:
+    metadata, by_controller = (map_at(old, "metadata"), map_at(new, "metadata")), review.username in facts.controllers
+    was_gated, faults, cause = gated(old), list(controller_keys.changed(*metadata, by_controller=by_controller)), "gate"
+    if faults:
+        return deny("annotations", *review.about(faults))
+    if metadata[1].get("deletionTimestamp") is not None:
         return UNTOUCHED
     if was_gated and not gated(new) and not _may_remove_gate(review, facts):
         faults.append(
             f"spec.schedulingGates: only the Fairlead controller removes {names.ADMISSION_GATE}, when the pod's devices "
             f"are allocated, not {review.username!r}; delete the pod to give up waiting"
         )
-    changes = pod_gang.changed(map_at(old, "metadata"), map_at(new, "metadata"))
-    claims = () if was_gated else pod_claims(review.namespace, map_at(new, "spec"), facts)
+    changes = pod_gang.changed(*metadata)
+    sources = recorded_sources(metadata[1])
+    claims = () if was_gated else pod_claims(review.namespace, map_at(new, "spec"), facts, sources)
     managed = was_gated or any(claim.managed is Managed.YES for claim in claims)
     if was_gated:
         changes = (*changes, *pod_gang.foreign_changed(old, new))
-    if changes and managed and review.username not in facts.controllers:
+    if changes and managed and not by_controller:
         cause = "gate" if faults else "annotations"
         faults += changes
     if faults:
@@ -161,11 +176,11 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
 
     patch: None while validating.
     """
-    pod = review.object or {}
-    verdict = UNTOUCHED
+    pod = (review.object or {}) if patch is None else patch.patched
+    verdict = UNTOUCHED if patch is None or not patch.operations else allow("unmanaged", patch=patch.operations)
     if names.GANG in strings_at(map_at(pod, "metadata"), "annotations", "metadata") and not legacy.any:
         nothing = "the pod asks for no device that Fairlead manages: it is not gated, and does not count as a member"
-        verdict = allow("unmanaged", warnings=(f"{names.GANG}: {nothing}",))
+        verdict = verdict.with_warnings([f"{names.GANG}: {nothing}"])
     if not facts.policies:
         return verdict
     if patch is not None and device_bypass.void_visible_devices(facts.policies, patch):
@@ -177,15 +192,16 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
     return policies.apply_findings(verdict, review.subject, findings)
 
 
-def _gang_denial(review: Review, gang: PodGang, spec: Json) -> Verdict | None:
-    """A denial where the gang is impossible, or the pod names its node."""
-    faults = list(gang.faults)
-    if node := text_at(spec, "nodeName", "spec"):
+def _denial(review: Review, gang: PodGang, pod: Json, facts: Facts) -> Verdict | None:
+    """A denial where the gang is impossible, the pod names its node, or what makes its claims is not said rightly."""
+    metadata = map_at(pod, "metadata")
+    faults = [*gang.faults, *way.faults(metadata), *way.namespace_faults(review.namespace, metadata, facts)]
+    cause = "gang" if gang.faults else "claim" if faults else "placed"
+    if node := text_at(map_at(pod, "spec"), "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
         faults.append(f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}")
     if not faults:
         return None
-    cause = "gang" if gang.faults else "placed"
     return deny(cause, *review.about(faults), code=422, warnings=gang.warnings)
 
 

@@ -11,8 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fairlead.api import names
-from fairlead.api.intent import KEYS, Intent, IntentError
-from fairlead.webhook.gangs import foreign_schedulers, job_evictions, pod_gang, propagation, workload_gangs
+from fairlead.api.intent import Intent, IntentError
+from fairlead.webhook.claim_names import way
+from fairlead.webhook.gangs import (
+    controller_keys,
+    foreign_schedulers,
+    job_evictions,
+    pod_gang,
+    propagation,
+    workload_gangs,
+)
 from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
 from fairlead.webhook.objects.fields import Path, dotted, map_at, object_at, strings_at
@@ -78,6 +86,9 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     if review.group_resource == TRAIN_JOB:
         rules = rule_findings(facts.policies, review, facts) if stored else ()
         return policies.apply_findings(_train_job(review, patch), review.subject, rules)
+    forged = list(_forged_keys(review))
+    if forged:
+        return deny("annotations", *review.about(forged), code=422)
     templates = list(_managed_templates(review, patch, facts))
     findings = list(_bypass_findings(review, patch, facts))
     if not templates:
@@ -88,8 +99,10 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
     members: list[MemberTemplate] = []
     for template in templates:
         faults += propagation.propagate(patch, template.template, warnings)
+        pod = object_at(patch.patched, template.template.path)
+        faults += way.faults(map_at(pod, "metadata", template.where), f"{template.where}.metadata")
         try:
-            intent = pod_gang.intent_of(object_at(patch.patched, template.template.path))
+            intent = pod_gang.intent_of(pod)
         except IntentError as error:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
@@ -109,13 +122,26 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
         findings += rule_findings(facts.policies, review, facts) if stored else ()
     warnings += _eviction_warnings(patch, templates, assigned)
     warnings += [
-        f"{template.where}.{claim.missing} does not exist; the pods wait until it does"
+        f"{template.where}.{claim.missing}; the pods wait until it does"
         for template in templates
         for claim in template.claims
         if claim.missing
     ]
     verdict = allow("job", patch=patch.operations, warnings=list(dict.fromkeys(warnings)))
     return policies.apply_findings(verdict, review.subject, findings)
+
+
+def _forged_keys(review: Review) -> Iterator[str]:
+    """Faults of templates with annotations that only Fairlead writes; what is stored already is not judged again."""
+    object_, old = review.object or {}, review.old or {}
+    for template in pod_templates(review.group_resource, object_):
+        before, after = (
+            map_at(object_at(version, template.path), "metadata", template.where) for version in (old, object_)
+        )
+        known = set(controller_keys.forged(before, controller_keys.RESERVED, f"{template.where}.metadata"))
+        for fault in controller_keys.forged(after, controller_keys.RESERVED, f"{template.where}.metadata"):
+            if fault not in known:
+                yield fault
 
 
 def _managed_templates(review: Review, patch: PatchBuilder, facts: Facts) -> Iterator[_ManagedTemplate]:
@@ -202,12 +228,12 @@ def _train_job(review: Review, patch: PatchBuilder) -> Verdict:
     given = strings_at(spec, "annotations", "spec")
     faults = [
         f"metadata.annotations[{key}]: {own[key]!r}, but spec.annotations says {given[key]!r}; keep one of them"
-        for key in KEYS
+        for key in propagation.COPIED
         if key in own and given.get(key, own[key]) != own[key]
     ]
     if faults:
         return deny("gang", *review.about(faults), code=422)
-    annotations = {key: own[key] for key in KEYS if key in own}
+    annotations = {key: own[key] for key in propagation.COPIED if key in own}
     try:
         pod_gang.intent_of({"metadata": {"annotations": annotations}})
     except IntentError as error:

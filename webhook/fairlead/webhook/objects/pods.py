@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fairlead.api import names
+from fairlead.api import claim_sources, names
+from fairlead.api.claim_sources import ClaimSourcesError, Sources
 from fairlead.webhook.objects.fields import Json, Path, list_at, map_at, object_at, strings_at, text_at
 
 REQUIRED_NODE_AFFINITY: Path = ("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
@@ -28,10 +29,24 @@ def gated(pod: Json) -> bool:
 
 def owner_job(metadata: Json) -> str | None:
     """The name of the Job that controls a pod. Raises MalformedError."""
-    for owner in list_at(metadata, "ownerReferences", "metadata"):
-        if owner.get("kind") == "Job" and owner.get("controller") is True:
-            return text_at(owner, "name", "metadata.ownerReferences") or None
-    return None
+    owner = controller_of(metadata)
+    if owner is None or owner.get("kind") != "Job":
+        return None
+    return text_at(owner, "name", "metadata.ownerReferences") or None
+
+
+def controller_of(metadata: Json) -> Json | None:
+    """The owner reference of the controller that made a pod; None for a bare pod. Raises MalformedError."""
+    owners = list_at(metadata, "ownerReferences", "metadata")
+    return next((owner for owner in owners if owner.get("controller") is True), None)
+
+
+def recorded_sources(metadata: Json) -> Sources:
+    """Where the pod's named claims come from, by its annotation; {} where it cannot be read. Raises MalformedError."""
+    try:
+        return claim_sources.read(strings_at(metadata, "annotations", "metadata"))
+    except ClaimSourcesError:
+        return {}
 
 
 def annotations_and_labels(metadata: Json, path: str = "metadata") -> tuple[dict[str, str], dict[str, str]]:

@@ -5,6 +5,10 @@ Two failure policies, since a webhook that is down must never block what it does
 - Ignore where only a claim's template could show it. Such a pod is then created without a gate; the allocation fence keeps it from
   getting devices out of turn, with the reason. Ignore, too, for JobSets and the like: their pods are reviewed in any case.
 A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced.
+
+Where the cluster has no TenancyPolicy, what the mutating half has settled is not asked about again: pods with our gate, and claims
+that controllers make of templates. With one, policies judge both (CEL rules see an object as it will be stored; a template may be
+older than the policy).
 """
 
 from __future__ import annotations
@@ -20,9 +24,11 @@ from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.registration.match_conditions import (
     MARKED_JOB,
     MARKED_POD,
-    NOT_CONTROLLER,
+    NOT_BY_CLAIM_MAKERS,
+    NOT_OUR_TEMPLATES,
     UNMARKED_JOB_WITH_CLAIMS,
     UNMARKED_POD_WITH_CLAIMS,
+    UNSETTLED_POD,
     marked_claim,
     pod_changed,
 )
@@ -83,17 +89,19 @@ def validating(target: Target) -> Json:
     classes = [_rule("resource.k8s.io", ["deviceclasses"], ["CREATE", "UPDATE"])]
     own = [_rule(names.API_GROUP, ["queues", "flavors", "tenancypolicies"], ["CREATE", "UPDATE"], "v1alpha1")]
     marked = marked_claim(target.classes, target.drivers)
+    unsettled = [] if target.policies else [UNSETTLED_POD]
+    by_others = NOT_OUR_TEMPLATES if target.policies else NOT_BY_CLAIM_MAKERS
     return _configuration(
         "ValidatingWebhookConfiguration",
         [
-            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD]),
+            _webhook("pods", target, "/validate", create, "Fail", [MARKED_POD, *unsettled]),
             _webhook("claims.pods", target, "/validate", create, "Ignore", UNMARKED_POD_WITH_CLAIMS),
-            _webhook("changed.pods", target, "/validate", update, "Fail", [NOT_CONTROLLER, pod_changed()]),
+            _webhook("changed.pods", target, "/validate", update, "Fail", pod_changed()),
             _webhook("jobs", target, "/validate", _JOBS, "Fail", [MARKED_JOB]),
             _webhook("claims.jobs", target, "/validate", _JOBS, "Ignore", UNMARKED_JOB_WITH_CLAIMS),
             _webhook("workloads", target, "/validate", _workload_rules(), "Ignore", []),
-            _webhook("claims", target, "/validate", claims, "Fail", [NOT_CONTROLLER, marked]),
-            _webhook("other.claims", target, "/validate", claims, "Ignore", [NOT_CONTROLLER, f"!({marked})"]),
+            _webhook("claims", target, "/validate", claims, "Fail", [by_others, marked]),
+            _webhook("other.claims", target, "/validate", claims, "Ignore", [by_others, f"!({marked})"]),
             _webhook("classes", target, "/validate", classes, "Ignore", []),
             _webhook("own", target, "/validate", own, "Fail", []),
             *_bypass_webhooks(target, "/validate", {}),

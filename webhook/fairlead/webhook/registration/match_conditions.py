@@ -14,24 +14,49 @@ _OURS = f"k.startsWith('{names.ANNOTATION_PREFIX}')"
 _LEGACY = f"k == '{names.LEGACY_GPU}' || k.startsWith('{names.LEGACY_MIG_PREFIX}')"
 _JOB_POD = "(request.kind.kind == 'CronJob' ? object.spec.jobTemplate.spec.template : object.spec.template)"
 
-NOT_CONTROLLER = f"request.userInfo.username != '{names.CONTROLLER_USER}'"
-"""The webhook never delays the controller, which releases whole gangs and creates their claims."""
+CLAIM_MAKERS = (
+    names.CONTROLLER_USER,
+    "system:serviceaccount:kube-system:resource-claim-controller",
+    "system:kube-controller-manager",
+)
+"""What makes claims of templates: our controller, and the claim controller, with an account of its own or without one."""
+NOT_BY_CLAIM_MAKERS = f"!(request.userInfo.username in [{', '.join(map(repr, CLAIM_MAKERS))}])"
+"""Their claims are copies of what was reviewed as a template; only a policy may say something else of them by now."""
+NOT_OUR_TEMPLATES = (
+    f"request.userInfo.username != '{names.CONTROLLER_USER}' || request.kind.kind != 'ResourceClaimTemplate'"
+)
+"""The controller's templates say what a limit says that was judged with its pod."""
 
 
-def _marked(metadata: str, spec: str) -> str:
-    """A pod, or pod template, with these metadata and spec."""
-    parts = [f"{metadata}.?annotations.orValue({{}}).exists(k, {_OURS})"]
-    parts.append(f"'{names.QUEUE}' in {metadata}.?labels.orValue({{}})")
-    parts.append(f"{spec}.?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')")
+def _gated(spec: str) -> str:
+    return f"{spec}.?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
+
+
+def _with_legacy_limits(spec: str) -> list[str]:
+    parts: list[str] = []
     for containers in (f"{spec}.?containers.orValue([])", f"{spec}.?initContainers.orValue([])"):
         parts += [
             f"{containers}.exists(c, c.?resources.?{side}.orValue({{}}).exists(k, {_LEGACY}))"
             for side in ("limits", "requests")
         ]
-    return " || ".join(parts)
+    return parts
+
+
+def _marked(metadata: str, spec: str) -> str:
+    """A pod, or pod template, with these metadata and spec."""
+    return " || ".join(
+        (
+            f"{metadata}.?annotations.orValue({{}}).exists(k, {_OURS})",
+            f"'{names.QUEUE}' in {metadata}.?labels.orValue({{}})",
+            _gated(spec),
+            *_with_legacy_limits(spec),
+        )
+    )
 
 
 MARKED_POD = _marked("object.metadata", "object.spec")
+UNSETTLED_POD = f"!({_gated('object.spec')}) || {' || '.join(_with_legacy_limits('object.spec'))}"
+"""A pod that the mutating webhook has perhaps not seen; one that has our gate and no legacy limit needs no second look."""
 UNMARKED_POD_WITH_CLAIMS = ("object.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_POD})")
 
 MARKED_JOB = (
@@ -42,22 +67,27 @@ MARKED_JOB = (
 UNMARKED_JOB_WITH_CLAIMS = (f"{_JOB_POD}.spec.?resourceClaims.orValue([]).size() > 0", f"!({MARKED_JOB})")
 
 
-def pod_changed() -> str:
+def pod_changed() -> tuple[str, str]:
     """An update of a pod that removes our gate, or changes an annotation of ours, the queue label or, while it is gated, what
     names its gang and queue for another system.
+
+    The controller is not delayed when it releases whole gangs: of its updates only those of the claims' sources are sent.
     """
-    gated = f".?schedulingGates.orValue([]).exists(g, g.name == '{names.ADMISSION_GATE}')"
+    before, after = _gated("oldObject.spec"), _gated("object.spec")
     old, new = "oldObject.metadata.?annotations.orValue({})", "object.metadata.?annotations.orValue({})"
     label = f".metadata.?labels[?'{names.QUEUE}'].orValue('')"
-    return " || ".join(
+    sources = f".metadata.?annotations[?'{names.CLAIM_SOURCES}'].orValue('')"
+    changed = " || ".join(
         (
-            f"oldObject.spec{gated} && !(object.spec{gated})",
+            f"{before} && !({after})",
             f"{old}.exists(k, {_OURS} && (!(k in {new}) || {new}[k] != {old}[k]))",
             f"{new}.exists(k, {_OURS} && !(k in {old}))",
             f"object{label} != oldObject{label}",
-            f"oldObject.spec{gated} && ({_foreign_changed('annotations')} || {_foreign_changed('labels')})",
+            f"{before} && ({_foreign_changed('annotations')} || {_foreign_changed('labels')})",
         )
     )
+    controller = f"request.userInfo.username == '{names.CONTROLLER_USER}'"
+    return f"!({controller}) || object{sources} != oldObject{sources}", changed
 
 
 def _foreign_changed(kind: str) -> str:

@@ -37,6 +37,13 @@ class GangMember:
     topology: str | None = None
 
 
+class Template(msgspec.Struct, frozen=True):
+    """A ResourceClaimTemplate. One that is deleted and made anew under its name has another UID, and perhaps another spec."""
+
+    uid: str
+    spec: ResourceClaimSpec
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Objects are by name; claims and templates are those of the review's namespace only."""
 
@@ -45,7 +52,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     may_remove_gate: bool = False
     """Whether RBAC lets the review's user write allocations; looked up only when a gate is removed."""
     classes: Mapping[str, DeviceClass] = _NOTHING
-    templates: Mapping[Key, ResourceClaimSpec] = _NOTHING
+    templates: Mapping[Key, Template] = _NOTHING
     claims: Mapping[Key, ResourceClaimSpec] = _NOTHING
     gangs: Mapping[Key, tuple[GangMember, ...]] = _NOTHING
     jobs: Mapping[Key, int] = _NOTHING
@@ -59,6 +66,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The kinds of devices that the cluster has."""
     served_apis: frozenset[str] = frozenset()
     """Of the API groups in `Needs.apis`, those that the cluster serves: where its API is served, the other system runs."""
+
+    signing_key: bytes = b""
+    """Of the annotation that records claims' sources: the same in all replicas, and known to no user. b"" without a cluster."""
+    former_signing_key: bytes | None = None
+    """The one before the last rotation: a pod may be reviewed before it and once more after it."""
 
     def exempt(self, namespace: str) -> bool:
         """Whether the webhook leaves this namespace alone."""

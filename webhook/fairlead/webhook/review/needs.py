@@ -15,6 +15,7 @@ from fairlead.webhook.objects.pods import (
     leader_worker_group,
     native_pod_group,
     owner_job,
+    recorded_sources,
 )
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Key
@@ -50,14 +51,17 @@ def needs(review: Review) -> Needs:
 
 def _pod_needs(namespace: str, spec: Json, metadata: Json) -> Needs:
     """Of a pod, or of the pods of a template."""
-    templates: set[Key] = set()
+    sources = recorded_sources(metadata)
+    templates = {(namespace, source.template) for source in sources.values() if not source.is_legacy}
     claims: set[Key] = set()
     for index, entry in enumerate(list_at(spec, "resourceClaims", "spec")):
         path = f"spec.resourceClaims[{index}]"
         if template := text_at(entry, "resourceClaimTemplateName", path):
             templates.add((namespace, template))
         if claim := text_at(entry, "resourceClaimName", path):
-            claims.add((namespace, claim))
+            source = sources.get(text_at(entry, "name", path)) if sources else None
+            if source is None or source.claim != claim:  # else its source is judged, and most do not exist yet
+                claims.add((namespace, claim))
     annotations, labels = annotations_and_labels(metadata)
     gang, job = foreign.gang_name(annotations, labels, native_pod_group(spec)), owner_job(metadata)
     if names.GANG in annotations:

@@ -2,21 +2,27 @@
 
 A request is managed when its class's and its own selectors may select a device of a managed driver. While the claim, template
 or class does not exist yet, that is UNKNOWN; such a pod is gated too, since a gate cannot be added later, and the controller
-decides when the object exists.
+decides when the object exists. A claim that the webhook named is judged by what it comes from, as the pod's annotation records.
 """
 
 from __future__ import annotations
 
 import enum
+from types import MappingProxyType
+from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from fairlead.api import legacy
+from fairlead.api.claim_sources import ClaimSource, Sources
 from fairlead.cel.requests import Request, device_requests, may_serve
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.objects.claim_specs import legacy_claim_spec
 from fairlead.webhook.objects.fields import Json, list_at, text_at
 from fairlead.webhook.review.facts import Facts
+
+_NO_SOURCES: Final[Sources] = MappingProxyType({})
 
 
 class Managed(enum.Enum):
@@ -26,13 +32,26 @@ class Managed(enum.Enum):
 
 
 class PodClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a pod's spec.resourceClaims. `missing` says what does not exist, for an unknown one."""
+    """One entry of a pod's spec.resourceClaims.
+
+    `missing` says what does not exist: for an unknown one, and for a named one whose template is not the recorded one any more.
+    """
 
     managed: Managed
     spec: ResourceClaimSpec | None = None
     missing: str = ""
     path: str = ""
     """Where the claim's spec stands, for messages: the entry, the object that it names, and the field there."""
+    template: str = ""
+    uid: str = ""
+    """What the claim is, or would be, made from: a template's name and UID, or a legacy request, which has no UID."""
+
+    @property
+    def wait(self) -> str:
+        """`missing`, with what follows from it for a pod; "" where nothing is missing."""
+        if not self.missing or self.managed is Managed.UNKNOWN:
+            return self.missing and f"{self.missing}; the pod waits until it does"
+        return f"{self.missing}; delete the pod, so that its owner makes it anew"
 
 
 def request_managed(request: Request, facts: Facts) -> Managed:
@@ -56,33 +75,72 @@ def _claim_managed(spec: ResourceClaimSpec, facts: Facts) -> Managed:
     return next((verdict for verdict in (Managed.YES, Managed.UNKNOWN) if verdict in found), Managed.NO)
 
 
-def pod_claims(namespace: str, spec: Json, facts: Facts) -> list[PodClaim]:
-    """One PodClaim per entry of spec.resourceClaims, in order. Raises MalformedError."""
+def pod_claims(namespace: str, spec: Json, facts: Facts, sources: Sources = _NO_SOURCES) -> list[PodClaim]:
+    """One PodClaim per entry of spec.resourceClaims, in order; `sources` as the pod's annotation records them.
+
+    Raises MalformedError.
+    """
     entries = list_at(spec, "resourceClaims", "spec")
-    return [_pod_claim(namespace, entry, f"spec.resourceClaims[{i}]", facts) for i, entry in enumerate(entries)]
+    return [
+        _pod_claim(namespace, entry, f"spec.resourceClaims[{i}]", facts, sources) for i, entry in enumerate(entries)
+    ]
 
 
-def _pod_claim(namespace: str, entry: Json, path: str, facts: Facts) -> PodClaim:
+def _pod_claim(namespace: str, entry: Json, path: str, facts: Facts, sources: Sources) -> PodClaim:
     template = text_at(entry, "resourceClaimTemplateName", path)
     claim = text_at(entry, "resourceClaimName", path)
-    kind, name, field = (
-        ("ResourceClaimTemplate", template, "spec.spec") if template else ("ResourceClaim", claim, "spec")
-    )
-    if not name:
+    source = sources.get(text_at(entry, "name", path)) if sources else None
+    if source is not None and source.claim == claim and not template:
+        return _by_source(namespace, source, path, facts)
+    if template:
+        return _by_template(namespace, template, path, facts)
+    if not claim:
         return PodClaim(managed=Managed.NO)
-    subject = f"{path}: {kind} {namespace}/{name}"
-    found = (facts.templates if template else facts.claims).get((namespace, name))
-    if found is None and template and legacy.parse_template_name(template) is not None:
-        # The controller creates this template when it finds the pod.
-        spec = legacy_claim_spec(template, facts.drivers[0])
-        return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: {field}")
+    subject = f"{path}: ResourceClaim {namespace}/{claim}"
+    spec = facts.claims.get((namespace, claim))
+    if spec is None:
+        return PodClaim(managed=Managed.UNKNOWN, missing=f"{subject} does not exist")
+    return _by_spec(spec, path, f"{subject}: spec", facts)
+
+
+def _by_template(namespace: str, name: str, path: str, facts: Facts) -> PodClaim:
+    subject = _template_subject(namespace, name, path)
+    found = facts.templates.get((namespace, name))
+    if legacy.parse_template_name(name) is not None:
+        spec = legacy_claim_spec(name, facts.drivers[0])
+        if found is None or found.spec == spec:
+            # The controller makes this template when it finds the pod; its name says all, whatever its UID.
+            return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: spec.spec", template=name)
     if found is None:
-        return PodClaim(managed=Managed.UNKNOWN, missing=subject)
-    managed = _claim_managed(found, facts)
+        return PodClaim(managed=Managed.UNKNOWN, missing=f"{subject} does not exist")
+    judged = _by_spec(found.spec, path, f"{subject}: spec.spec", facts)
+    return replace(judged, template=name, uid=found.uid)
+
+
+def _by_source(namespace: str, source: ClaimSource, path: str, facts: Facts) -> PodClaim:
+    """Of a claim that the webhook named: managed, whether or not the controller has made it yet."""
+    subject = _template_subject(namespace, source.template, path)
+    if source.is_legacy:
+        spec = legacy_claim_spec(source.template, facts.drivers[0])
+        return PodClaim(managed=Managed.YES, spec=spec, path=f"{subject}: spec.spec", template=source.template)
+    found = facts.templates.get((namespace, source.template))
+    known = PodClaim(managed=Managed.YES, template=source.template, uid=source.uid)
+    if found is None or found.uid != source.uid:
+        now = "it is gone" if found is None else f"the one of that name now is {found.uid}"
+        return replace(known, missing=f"{subject} with UID {source.uid} does not exist any more: {now}")
+    return replace(known, spec=found.spec, path=f"{subject}: spec.spec")
+
+
+def _by_spec(spec: ResourceClaimSpec, path: str, where: str, facts: Facts) -> PodClaim:
+    managed = _claim_managed(spec, facts)
     missing = ""
     if managed is Managed.UNKNOWN:
         absent = next(
-            r.device_class_name for _, r in device_requests(found) if request_managed(r, facts) is Managed.UNKNOWN
+            r.device_class_name for _, r in device_requests(spec) if request_managed(r, facts) is Managed.UNKNOWN
         )
-        missing = f"{path}: DeviceClass {absent}"
-    return PodClaim(managed=managed, spec=found, missing=missing, path=f"{subject}: {field}")
+        missing = f"{path}: DeviceClass {absent} does not exist"
+    return PodClaim(managed=managed, spec=spec, missing=missing, path=where)
+
+
+def _template_subject(namespace: str, name: str, path: str) -> str:
+    return f"{path}: ResourceClaimTemplate {namespace}/{name}"
