@@ -1,4 +1,4 @@
-"""`driver`, `webhook`, `controller`: the three programs; and `drain`, which empties a cluster before they are uninstalled.
+"""`driver`, `webhook`, `controller`: the three programs; `drain`, which empties a cluster before they are uninstalled; `recreate`.
 
 A parameter that bears the name of a field of the program's options sets it: a flag is declared here and nowhere else.
 Each program's module is imported when it is called, so that the small commands do not pay for grpc, the client or NVML.
@@ -26,7 +26,7 @@ PANEL = "Run a part of Fairlead"
 
 
 def register(app: typer.Typer) -> None:
-    for command in (driver, webhook, controller, drain):
+    for command in (driver, webhook, controller, drain, recreate):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -180,3 +180,14 @@ def drain(
         message = f"{node}: this empties the whole cluster before an uninstall; for one node: kubectl drain {node}"
         raise typer.BadParameter(message, param_hint="drain")
     raise typer.Exit(run(kubeconfig, drivers=drivers(managed_driver), evict=evict, timeout_s=timeout_s))
+
+
+def recreate(
+    kubeconfig: Kubeconfig = None,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Only there. Default: everywhere.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the pods.")] = False,
+) -> None:
+    """After a downgrade or an opt-out, before an uninstall: delete waiting pods with named claims; their owners recreate them."""
+    from fairlead.cli.programs.recreate import recreate as run
+
+    raise typer.Exit(run(kubeconfig, namespace=namespace, dry_run=dry_run))
