@@ -30,6 +30,7 @@ SETTINGS_INTERVAL_S = 1.0  # between two writes of one Queue's or Flavor's statu
 DELAY_S = 0.2  # a gang passes quickly through its phases: write the last of them
 FIRST_DELAY_S = 1.0  # before the Gang object is created
 WAITED_S = 3.0  # for devices, until a gang of one gets a Gang object
+ADMITTING_S = 5.0  # an admission that takes no longer is reported by its end alone
 WORKERS = 8
 WRITTEN_AT_MAX = 50_000
 
@@ -51,6 +52,7 @@ class Reporter:
         self._queue = queue
         self._clock = clock
         self._gangs: dict[GangId, tuple[Gang, SchedulingState]] = {}
+        self._admitting_since: dict[GangId, float] = {}
         self._noted: dict[GangId, tuple[object, str]] = {}  # what is written soon when it changes; the reason
         self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...]]] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...]]] = {}
@@ -63,6 +65,10 @@ class Reporter:
         self._gangs[gang.id] = (gang, state)
         summary = summarize(gang, state)
         self.phases[gang.id] = summary.phase
+        if summary.reason == Progress.ADMITTING.value:
+            self._admitting_since.setdefault(gang.id, self._clock())
+        else:
+            self._admitting_since.pop(gang.id, None)
         urgent = (summary.phase, state.eviction, state.victims, state.reservation is not None, gang.size)
         noted = urgent, summary.reason
         before, self._noted[gang.id] = self._noted.get(gang.id), noted
@@ -82,6 +88,7 @@ class Reporter:
         """The gang has no members left: its Gang object is to be deleted."""
         self._gangs.pop(gang, None)
         self._noted.pop(gang, None)
+        self._admitting_since.pop(gang, None)
         self.phases.pop(gang, None)
         self._queue.add(("gang", *gang))
 
@@ -150,6 +157,10 @@ class Reporter:
             await self._write_flavor(name)
         elif (namespace, name) in self._gangs:
             gang, state = self._gangs[namespace, name]
+            since = self._admitting_since.get(gang.id, float("-inf"))
+            if since + ADMITTING_S > self._clock():
+                self._queue.add_after(key, since + ADMITTING_S - self._clock())
+                return
             unknown = self._caches.gang_object(gang.id) is None
             if unknown and gang.plain and not speaks(summarize(gang, state), state):
                 return  # it did not wait after all
