@@ -6,6 +6,7 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from fairlead.api import foreign
 from fairlead.api.intent import Intent, read_intent
@@ -16,7 +17,7 @@ from fairlead.kube import core, timestamps
 GangId = tuple[str, str]  # namespace, name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: properties are computed once, there are dozens of readers
 class Gang:
     """One gang as the cluster shows it. `members` are sorted, and include finished and terminating ones."""
 
@@ -44,19 +45,19 @@ class Gang:
     def at(self, *stages: Stage) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.stage in stages)
 
-    @property
+    @cached_property
     def gated(self) -> tuple[Member, ...]:
         return self.at(Stage.GATED)
 
-    @property
+    @cached_property
     def released(self) -> tuple[Member, ...]:
         return self.at(Stage.RELEASED)
 
-    @property
+    @cached_property
     def running(self) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.runs)
 
-    @property
+    @cached_property
     def done(self) -> int:
         """Members of `size` that have succeeded in this run, or that their Job does not make any more.
 
@@ -86,7 +87,7 @@ class Gang:
         """How many members have to run together from now on."""
         return self.size - self.done
 
-    @property
+    @cached_property
     def placed(self) -> int:
         """Members that count towards `size`: those running, and those that are done."""
         return len(self.running) + self.done
@@ -100,7 +101,7 @@ class Gang:
     def present(self) -> int:
         return self.placed + len(self.gated)
 
-    @property
+    @cached_property
     def created(self) -> float:
         """Unix seconds of the oldest member."""
         return min((created_s(member.pod) for member in self.members), default=0.0)
