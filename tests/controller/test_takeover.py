@@ -13,8 +13,12 @@ import pytest
 from fairlead.api import names
 from fairlead.controller import standby, term
 from fairlead.controller.commit import takeover
+from fairlead.controller.rehearsal import PAUSE_S, Rehearsal
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.standby import Watched
+from fairlead.engine.plan import decide as plan
+from fairlead.engine.snapshot import Snapshot
+from fairlead.engine.types.plan import Plan
 from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from fairlead.kube.resources import PRIORITY_CLASSES
@@ -107,6 +111,36 @@ async def test_a_standby_has_its_caches_filled_and_its_gangs_built(bench: Bench)
         assert not waiting.done()
         elsewhere.free.set()
         await waiting
+
+
+async def test_a_standby_rehearses_decisions_seldom_and_writes_nothing(bench: Bench):
+    await bench.template("eight", 8)
+    async with warm(bench) as (client, watched):
+        now, decided = [1000.0], list[Snapshot]()
+        running = await bench.gang("runs", 1, template="eight")
+        async with leading(bench, client):
+            await bench.until(lambda: bench.running(running), "one gang runs")
+        waiting = await bench.gang("waits", 2, template="eight")
+        caches = watched.caches
+        await bench.until(lambda: len(caches.pods) == 3, "the standby knows all pods")
+
+        def decide(snapshot: Snapshot, at: float) -> Plan:
+            decided.append(snapshot)
+            return plan.decide(snapshot, at)
+
+        rehearsal = Rehearsal(bench.options(), client, caches, clock=lambda: now[0], decide=decide)
+        with contextlib.closing(rehearsal):
+            rehearsal(caches.refresh())
+            assert [each.name for each in decided[0].gangs] == ["waits"]
+            assert [each.name for each in decided[0].running] == ["runs"]
+            caches.triggers.decide()
+            rehearsal(caches.refresh())
+            assert len(decided) == 1, "too early for another"
+            now[0] += PAUSE_S
+            rehearsal(caches.refresh())
+            assert len(decided) == 2
+        assert bench.gated(waiting)
+        assert len(bench.allocated()) == 1
 
 
 class Nothing:

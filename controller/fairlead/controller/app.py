@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from random import Random
@@ -10,6 +11,7 @@ from random import Random
 from fairlead.controller import standby
 from fairlead.controller.health import Health
 from fairlead.controller.options import ControllerOptions
+from fairlead.controller.rehearsal import Rehearsal
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import COMPONENT, lead
 from fairlead.kube import probes
@@ -47,7 +49,8 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
                         poll_s=min(POLL_S, options.lease_s / 8),
                     )
                     try:
-                        await standby.acquire(lease, watched)
+                        with contextlib.closing(Rehearsal(options, client, watched.caches)) as rehearsal:
+                            await standby.acquire(lease, watched, rehearsal)
                         if lease.held:
                             await lead(
                                 options, client, lease, watched=watched, health=health, metrics=metrics, ready=ready

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from fairlead.controller.background import background, first
 from fairlead.controller.commit.writes import LeaseLostError
+from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube.client import Client
@@ -26,6 +27,13 @@ FILL_S = 60.0
 been there longer leads."""
 GATHER_S = 1.0  # between two rebuilds of changed gangs
 ERROR_PAUSE_S = 5.0
+
+
+Rehearse = Callable[[set[GangId]], None]
+
+
+def _nothing(changed: set[GangId]) -> None:
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +54,22 @@ async def watching(client: Client, drivers: tuple[str, ...]) -> AsyncIterator[Wa
         yield Watched(caches, failed)
 
 
-async def acquire(lease: LeaderLease, watched: Watched) -> None:
-    """Stands by until the lease is acquired, or the caches are of no use."""
-    async with background(_keep_gangs(watched.caches), ignore=LeaseLostError) as failed:
+async def acquire(lease: LeaderLease, watched: Watched, rehearse: Rehearse = _nothing) -> None:
+    """Stands by until the lease is acquired, or the caches are of no use. `rehearse` gets the gangs that were rebuilt."""
+    async with background(_keep_gangs(watched.caches, rehearse), ignore=LeaseLostError) as failed:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FILL_S):
                 await first(watched.caches.filled(), watched.failed.wait(), ignore=LeaseLostError)
         await first(lease.acquire(), watched.failed.wait(), failed.wait(), ignore=LeaseLostError)
 
 
-async def _keep_gangs(caches: Caches) -> None:
+async def _keep_gangs(caches: Caches, rehearse: Rehearse) -> None:
     """Rebuilds the gangs that changed, so that a new leader finds them built. Never returns."""
     await caches.filled()
     while True:
         caches.triggers.wake.clear()
         try:
-            caches.refresh()
+            rehearse(caches.refresh())
         except Exception:  # one object that breaks a rebuild must not stop it for all others
             log.exception("rebuilding gangs failed; the next time looks at all of them")
             caches.refresh_all()

@@ -102,7 +102,7 @@ class Term:
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
-        snapshots = SnapshotBuilder(
+        self.snapshots = snapshots = SnapshotBuilder(
             caches, evictor, gang_tasks, backoffs, budgets, usage, replacements, usage_weight=options.usage_weight
         )
         reconciler = GangReconciler(
