@@ -1,13 +1,13 @@
 """How many devices and nodes each rejection removes for a request, counted once per kind of request.
 
-Counting reads every node and device, so its results are kept for the decision: many shapes differ in counts only. Changes
-nothing.
+Counting reads every node and device, so its results are kept: for the decision, since many shapes differ in counts only,
+and what was found on each node for later decisions, until that node changes. Changes nothing.
 """
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairlead.engine.types.reasons import Holder, Rejection, RequestShortage
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
+
+KEPT_MAX = 100_000  # results of one node, over all kinds of request
+KINDS_MIN = 4  # kinds of request whose results are kept in any case
 
 NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
@@ -40,9 +43,57 @@ class RequestCounts:
         self.incomplete = False
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
 
+    def add(self, node: NodeCounts) -> None:
+        self.devices += node.devices
+        for why, number in node.removed.items():
+            self.removed[why] = self.removed.get(why, 0) + number
+        for holder, devices in node.holders.items():
+            self.holders[holder] = self.holders.get(holder, 0) + devices
+        self.detail = self.detail or node.detail
+        self.incomplete = self.incomplete or bool(node.removed.get(Rejection.POOL))
+        if node.free:
+            self.free += node.free
+            self.nodes += 1
+            self.best = max(self.best, node.free)
+
+
+class NodeCounts:
+    """The share of one node in the RequestCounts, as of `changes` of the node."""
+
+    __slots__ = ("changes", "detail", "devices", "free", "holders", "removed")
+
+    def __init__(self, changes: int) -> None:
+        self.changes = changes
+        self.devices = 0
+        self.free = 0
+        self.removed: dict[Rejection, int] = {}
+        self.holders: dict[str, int] = {}
+        self.detail = ""
+
+
+class KnownCounts:
+    """What was found on each node, by kind of request, kept from decision to decision. Memory only."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, dict[CandidateNode, Any]] = {}
+
+    def of(self, kind: object, nodes: int) -> dict[CandidateNode, Any]:
+        """By node; the kinds that were asked for longest ago go first."""
+        found = self._known.pop(kind, None)
+        if found is None or len(found) > 2 * nodes:  # of nodes that are gone
+            found = {}
+        kinds_max = max(KINDS_MIN, KEPT_MAX // max(1, nodes))
+        while len(self._known) >= kinds_max:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = found
+        return found
+
 
 class ShortageCounter:
-    """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device."""
+    """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
+
+    Nodes with such devices are counted for this decision only: the gangs are another's in the next.
+    """
 
     def __init__(
         self,
@@ -51,6 +102,8 @@ class ShortageCounter:
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]],
     ) -> None:
+        self._known: KnownCounts = node_snapshot.memo.setdefault(KnownCounts, KnownCounts())
+        self._special = {device.node for device in (*taken_by, *held_for)}  # names of nodes
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._taken_by = taken_by
@@ -65,23 +118,32 @@ class ShortageCounter:
             return found
         refused: dict[str, list[str]] = {}
         willing: set[CandidateNode] = set()
+        known = self._known.of(("needs", shape.needs), len(self._node_snapshot.all))
         for node in self._node_snapshot.all:
-            why = next((why for needs in shape.needs if (why := node.info.refuses(needs)) is not None), None)
-            example = node.info.name
-            if why is None:
-                lacking = next(
-                    (lack for needs in shape.needs if (lack := self._ledger.node_lacks(node.info, needs)) is not None),
-                    None,
-                )
-                if lacking is not None:
-                    why, _, rest = lacking.partition(":")
-                    example += f":{rest}" if rest else ""
+            before = known.get(node)
+            if before is None or before[0] != node.changes:
+                before = known[node] = (node.changes, *self._refusal(node, shape))
+            _, why, example = before
             if why is None:
                 willing.add(node)
             else:
                 refused.setdefault(why, []).append(example)
         self._refusals[shape.needs] = (refused, willing)
         return refused, willing
+
+    def _refusal(self, node: CandidateNode, shape: UnitShape) -> tuple[str | None, str]:
+        """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
+        example = node.info.name
+        why = next((why for needs in shape.needs if (why := node.info.refuses(needs)) is not None), None)
+        if why is not None:
+            return why, example
+        lacking = next(
+            (lack for needs in shape.needs if (lack := self._ledger.node_lacks(node.info, needs)) is not None), None
+        )
+        if lacking is None:
+            return None, example
+        why, _, rest = lacking.partition(":")
+        return why, example + (f":{rest}" if rest else "")
 
     def shortages(
         self, unit: PlacementUnit, willing: set[CandidateNode]
@@ -121,31 +183,27 @@ class ShortageCounter:
         if counts is None:
             counts = self._counts[key] = RequestCounts()
             seen: set[Device] | None = set() if self._node_snapshot.has_network_attached else None
+            known = self._known.of(("devices", key), len(self._node_snapshot.all))
             for node in self._node_snapshot.all:
-                self._count_on(counts, node, request, reachable=node in willing, seen=seen)
+                if seen is not None or node.name in self._special:
+                    counts.add(self._count_on(node, request, reachable=node in willing, seen=seen))
+                    continue
+                before = known.get(node)
+                if before is None or before.changes != node.changes:
+                    before = known[node] = self._count_on(node, request, reachable=node in willing, seen=None)
+                counts.add(before)
         return counts
 
     def _count_on(
-        self,
-        counts: RequestCounts,
-        node: CandidateNode,
-        request: CompiledRequest,
-        *,
-        reachable: bool,
-        seen: set[Device] | None,
-    ) -> None:
+        self, node: CandidateNode, request: CompiledRequest, *, reachable: bool, seen: set[Device] | None
+    ) -> NodeCounts:
         found = self._node_snapshot.candidates(node, request)
-        counts.devices += len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
-        for why, number in found.removed.items():
-            counts.removed[why] = counts.removed.get(why, 0) + number
-        if found.removed.get(Rejection.POOL):
-            counts.incomplete = True
-        if not counts.detail:
-            counts.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
-            if request.all and found.all_problem is not None:
-                counts.detail = found.all_problem
-        here = 0
-        in_use = 0  # the usual answer, counted at once
+        counts = NodeCounts(node.changes)
+        counts.devices = len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
+        removed = counts.removed = dict(found.removed)
+        counts.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
+        if request.all and found.all_problem is not None:
+            counts.detail = found.all_problem
         plain, held_for, free = found.plain and not request.admin, self._held_for, self._ledger.free
         for device in found.devices:
             if seen is not None:
@@ -160,23 +218,16 @@ class ShortageCounter:
             if rejection is None and not reachable:
                 rejection = Rejection.NODE
             if rejection is None:
-                here += 1
+                counts.free += 1
                 continue
-            if rejection is Rejection.IN_USE:
-                in_use += 1
-            else:
-                counts.removed[rejection] = counts.removed.get(rejection, 0) + 1
+            removed[rejection] = removed.get(rejection, 0) + 1
             if (rejection is Rejection.IN_USE or rejection is Rejection.SHARED_FULL) and device.use is not None:
                 for uid in device.use.claims:
                     counts.holders[uid] = counts.holders.get(uid, 0) + 1
             elif device in self._taken_by or device in self._held_for:
                 gang = (self._taken_by.get(device) or self._held_for[device])[0]
                 counts.holders[gang] = counts.holders.get(gang, 0) + 1
-        if in_use:
-            counts.removed[Rejection.IN_USE] = counts.removed.get(Rejection.IN_USE, 0) + in_use
-        counts.free += here
-        counts.nodes += bool(here)
-        counts.best = max(counts.best, here)
+        return counts
 
     def _rejection(
         self, request: CompiledRequest, device: Device, consumption: tuple[tuple[str, object], ...]
