@@ -7,9 +7,10 @@ and what was found on each node for later decisions, until that node changes. Ch
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fairlead.engine.types.reasons import Holder, Rejection, RequestShortage
+from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
+from fairlead.engine.types.reasons import Rejection, RequestShortage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,73 +21,9 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
-KEPT_MAX = 100_000  # results of one node, over all kinds of request
-KINDS_MIN = 4  # kinds of request whose results are kept in any case
 
 NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
-
-
-class RequestCounts:
-    """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
-
-    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
-
-    def __init__(self) -> None:
-        self.devices = 0
-        self.free = 0
-        self.best = 0  # most free on one node
-        self.nodes = 0  # nodes with at least one free
-        self.removed: dict[Rejection, int] = {}
-        self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
-        self.detail = ""
-        self.incomplete = False
-        self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
-
-    def add(self, node: NodeCounts) -> None:
-        self.devices += node.devices
-        for why, number in node.removed.items():
-            self.removed[why] = self.removed.get(why, 0) + number
-        for holder, devices in node.holders.items():
-            self.holders[holder] = self.holders.get(holder, 0) + devices
-        self.detail = self.detail or node.detail
-        self.incomplete = self.incomplete or bool(node.removed.get(Rejection.POOL))
-        if node.free:
-            self.free += node.free
-            self.nodes += 1
-            self.best = max(self.best, node.free)
-
-
-class NodeCounts:
-    """The share of one node in the RequestCounts, as of `changes` of the node."""
-
-    __slots__ = ("changes", "detail", "devices", "free", "holders", "removed")
-
-    def __init__(self, changes: int) -> None:
-        self.changes = changes
-        self.devices = 0
-        self.free = 0
-        self.removed: dict[Rejection, int] = {}
-        self.holders: dict[str, int] = {}
-        self.detail = ""
-
-
-class KnownCounts:
-    """What was found on each node, by kind of request, kept from decision to decision. Memory only."""
-
-    def __init__(self) -> None:
-        self._known: dict[object, dict[CandidateNode, Any]] = {}
-
-    def of(self, kind: object, nodes: int) -> dict[CandidateNode, Any]:
-        """By node; the kinds that were asked for longest ago go first."""
-        found = self._known.pop(kind, None)
-        if found is None or len(found) > 2 * nodes:  # of nodes that are gone
-            found = {}
-        kinds_max = max(KINDS_MIN, KEPT_MAX // max(1, nodes))
-        while len(self._known) >= kinds_max:
-            del self._known[next(iter(self._known))]
-        self._known[kind] = found
-        return found
 
 
 class ShortageCounter:
@@ -103,7 +40,7 @@ class ShortageCounter:
         held_for: Mapping[Device, tuple[str, str]],
     ) -> None:
         self._known: KnownCounts = node_snapshot.memo.setdefault(KnownCounts, KnownCounts())
-        self._special = {device.node for device in (*taken_by, *held_for)}  # names of nodes
+        self._special = sorted({device.node for device in (*taken_by, *held_for) if device.node})  # names of nodes
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._taken_by = taken_by
@@ -118,7 +55,9 @@ class ShortageCounter:
             return found
         refused: dict[str, list[str]] = {}
         willing: set[CandidateNode] = set()
-        known = self._known.of(("needs", shape.needs), len(self._node_snapshot.all))
+        known: dict[CandidateNode, tuple[int, str | None, str]] = self._known.of(
+            ("needs", shape.needs), len(self._node_snapshot.all), dict
+        )
         for node in self._node_snapshot.all:
             before = known.get(node)
             if before is None or before[0] != node.changes:
@@ -181,24 +120,47 @@ class ShortageCounter:
         key = (shape.needs, request.filter, request.admin, request.all)
         counts = self._counts.get(key)
         if counts is None:
-            counts = self._counts[key] = RequestCounts()
-            seen: set[Device] | None = set() if self._node_snapshot.has_network_attached else None
-            known = self._known.of(("devices", key), len(self._node_snapshot.all))
-            for node in self._node_snapshot.all:
-                if seen is not None or node.name in self._special:
-                    counts.add(self._count_on(node, request, reachable=node in willing, seen=seen))
-                    continue
-                before = known.get(node)
-                if before is None or before.changes != node.changes:
-                    before = known[node] = self._count_on(node, request, reachable=node in willing, seen=None)
-                counts.add(before)
+            if self._node_snapshot.has_network_attached:
+                counts = self._count_all(request, willing)
+            else:
+                counts = self._count_changed(key, request, willing)
+            self._counts[key] = counts
         return counts
+
+    def _count_all(self, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+        """Where nodes share devices: each counts at the first node that reaches it."""
+        counts = RequestCounts()
+        seen: set[Device] = set()
+        for node in self._node_snapshot.all:
+            found = self._count_on(node, request, reachable=node in willing, seen=seen)
+            counts.add(found)
+            counts.detail = counts.detail or found.detail
+        return counts
+
+    def _count_changed(self, key: object, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+        snapshot = self._node_snapshot
+        known = self._known.of(("devices", key), len(snapshot.all), ClusterCounts)
+        changed = snapshot.log.since(known.cursor)
+        if changed is None:
+            known = self._known.renew(("devices", key), ClusterCounts())
+            changed = snapshot.all
+        known.cursor = snapshot.log.cursor
+        special: dict[str, NodeCounts] = {}
+        for node in dict.fromkeys([*changed, *known.special]):
+            exists = snapshot.by_name.get(node.name) is node
+            count = exists and node.name not in self._special
+            known.put(node, self._count_on(node, request, reachable=node in willing, seen=None) if count else None)
+        known.special = [snapshot.by_name[name] for name in self._special if name in snapshot.by_name]
+        for node in known.special:
+            known.put(node, None)
+            special[node.name] = self._count_on(node, request, reachable=node in willing, seen=None)
+        return known.total(special)
 
     def _count_on(
         self, node: CandidateNode, request: CompiledRequest, *, reachable: bool, seen: set[Device] | None
     ) -> NodeCounts:
         found = self._node_snapshot.candidates(node, request)
-        counts = NodeCounts(node.changes)
+        counts = NodeCounts()
         counts.devices = len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
         removed = counts.removed = dict(found.removed)
         counts.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
