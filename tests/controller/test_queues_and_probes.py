@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
+from fairlead.controller import standby
 from fairlead.controller.health import STUCK_S, Health
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import resources
@@ -169,6 +170,19 @@ async def test_what_a_queue_used_is_kept_in_its_status_and_read_back_by_the_next
         usage = status(queues, "team")["usage"][0]
         assert 0.12 <= usage["pastUsage"] <= 0.38
         assert status(queues, "team")["usageTime"] > "2020-01-02"
+
+
+async def test_a_replica_that_stood_by_begins_its_term_with_the_past_usage_of_that_moment(bench: Bench):
+    await flavor(bench)
+    await queue(bench, "team", limit=8)
+    async with standby.watching(bench.client, bench.options().managed_drivers) as watched:
+        caches = watched.caches
+        await caches.filled()
+        assert [past.parts for past in caches.settings().remembered.values()] == [{}]
+        usage = {"usage": [{"flavor": "gpu", "pastUsage": 0.25}], "usageTime": "2020-01-01T00:00:00Z"}
+        caches.queues.note(await bench.client.patch(QUEUES, "team", {"status": usage}, subresource="status"))
+        caches.begin_term()
+        assert [past.parts for past in caches.settings().remembered.values()] == [{"gpu": 0.25}]
 
 
 async def test_flavors_say_what_they_select_and_objects_that_are_wrong_say_why(bench: Bench, queues, flavors):

@@ -125,6 +125,35 @@ async def test_a_watch_that_ends_is_resumed_where_it_stopped_even_after_a_bookma
         assert time.slept == []
 
 
+async def test_it_says_when_the_watch_has_reached_a_version_and_not_what_a_write_returned(informer, source):
+    async with running(informer):
+        waiting = asyncio.create_task(informer.reached("12"))
+        informer.note(pod("a", 12))
+        source.say("ADDED", pod("b", 11))
+        await settle()
+        assert not waiting.done()
+        source.say("ADDED", pod("a", 12))
+        await waiting
+        await informer.reached("12")
+        bookmarked = asyncio.create_task(informer.reached("30"))
+        source.stream.put_nowait(Bookmark("31"))
+        await bookmarked
+
+
+async def test_it_lists_again_beside_its_watch_and_older_changes_that_come_later_count_for_nothing(informer, source):
+    source.pods = [pod("a", 5), pod("gone", 6)]
+    async with running(informer) as changes:
+        source.pods, source.version = [pod("a", 20)], "20"
+        await informer.relist()
+        source.say("MODIFIED", pod("a", 12))
+        source.say("MODIFIED", pod("gone", 13))
+        source.say("DELETED", pod("gone", 14))
+        await settle()
+        assert [each.metadata.resource_version for each in informer.all()] == ["20"]
+        assert source.watched_from == ["10"]
+    assert changes[2:] == [("DELETED", "ml/gone", "6", None), ("MODIFIED", "ml/a", "5", "20")]
+
+
 async def test_a_watch_cut_off_in_the_middle_is_resumed_after_a_short_wait(informer, source, time):
     async with running(informer) as changes:
         source.say("ADDED", pod("a", 11))

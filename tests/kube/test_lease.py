@@ -81,7 +81,7 @@ def leases() -> FakeLeases:
 
 @pytest.fixture
 def candidate(leases: FakeLeases, time: VirtualTime):
-    def make(identity: str, *, clock_offset: float = 0.0) -> LeaderLease:
+    def make(identity: str, *, clock_offset: float = 0.0, poll_s: float | None = None) -> LeaderLease:
         return LeaderLease(
             leases.as_seen_by(identity),
             namespace="fairlead-system",
@@ -90,6 +90,7 @@ def candidate(leases: FakeLeases, time: VirtualTime):
             clock=time.clock,
             wall=lambda: time.now + clock_offset,
             sleep=time.sleep,
+            poll_s=poll_s,
         )
 
     return make
@@ -109,6 +110,17 @@ async def test_the_first_leads_and_the_second_waits_until_it_is_released(leases,
     assert (leases.holder, second.held) == ("two", True)
     await second.release()
     assert leases.holder == ""
+
+
+async def test_a_standby_that_looks_often_follows_a_leader_that_stops_within_that_time(leases, time, candidate):
+    first, second = candidate("one"), candidate("two", poll_s=0.5)
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    await time.advance(30)
+    await first.release()
+    await time.advance(0.6)
+    await waiting
+    assert (leases.holder, second.held) == ("two", True)
 
 
 async def test_a_leader_that_dies_is_replaced_after_its_duration_whatever_the_wall_clocks_say(leases, time, candidate):

@@ -1,14 +1,17 @@
-"""The controller as a program: connect, serve probes and metrics, wait for the lease, lead; stand by again when it is lost."""
+"""The controller as a program: connect, serve probes and metrics, fill the caches, wait for the lease, lead; stand by again."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from random import Random
 
+from fairlead.controller import standby
 from fairlead.controller.health import Health
 from fairlead.controller.options import ControllerOptions
+from fairlead.controller.rehearsal import Rehearsal
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.term import COMPONENT, lead
 from fairlead.kube import probes
@@ -18,6 +21,8 @@ from fairlead.kube.lease import LeaderLease
 __all__ = ["ControllerOptions", "run"]
 
 log = logging.getLogger(__name__)
+
+POLL_S = 0.5  # between looks of a standby at the lease: a leader that stops in order is followed within a second
 
 
 async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -31,15 +36,26 @@ async def run(options: ControllerOptions, *, ready: asyncio.Event | None = None)
         probes.serve(options.metrics_bind, health=health.healthy, ready=health.ready, registry=metrics.registry),
     ):
         while True:
-            lease = LeaderLease(
-                lease_client,
-                namespace=options.namespace,
-                name=COMPONENT,
-                identity=identity,
-                duration_s=options.lease_s,
-                renew_deadline_s=options.lease_s * 2 / 3,
-                retry_s=options.lease_s / 8,
-            )
-            async with lease:
-                await lead(options, client, lease, health=health, metrics=metrics, ready=ready)
-            log.warning("the lease is lost; standing by")
+            async with standby.watching(client, options.managed_drivers) as watched:
+                while not watched.failed.is_set():
+                    lease = LeaderLease(
+                        lease_client,
+                        namespace=options.namespace,
+                        name=COMPONENT,
+                        identity=identity,
+                        duration_s=options.lease_s,
+                        renew_deadline_s=options.lease_s * 2 / 3,
+                        retry_s=options.lease_s / 8,
+                        poll_s=min(POLL_S, options.lease_s / 8),
+                    )
+                    try:
+                        with contextlib.closing(Rehearsal(options, client, watched.caches)) as rehearsal:
+                            await standby.acquire(lease, watched, rehearsal)
+                        if lease.held:
+                            await lead(
+                                options, client, lease, watched=watched, health=health, metrics=metrics, ready=ready
+                            )
+                    finally:
+                        await lease.release()
+                    log.warning("the lease is lost; standing by")
+            log.error("the caches failed; they are filled anew")

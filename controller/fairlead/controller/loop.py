@@ -45,6 +45,7 @@ class Controller:
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
+        self._first = True
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,12 +65,20 @@ class Controller:
         self._caches.triggers.wake.clear()
         self._reconciler.expire(now)
         self._cycle.expire(now)
-        changed = self._reconciler.reconcile(self._caches.refresh(), now)
+        changed = self._reconciler.reconcile(self._changed(), now)
         self._forget_gone(changed)
         self._reconciler.collect_garbage(now)
         if self._caches.triggers.decision and not self._cycle.wait_s():
             changed |= self._cycle.run(now)
         self._reporting.report(changed, now)
+
+    def _changed(self) -> set[GangId]:
+        """The gangs to look at; in the first run of a term all of them, though they were built before it."""
+        changed = self._caches.refresh()
+        if self._first:
+            self._first = False
+            changed |= self._caches.gangs.keys()
+        return changed
 
     def _forget_gone(self, changed: set[GangId]) -> None:
         for gang_id in sorted(changed):

@@ -1,20 +1,20 @@
-"""One term of leadership: the parts put together, the caches filled, the loop run until the lease is lost.
+"""One term of leadership: the parts put together, the caches taken over, the loop run until the lease is lost.
 
-The informers start only once the lease is held, so the first decision rests on what the cluster holds after the last
-leader stopped. At the end, writes under way are finished before the lease is released; if they do not finish, it is left
-to expire, so that no other replica leads while one of them may arrive.
+The caches are the replica's (`standby`); all else is the term's, and the next term knows nothing of it. The first
+decision rests on what the cluster holds after the last leader stopped (`commit.takeover`). At the end, writes under way
+are finished before the lease is released; if they do not finish, it is left to expire, so that no other replica leads
+while one of them may arrive.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
 from random import Random
-from typing import Any, Protocol
+from typing import Protocol
 
+from fairlead.controller.background import background, first
 from fairlead.controller.commit.admitter import Admitter
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -24,11 +24,11 @@ from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
+from fairlead.controller.commit.takeover import Takeover
 from fairlead.controller.commit.tasks import Tasks
 from fairlead.controller.commit.writer import Writer
 from fairlead.controller.commit.writes import LeaseLostError
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gc_tuning import frozen_heap
 from fairlead.controller.health import Health
 from fairlead.controller.loop import Controller
 from fairlead.controller.options import ControllerOptions
@@ -40,6 +40,7 @@ from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.report.status_writer import StatusWriter
 from fairlead.controller.reporting import Reporting
 from fairlead.controller.snapshot import SnapshotBuilder
+from fairlead.controller.standby import Watched, watching
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.kube.client import Client
@@ -64,9 +65,14 @@ class Leadership(Protocol):
 
 
 class Term:
-    """The parts of the controller. `client` is not guarded by the lease: status and events may be written a moment longer."""
+    """The parts of the controller, but for the caches, which are there already.
 
-    def __init__(self, options: ControllerOptions, client: Client, lease: Leadership, metrics: Metrics) -> None:
+    `client` is not guarded by the lease: status and events may be written a moment longer.
+    """
+
+    def __init__(
+        self, options: ControllerOptions, client: Client, lease: Leadership, metrics: Metrics, caches: Caches
+    ) -> None:
         def guard() -> None:
             if not lease.held:
                 raise LeaseLostError("the lease is lost")
@@ -74,7 +80,7 @@ class Term:
         clock, wall, random = time.monotonic, time.time, Random(options.seed)  # noqa: S311
         guarded = client.guarded(guard, timeout_s=options.lease_s / 3)
         usage = UsageHistory(options.usage_half_life_s)
-        self.caches = caches = Caches(client, options.managed_drivers)
+        self._caches = caches
         self.recorder = EventRecorder(client, COMPONENT, instance=lease.identity)
         events = Events(self.recorder, caches)
         statuses = StatusWriter(client, caches, usage, events, wall=wall)
@@ -82,6 +88,9 @@ class Term:
         self.tasks = Tasks(metrics, clock)
 
         writer = Writer(guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random)
+        self.takeover = Takeover(
+            guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random
+        )
         backoffs = GangBackoffs(random)
         gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall)
         budgets = QueueBudgets(writer, caches)
@@ -89,11 +98,11 @@ class Term:
         admitter = Admitter(committer, caches, events, metrics, clock=clock)
         evictor = Evictor(writer, caches, budgets, events, metrics, wall=wall)
         executor = Executor(caches, admitter, evictor, gang_tasks, backoffs, wall=wall)
-        claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
+        self._claims = claims = ClaimReconciler(guarded, caches, writer, self.tasks, metrics)
         recoverer = Recoverer(committer, admitter, backoffs, events, metrics, wall=wall)
 
         replacements = Replacements(caches.tables, timeout_s=options.replace_timeout_s)
-        snapshots = SnapshotBuilder(
+        self.snapshots = snapshots = SnapshotBuilder(
             caches, evictor, gang_tasks, backoffs, budgets, usage, replacements, usage_weight=options.usage_weight
         )
         reconciler = GangReconciler(
@@ -106,79 +115,50 @@ class Term:
             caches, reconciler, cycle, reporting, metrics, clock=clock, wall=wall, sleep=asyncio.sleep
         )
 
+    def close(self) -> None:
+        """The caches forget what this term assumed and held."""
+        self._claims.close()
+        self._caches.tables.forget_all()
+
 
 async def lead(
     options: ControllerOptions,
     client: Client,
     lease: Leadership,
     *,
+    watched: Watched | None = None,
     health: Health | None = None,
     metrics: Metrics | None = None,
     ready: asyncio.Event | None = None,
 ) -> None:
-    """Returns when the lease is lost. `ready` is set once the caches are filled."""
+    """Returns when the lease is lost, or the caches are of no use.
+
+    `watched`: caches that are kept from term to term; without them this term has its own. `ready` is set once decisions are made.
+    """
+    if watched is None:
+        async with watching(client, options.managed_drivers) as own:
+            await lead(options, client, lease, watched=own, health=health, metrics=metrics, ready=ready)
+            return
     health, metrics = health or Health(), metrics or Metrics()
-    term = Term(options, client, lease, metrics)
-    caches = term.caches
-    await caches.discover(client)
-    health.caches, health.controller = caches, term.controller
+    term = Term(options, client, lease, metrics, watched.caches)
+    health.caches, health.controller = watched.caches, term.controller
     metrics.leader.set(1)
     try:
-        informers = caches.all()
-        background = (*(each.run() for each in informers), term.recorder.run(), term.reporter.run())
-        async with _background(*background) as failed:
-            synced = asyncio.gather(*(each.synced.wait() for each in informers))
-            await _first(synced, lease.lost.wait(), failed.wait())
-            if not caches.synced:
+        async with background(term.recorder.run(), term.reporter.run(), ignore=LeaseLostError) as failed:
+            ends = (lease.lost.wait, failed.wait, watched.failed.wait)
+            takeover = asyncio.create_task(term.takeover.run())
+            await first(takeover, *(each() for each in ends), ignore=LeaseLostError)
+            if takeover.cancelled() or takeover.exception() is not None:
                 return
-            log.info(
-                "caches are filled: %d nodes, %d slices, %d claims, %d pods",
-                len(caches.nodes), len(caches.slices), len(caches.claims), len(caches.pods),
-            )  # fmt: skip
             if ready is not None:
                 ready.set()
             try:
-                with frozen_heap():
-                    await _first(term.controller.run(), lease.lost.wait(), failed.wait())
+                await first(term.controller.run(), *(each() for each in ends), ignore=LeaseLostError)
             finally:
                 if not await term.tasks.finish(options.lease_s):
                     log.warning("writes are still under way; the lease is left to expire")
                     lease.abandon()
     finally:
+        term.close()
         health.caches = health.controller = None
         metrics.leader.set(0)
-
-
-@contextlib.asynccontextmanager
-async def _background(*work: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Event]:
-    """Runs these beside the body. The event is set when one of them ends, which none of them should."""
-    failed = asyncio.Event()
-    tasks = [asyncio.create_task(each) for each in work]
-
-    def ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, LeaseLostError):
-            log.error("a background task ended: %r", error, exc_info=error)
-        failed.set()
-
-    for task in tasks:
-        task.add_done_callback(ended)
-    try:
-        yield failed
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first(*waits: Any) -> None:
-    """Until the first of them ends; the others are cancelled and awaited. Raises its exception, but for LeaseLostError."""
-    tasks = [asyncio.ensure_future(wait) for wait in waits]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in done:
-            if (error := task.exception()) is not None and not isinstance(error, LeaseLostError):
-                raise error
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -38,6 +38,10 @@ ADMITTED_CONDITION: Final = "fairlead.dev/Admitted"  # a pod's condition: False 
 # RFC 3339. Makes kubelet sync the pod; read by no program.
 CLAIMS_CORRECTED: Final = "fairlead.dev/claims-corrected"
 
+# On claims, and on one gated pod: when a new leader wrote to them (RFC 3339), so that what the leader before it may still have
+# under way for them fails. Read by no program.
+TAKEN_OVER: Final = "fairlead.dev/taken-over"
+
 # Where each named claim of the pod comes from, as JSON (`claim_sources`). Written by the webhook only, when a pod is created.
 CLAIM_SOURCES: Final = "fairlead.dev/claim-sources"
 # On a pod (template) or namespace. "generated": the claim controller makes the claims of its templates, as without Fairlead;

@@ -55,7 +55,10 @@ class Source(Protocol):
 
 
 class Informer(Store[T]):
-    """`run()` never returns; cancel it. Read with `get`, `all`, `by_index` once `synced` is set."""
+    """`run()` never returns; cancel it. Read with `get`, `all`, `by_index` once `synced` is set.
+
+    `reached` and `relist` tell a reader that the copy is as new as a certain moment.
+    """
 
     def __init__(
         self,
@@ -86,6 +89,7 @@ class Informer(Store[T]):
         self._clock = clock
         self._sleep = sleep
         self._random = random or Random()  # noqa: S311 - jitter
+        self._moved = asyncio.Event()  # set whenever `resource_version` changes
 
     async def run(self) -> None:
         """Lists and watches until cancelled; after a failure waits, longer each time.
@@ -117,6 +121,23 @@ class Informer(Store[T]):
             log.log(level, "%s: %s (failure %d, next try in %.1f s)", self.resource, problem, self.failures, delay)
             await self._sleep(delay)
 
+    async def reached(self, version: str) -> None:
+        """Returns when every change up to this resourceVersion, which a change of this resource has, is in the copy.
+
+        A watch shows changes in order. What `note` stored does not count: it says nothing of the changes before it.
+        """
+        while number(self.resource_version) < number(version):
+            self._moved.clear()
+            await self._moved.wait()
+
+    async def relist(self) -> None:
+        """Lists once more, also while a watch runs; the copy is then as new as this call. Raises ApiError."""
+        await self._relist()
+
+    def _advance(self, version: str) -> None:
+        self.resource_version = version
+        self._moved.set()
+
     async def _relist(self) -> None:
         if self._transform is None:
             listing = await self._client.list(self.resource, self._namespace, labels=self._labels, fields=self._fields)
@@ -125,7 +146,7 @@ class Informer(Store[T]):
                 self._set(obj)
         else:
             listing = await self._relist_by_page()
-        self.resource_version = listing.resource_version
+        self._advance(listing.resource_version)
         self.synced.set()
 
     async def _relist_by_page(self) -> Listing[T]:
@@ -156,13 +177,13 @@ class Informer(Store[T]):
                 progressed = True
                 self.failures = 0
                 if isinstance(event, Bookmark):
-                    self.resource_version = event.resource_version
+                    self._advance(event.resource_version)
                     continue
                 if event.type == DELETED:
                     self._drop(Revision.of(event.object), event.object)
                 else:
                     self._set(event.object)
-                self.resource_version = _version(event.object)
+                self._advance(_version(event.object))
         finally:
             close = getattr(watch, "aclose", None)
             if close is not None:

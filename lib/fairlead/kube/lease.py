@@ -39,11 +39,13 @@ class LeaderLease:
         duration_s: float = 15.0,
         renew_deadline_s: float = 10.0,
         retry_s: float = 2.0,
+        poll_s: float | None = None,
         clock: Clock = time.monotonic,
         wall: Clock = time.time,
         sleep: Sleep = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
+        """`retry_s`: between renewals. `poll_s`: between looks at a lease that another holds; default as often."""
         if not retry_s < renew_deadline_s < duration_s:
             raise ValueError(
                 f"lease {namespace}/{name}: retry {retry_s} s < renew deadline {renew_deadline_s} s "
@@ -58,6 +60,7 @@ class LeaderLease:
         self._duration_s = duration_s
         self._renew_deadline_s = renew_deadline_s
         self._retry_s = retry_s
+        self._poll_s = retry_s if poll_s is None else poll_s
         self._clock = clock
         self._wall = wall
         self._sleep = sleep
@@ -87,7 +90,7 @@ class LeaderLease:
             if self.holder != holder:
                 holder = self.holder
                 log.info("lease %s/%s is held by %s; waiting for it", self._namespace, self._name, holder)
-            await self._sleep(self._retry_s * (1 + 0.2 * self._random.random()))
+            await self._sleep(self._poll_s * (1 + 0.2 * self._random.random()))
         self._leading = True
         self.lost.clear()
         self._renewal = asyncio.create_task(self._renew(), name=f"renew {self._name}")

@@ -40,6 +40,10 @@ class ClaimReconciler:
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
         self._wakes = KubeletWakes(caches.pods, writer, tasks)
 
+    def close(self) -> None:
+        """The term ends."""
+        self._wakes.close()
+
     def reconcile(self, gang: Gang, now: float, *, busy: bool) -> float | None:
         """`busy`: a task is writing the gang's claims; then they are left alone. Returns when it is to be called again."""
         again: list[float] = []

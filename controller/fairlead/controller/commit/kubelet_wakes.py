@@ -39,7 +39,7 @@ class KubeletWakes:
         self._writer = writer
         self._tasks = tasks
         self._renamed: dict[str, _Wakes] = {}  # by pod UID
-        pods.subscribe(self._pod_changed)
+        self.close = pods.subscribe(self._pod_changed)  # to be called when the term ends
 
     def _pod_changed(self, change: Change[core.Pod]) -> None:
         old, new = change.old, change.new

@@ -6,6 +6,7 @@ Everything here is a function of pods and claims. Pods without a gang annotation
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from fairlead.api import foreign, names
@@ -17,7 +18,7 @@ from fairlead.kube import core, timestamps
 GangId = tuple[str, str]  # namespace, name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # without slots: properties are computed once, there are dozens of readers
 class Gang:
     """One gang as the cluster shows it. `members` are sorted, and include finished and terminating ones."""
 
@@ -45,7 +46,7 @@ class Gang:
     def at(self, *stages: Stage) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.stage in stages)
 
-    @property
+    @cached_property
     def plain(self) -> bool:
         """Whether it is a gang of one whose claims the webhook named: its pod alone shows all that there is to know of it."""
         return self.solo and all(
@@ -54,19 +55,19 @@ class Gang:
             for member in self.members
         )
 
-    @property
+    @cached_property
     def gated(self) -> tuple[Member, ...]:
         return self.at(Stage.GATED)
 
-    @property
+    @cached_property
     def released(self) -> tuple[Member, ...]:
         return self.at(Stage.RELEASED)
 
-    @property
+    @cached_property
     def running(self) -> tuple[Member, ...]:
         return tuple(member for member in self.members if member.runs)
 
-    @property
+    @cached_property
     def done(self) -> int:
         """Members of `size` that have succeeded in this run, or that their Job does not make any more.
 
@@ -96,7 +97,7 @@ class Gang:
         """How many members have to run together from now on."""
         return self.size - self.done
 
-    @property
+    @cached_property
     def placed(self) -> int:
         """Members that count towards `size`: those running, and those that are done."""
         return len(self.running) + self.done
@@ -110,7 +111,7 @@ class Gang:
     def present(self) -> int:
         return self.placed + len(self.gated)
 
-    @property
+    @cached_property
     def created(self) -> float:
         """Unix seconds of the oldest member."""
         return min((created_s(member.pod) for member in self.members), default=0.0)

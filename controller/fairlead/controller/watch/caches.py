@@ -63,6 +63,11 @@ class Caches(Informers):
         self.triggers.gangs(self.gangs)
         self.triggers.decide(urgent=True)
 
+    def begin_term(self) -> None:
+        """A term of leadership begins: decide, on settings that hold what queues' statuses remember now."""
+        self._settings = None
+        self.triggers.decide(urgent=True)
+
     def settings(self) -> settings.Settings:
         """Queues and Flavors; the same object until one of them, or what queues select, changes."""
         if self._settings is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from fairlead.controller.watch import indexes
@@ -71,6 +72,10 @@ class Informers:
         required = (each for each in self.all() if not isinstance(each, OptionalInformer) or each.required)
         found = (each.informer if isinstance(each, OptionalInformer) else each for each in required)
         return tuple(each for each in found if each is not None)
+
+    async def filled(self) -> None:
+        """Returns when all have been read once."""
+        await asyncio.gather(*(each.synced.wait() for each in self.all()))
 
     @property
     def synced(self) -> bool:

@@ -80,6 +80,15 @@ class Tables:
         for watched in self._pods.by_index("uid", uid):
             self.nodes.set_pod(watched)
 
+    def forget_all(self) -> None:
+        """From here on only what is watched counts: the end of a term, whose commits and held places mean nothing to the next."""
+        for key in list(self._assumed_claims):
+            self.forget_claim(key)
+        for uid in list(self._assumed_pods):
+            self.forget_pod(uid)
+        for pod, _ in list(self._held_pods.values()):
+            self.unhold(pod, ())
+
     def hold(self, pod: core.Pod, node: str, claims: Iterable[resource.ResourceClaim]) -> None:
         """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
         if pod.metadata.uid not in self._held_pods:

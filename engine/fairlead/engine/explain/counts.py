@@ -1,7 +1,7 @@
 """How many devices and nodes each rejection removes for a request, counted once per kind of request.
 
-Counting reads every node and device, so its results are kept for the decision: many shapes differ in counts only. Changes
-nothing.
+Counting reads every node and device, so its results are kept: for the decision, since many shapes differ in counts only,
+and what was found on each node for later decisions, until that node changes. Changes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from fairlead.engine.types.reasons import Holder, Rejection, RequestShortage
+from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
+from fairlead.engine.types.reasons import Rejection, RequestShortage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,29 +21,16 @@ if TYPE_CHECKING:
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
+
 NO_DEVICES: Mapping[Device, tuple[str, str]] = MappingProxyType({})
 _ORDER = {why: place for place, why in enumerate(Rejection)}
 
 
-class RequestCounts:
-    """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
-
-    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
-
-    def __init__(self) -> None:
-        self.devices = 0
-        self.free = 0
-        self.best = 0  # most free on one node
-        self.nodes = 0  # nodes with at least one free
-        self.removed: dict[Rejection, int] = {}
-        self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
-        self.detail = ""
-        self.incomplete = False
-        self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
-
-
 class ShortageCounter:
-    """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device."""
+    """Of one decision, against the ledger as it is now. `taken_by` and `held_for`: (gang, queue) by device.
+
+    Nodes with such devices are counted for this decision only: the gangs are another's in the next.
+    """
 
     def __init__(
         self,
@@ -51,6 +39,8 @@ class ShortageCounter:
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]],
     ) -> None:
+        self._known: KnownCounts = node_snapshot.memo.setdefault(KnownCounts, KnownCounts())
+        self._special = sorted({device.node for device in (*taken_by, *held_for) if device.node})  # names of nodes
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._taken_by = taken_by
@@ -65,23 +55,34 @@ class ShortageCounter:
             return found
         refused: dict[str, list[str]] = {}
         willing: set[CandidateNode] = set()
+        known: dict[CandidateNode, tuple[int, str | None, str]] = self._known.of(
+            ("needs", shape.needs), len(self._node_snapshot.all), dict
+        )
         for node in self._node_snapshot.all:
-            why = next((why for needs in shape.needs if (why := node.info.refuses(needs)) is not None), None)
-            example = node.info.name
-            if why is None:
-                lacking = next(
-                    (lack for needs in shape.needs if (lack := self._ledger.node_lacks(node.info, needs)) is not None),
-                    None,
-                )
-                if lacking is not None:
-                    why, _, rest = lacking.partition(":")
-                    example += f":{rest}" if rest else ""
+            before = known.get(node)
+            if before is None or before[0] != node.changes:
+                before = known[node] = (node.changes, *self._refusal(node, shape))
+            _, why, example = before
             if why is None:
                 willing.add(node)
             else:
                 refused.setdefault(why, []).append(example)
         self._refusals[shape.needs] = (refused, willing)
         return refused, willing
+
+    def _refusal(self, node: CandidateNode, shape: UnitShape) -> tuple[str | None, str]:
+        """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
+        example = node.info.name
+        why = next((why for needs in shape.needs if (why := node.info.refuses(needs)) is not None), None)
+        if why is not None:
+            return why, example
+        lacking = next(
+            (lack for needs in shape.needs if (lack := self._ledger.node_lacks(node.info, needs)) is not None), None
+        )
+        if lacking is None:
+            return None, example
+        why, _, rest = lacking.partition(":")
+        return why, example + (f":{rest}" if rest else "")
 
     def shortages(
         self, unit: PlacementUnit, willing: set[CandidateNode]
@@ -119,33 +120,52 @@ class ShortageCounter:
         key = (shape.needs, request.filter, request.admin, request.all)
         counts = self._counts.get(key)
         if counts is None:
-            counts = self._counts[key] = RequestCounts()
-            seen: set[Device] | None = set() if self._node_snapshot.has_network_attached else None
-            for node in self._node_snapshot.all:
-                self._count_on(counts, node, request, reachable=node in willing, seen=seen)
+            if self._node_snapshot.has_network_attached:
+                counts = self._count_all(request, willing)
+            else:
+                counts = self._count_changed(key, request, willing)
+            self._counts[key] = counts
         return counts
 
+    def _count_all(self, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+        """Where nodes share devices: each counts at the first node that reaches it."""
+        counts = RequestCounts()
+        seen: set[Device] = set()
+        for node in self._node_snapshot.all:
+            found = self._count_on(node, request, reachable=node in willing, seen=seen)
+            counts.add(found)
+            counts.detail = counts.detail or found.detail
+        return counts
+
+    def _count_changed(self, key: object, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+        snapshot = self._node_snapshot
+        known = self._known.of(("devices", key), len(snapshot.all), ClusterCounts)
+        changed = snapshot.log.since(known.cursor)
+        if changed is None:
+            known = self._known.renew(("devices", key), ClusterCounts())
+            changed = snapshot.all
+        known.cursor = snapshot.log.cursor
+        special: dict[str, NodeCounts] = {}
+        for node in dict.fromkeys([*changed, *known.special]):
+            exists = snapshot.by_name.get(node.name) is node
+            count = exists and node.name not in self._special
+            known.put(node, self._count_on(node, request, reachable=node in willing, seen=None) if count else None)
+        known.special = [snapshot.by_name[name] for name in self._special if name in snapshot.by_name]
+        for node in known.special:
+            known.put(node, None)
+            special[node.name] = self._count_on(node, request, reachable=node in willing, seen=None)
+        return known.total(special)
+
     def _count_on(
-        self,
-        counts: RequestCounts,
-        node: CandidateNode,
-        request: CompiledRequest,
-        *,
-        reachable: bool,
-        seen: set[Device] | None,
-    ) -> None:
+        self, node: CandidateNode, request: CompiledRequest, *, reachable: bool, seen: set[Device] | None
+    ) -> NodeCounts:
         found = self._node_snapshot.candidates(node, request)
-        counts.devices += len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
-        for why, number in found.removed.items():
-            counts.removed[why] = counts.removed.get(why, 0) + number
-        if found.removed.get(Rejection.POOL):
-            counts.incomplete = True
-        if not counts.detail:
-            counts.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
-            if request.all and found.all_problem is not None:
-                counts.detail = found.all_problem
-        here = 0
-        in_use = 0  # the usual answer, counted at once
+        counts = NodeCounts()
+        counts.devices = len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
+        removed = counts.removed = dict(found.removed)
+        counts.detail = found.errors[0][1] if found.errors else found.tainted[0][1] if found.tainted else ""
+        if request.all and found.all_problem is not None:
+            counts.detail = found.all_problem
         plain, held_for, free = found.plain and not request.admin, self._held_for, self._ledger.free
         for device in found.devices:
             if seen is not None:
@@ -160,23 +180,16 @@ class ShortageCounter:
             if rejection is None and not reachable:
                 rejection = Rejection.NODE
             if rejection is None:
-                here += 1
+                counts.free += 1
                 continue
-            if rejection is Rejection.IN_USE:
-                in_use += 1
-            else:
-                counts.removed[rejection] = counts.removed.get(rejection, 0) + 1
+            removed[rejection] = removed.get(rejection, 0) + 1
             if (rejection is Rejection.IN_USE or rejection is Rejection.SHARED_FULL) and device.use is not None:
                 for uid in device.use.claims:
                     counts.holders[uid] = counts.holders.get(uid, 0) + 1
             elif device in self._taken_by or device in self._held_for:
                 gang = (self._taken_by.get(device) or self._held_for[device])[0]
                 counts.holders[gang] = counts.holders.get(gang, 0) + 1
-        if in_use:
-            counts.removed[Rejection.IN_USE] = counts.removed.get(Rejection.IN_USE, 0) + in_use
-        counts.free += here
-        counts.nodes += bool(here)
-        counts.best = max(counts.best, here)
+        return counts
 
     def _rejection(
         self, request: CompiledRequest, device: Device, consumption: tuple[tuple[str, object], ...]

@@ -10,7 +10,8 @@ import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.counts import NO_DEVICES, RequestCounts, ShortageCounter
+from fairlead.engine.explain.count_sums import RequestCounts
+from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
 from fairlead.engine.types.reasons import Code, Holder, NodeShortage, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from fairlead.kube import timestamps
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fairlead.engine.explain.counts import RequestCounts
+    from fairlead.engine.explain.count_sums import RequestCounts
     from fairlead.engine.placement.candidate_nodes import CandidateNode
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.placement.shapes import PlacementUnit

@@ -83,7 +83,7 @@ class Placer(NodePlacer):
         """Start a new decision: the ledger is cleared, the scores of unchanged nodes are kept."""
         touched = self.node_snapshot.log.since(self.mark)
         self.ledger.clear()
-        for node in dict.fromkeys(touched or ()):
+        for node in dict.fromkeys(self.node_snapshot.all if touched is None else touched):
             self.node_snapshot.changed(node)
         if touched is None:
             self._cache.clear()

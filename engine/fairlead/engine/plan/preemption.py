@@ -145,7 +145,10 @@ class Preemption:
             self._search = None
         if not self.possible:
             return False
-        self.search.forget()
+        if self._search is not None:
+            self._search.forget()
+        else:  # the search, and the candidates, are built when victims have to be looked for
+            self._session.note_protection()
         return True
 
     def withdrawn(self) -> list[str]:

@@ -17,7 +17,7 @@ from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
-from fairlead.engine.reclaim.candidates import VictimCandidates
+from fairlead.engine.reclaim.candidates import VictimCandidates, protection_ends
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
 
@@ -82,6 +82,14 @@ class Session:
         candidates.sort()
         self._due += [until for until in candidates.protected.values() if until > self.now]
         return candidates
+
+    def note_protection(self) -> None:
+        """That min-runtime ends may change the answer, though the candidates were not needed for it."""
+        ends = protection_ends(self.running.gangs, self.leaving)
+        if ends is None:
+            _ = self.candidates  # notes it
+        else:
+            self._due += [until for until in ends if until > self.now]
 
     def divide(self) -> None:
         """Fair shares, of what queues use and what their pending gangs ask for at least."""

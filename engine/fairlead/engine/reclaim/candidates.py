@@ -117,6 +117,38 @@ class TentativeAdmission(EvictionUnit):
         return sum(len(picks) for placed in self.held if placed.node.name == node for picks in placed.picks)
 
 
+class MinRuntimes:
+    """How long gangs are protected from their start, seconds: their own min-runtime, else their queue's, or one above it, else 0."""
+
+    def __init__(self) -> None:
+        self._of_queue: dict[Queue, float] = {}
+
+    def of(self, gang: RunningGang, queue: Queue) -> float:
+        if gang.min_runtime_s is not None:
+            return gang.min_runtime_s
+        known = self._of_queue.get(queue)
+        if known is None:
+            set_on_path = (step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None)
+            known = self._of_queue[queue] = next(set_on_path, 0.0)
+        return known
+
+
+def protection_ends(gangs: Iterable[tuple[RunningGang, Queue]], leaving: set[str]) -> list[float] | None:
+    """Until when each gang's unit is protected, at less cost than the units; None where a gang has units besides its own."""
+    min_runtimes = MinRuntimes()
+    ends: list[float] = []
+    for gang, queue in gangs:
+        if not gang.members:
+            ends.append(inf)
+            continue
+        staying = sum(not (member.leaving or member.pod.uid in leaving) for member in gang.members)
+        if staying > gang.size:
+            return None
+        if staying:
+            ends.append(gang.started + min_runtimes.of(gang, queue))
+    return ends
+
+
 class VictimCandidates:
     """The units of all running gangs. Per decision: `add_running` each gang, `sort` once, then `insert` and `remove`.
 
@@ -132,7 +164,7 @@ class VictimCandidates:
         self.protected: dict[EvictionUnit, float] = {}  # until when
         self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
-        self._min_runtime_s: dict[Queue, float] = {}
+        self._min_runtime_s = MinRuntimes()
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
@@ -151,7 +183,7 @@ class VictimCandidates:
         whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
             whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
-        min_runtime_s = self._minimum_runtime_s(gang, queue)
+        min_runtime_s = self._min_runtime_s.of(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + min_runtime_s)
@@ -189,16 +221,6 @@ class VictimCandidates:
         unit = self._unit(gang, queue, (), held, whole=True)
         self.staying[unit.id] = 0
         self._add(unit, inf)
-
-    def _minimum_runtime_s(self, gang: RunningGang, queue: Queue) -> float:
-        """The gang's own, else its queue's, else that of the queues above, else 0."""
-        if gang.min_runtime_s is not None:
-            return gang.min_runtime_s
-        known = self._min_runtime_s.get(queue)
-        if known is None:
-            set_on_path = (step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None)
-            known = self._min_runtime_s[queue] = next(set_on_path, 0.0)
-        return known
 
     def _add(self, unit: EvictionUnit, until: float) -> None:
         """With the time until which it is protected."""
@@ -270,7 +292,7 @@ class VictimCandidates:
         for unit in units:
             insort(self.units, unit, key=_rank)
             insort(self.by_queue[unit.queue], unit, key=_rank)
-            until = self.now + self._minimum_runtime_s(unit.gang, unit.queue)
+            until = self.now + self._min_runtime_s.of(unit.gang, unit.queue)
             if unit.starts and until > self.now:
                 self.protected[unit] = until
             else:

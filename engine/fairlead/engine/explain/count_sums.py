@@ -1,0 +1,149 @@
+"""Sums of what was counted on the nodes for one kind of request, kept up to date as nodes change.
+
+Example: of 500 nodes two have changed since the last decision: their former counts are subtracted, their new ones added.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from fairlead.engine.types.reasons import Holder, Rejection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sized
+
+    from fairlead.engine.placement.candidate_nodes import CandidateNode
+
+K = TypeVar("K", bound="Sized")
+
+KEPT_MAX = 100_000  # results of one node, over all kinds of request
+KINDS_MIN = 4  # kinds of request whose results are kept in any case
+
+
+class RequestCounts:
+    """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
+
+    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
+
+    def __init__(self) -> None:
+        self.devices = 0
+        self.free = 0
+        self.best = 0  # most free on one node
+        self.nodes = 0  # nodes with at least one free
+        self.removed: dict[Rejection, int] = {}
+        self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
+        self.detail = ""
+        self.incomplete = False
+        self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
+
+    def add(self, node: NodeCounts) -> None:
+        self.devices += node.devices
+        for why, number in node.removed.items():
+            self.removed[why] = self.removed.get(why, 0) + number
+        for holder, devices in node.holders.items():
+            self.holders[holder] = self.holders.get(holder, 0) + devices
+        self.incomplete = self.incomplete or bool(node.removed.get(Rejection.POOL))
+        if node.free:
+            self.free += node.free
+            self.nodes += 1
+            self.best = max(self.best, node.free)
+
+
+class NodeCounts:
+    """The share of one node in the RequestCounts."""
+
+    __slots__ = ("detail", "devices", "free", "holders", "removed")
+
+    def __init__(self) -> None:
+        self.devices = 0
+        self.free = 0
+        self.removed: dict[Rejection, int] = {}
+        self.holders: dict[str, int] = {}
+        self.detail = ""
+
+
+class ClusterCounts:
+    """The sum of all nodes' counts for one kind of request, kept by change. Memory only."""
+
+    __slots__ = ("cursor", "details", "devices", "free", "holders", "nodes", "removed", "special")
+
+    def __init__(self) -> None:
+        self.cursor = -1  # of the log of changed nodes
+        self.nodes: dict[CandidateNode, NodeCounts] = {}
+        self.devices = 0
+        self.free: dict[int, int] = {}  # number of nodes by how many devices are free there
+        self.removed: dict[Rejection, int] = {}
+        self.holders: dict[str, int] = {}
+        self.details: dict[str, str] = {}  # by name of node
+        self.special: list[CandidateNode] = []  # nodes that were left out last
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def put(self, node: CandidateNode, counts: NodeCounts | None) -> None:
+        """The node's counts from here on; None: it does not count."""
+        before = self.nodes.pop(node, None)
+        if before is not None:
+            self._add(node, before, -1)
+        if counts is not None:
+            self.nodes[node] = counts
+            self._add(node, counts, 1)
+
+    def _add(self, node: CandidateNode, counts: NodeCounts, times: int) -> None:
+        self.devices += times * counts.devices
+        _note(self.free, counts.free, times)
+        for why, number in counts.removed.items():
+            _note(self.removed, why, times * number)
+        for holder, devices in counts.holders.items():
+            _note(self.holders, holder, times * devices)
+        if counts.detail and times > 0:
+            self.details[node.name] = counts.detail
+        elif counts.detail:
+            del self.details[node.name]
+
+    def total(self, others: Mapping[str, NodeCounts]) -> RequestCounts:
+        """With those of other nodes, by name."""
+        counts = RequestCounts()
+        counts.devices = self.devices
+        counts.free = sum(free * nodes for free, nodes in self.free.items())
+        counts.nodes = sum(nodes for free, nodes in self.free.items() if free)
+        counts.best = max(self.free, default=0)
+        counts.removed = dict(self.removed)
+        counts.holders = dict(self.holders)
+        counts.incomplete = bool(self.removed.get(Rejection.POOL))
+        for each in others.values():
+            counts.add(each)
+        details = self.details | {name: each.detail for name, each in others.items() if each.detail}
+        counts.detail = details[min(details)] if details else ""
+        return counts
+
+
+def _note(sums: dict[Any, int], key: Any, number: int) -> None:
+    """Add to a sum; one that is 0 is left out."""
+    value = sums.get(key, 0) + number
+    if value:
+        sums[key] = value
+    else:
+        sums.pop(key, None)
+
+
+class KnownCounts:
+    """What was found on each node, by kind of request, kept from decision to decision. Memory only."""
+
+    def __init__(self) -> None:
+        self._known: dict[object, Any] = {}
+
+    def of(self, kind: object, nodes: int, make: Callable[[], K]) -> K:
+        """The kinds that were asked for longest ago go first."""
+        found: K | None = self._known.pop(kind, None)
+        if found is None or len(found) > 2 * nodes:  # of nodes that are gone
+            found = make()
+        kinds_max = max(KINDS_MIN, KEPT_MAX // max(1, nodes))
+        while len(self._known) >= kinds_max:
+            del self._known[next(iter(self._known))]
+        self._known[kind] = found
+        return found
+
+    def renew(self, kind: object, fresh: K) -> K:
+        self._known[kind] = fresh
+        return fresh
