@@ -61,7 +61,13 @@ def figures(*words: str) -> Figures:
     if "failover" in options.parts:
         for nodes in options.failover_nodes:
             bar_s = FAILOVER_BARS_S.get(nodes)
-            wanted = Failover(nodes=nodes, lease_s=options.lease_seconds, mig=nodes >= MIG_FROM, bar_s=bar_s)
+            wanted = Failover(
+                nodes=nodes,
+                lease_s=options.lease_seconds,
+                mig=nodes >= MIG_FROM,
+                bar_s=bar_s,
+                quiet_s=options.quiet_seconds,
+            )
             found += _run(failover_figures(wanted))
     return found
 

@@ -70,14 +70,13 @@ async def churn(wanted: Churn) -> tuple[float, int]:
                 group.create_task(_run(world, pod))
 
             world.pods.on_bound = run
-            before, bound, began, count = cpu_s(controller), len(world.pods.bound), time.monotonic(), 0
-            while (now := time.monotonic() - began) < wanted.seconds:
-                if now < count / wanted.rate:
-                    await asyncio.sleep(count / wanted.rate - now)
-                group.create_task(
-                    _come_and_go(world, client, objects.pod_of(owner_of_small, count), min(LIFE_S, wanted.seconds))
-                )
-                count += 1
+            count = max(1, round(wanted.seconds * wanted.rate))
+            before, bound, began = cpu_s(controller), len(world.pods.bound), time.monotonic()
+            for number in range(count):
+                await asyncio.sleep(max(0.0, began + number / wanted.rate - time.monotonic()))
+                body = objects.pod_of(owner_of_small, number)
+                group.create_task(_come_and_go(world, client, body, min(LIFE_S, wanted.seconds)))
+            await asyncio.sleep(max(0.0, began + wanted.seconds - time.monotonic()))
             await until(lambda: len(world.pods.bound) - bound >= count, controller, f"{count} pods are bound", 120)
             used_s = cpu_s(controller) - before
             world.pods.on_bound = None

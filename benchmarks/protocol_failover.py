@@ -33,6 +33,11 @@ class Failover:
     lease_s: float
     mig: bool
     bar_s: float | None
+    quiet_s: float = 2.0
+
+    @property
+    def flag(self) -> str:
+        return f"--lease-duration={self.lease_s:g}"
 
 
 @dataclass
@@ -64,20 +69,19 @@ async def failover(wanted: Failover) -> tuple[float, float]:
     """Seconds of a hand-over and of a failover, one after the other on the same cluster."""
     async with apiserver() as world:
         objects.add_nodes(world.server.state, wanted.nodes, mig=wanted.mig)
-        flag = f"--lease-duration={wanted.lease_s:g}"
-        first = await world.start("controller", flag, name="first")
-        second = await _standby(world, first, flag, "second")
+        first = await world.start("controller", wanted.flag, name="first")
+        second = await _standby(world, wanted, first, "second")
         handover_s = await _ended(world, first, second, signal.SIGTERM)
-        third = await _standby(world, second, flag, "third")
+        third = await _standby(world, wanted, second, "third")
         return handover_s, await _ended(world, second, third, signal.SIGKILL)
 
 
-async def _standby(world: World, leader: Process, flag: str, name: str) -> Process:
-    started = await world.start("controller", flag, name=name, wait=False)
+async def _standby(world: World, wanted: Failover, leader: Process, name: str) -> Process:
+    started = await world.start("controller", wanted.flag, name=name, wait=False)
     await until(lambda: started.pid is not None, leader, f"{name} is started", 30)
-    await asyncio.sleep(1.0)
-    await idle(started)
-    await idle(leader)
+    await asyncio.sleep(wanted.quiet_s)
+    for each in (started, leader):
+        await idle(each, window_s=wanted.quiet_s)
     return started
 
 

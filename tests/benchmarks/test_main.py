@@ -66,3 +66,18 @@ def test_words_after_two_dashes_are_options_of_the_one_benchmark(
     with pytest.raises(SystemExit):
         benchmarks.main(["--", "--parts=churn"])
     assert "name it" in capsys.readouterr().err
+
+
+def test_a_long_benchmark_runs_in_moderate_sizes_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, tuple[str, ...]] = {}
+
+    def measure(name: str, options: tuple[str, ...]) -> list[dict[str, Any]]:
+        seen[name] = tuple(options)
+        return []
+
+    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
+    monkeypatch.setattr(benchmarks, "measure", measure)
+    assert benchmarks.main([]) == 0
+    assert seen == {name: benchmarks.MODERATE.get(name, ()) for name in benchmarks.names()}
+    assert benchmarks.main(["protocol"]) == 0
+    assert seen["protocol"] == ()
