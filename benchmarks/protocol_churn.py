@@ -1,7 +1,7 @@
 """Pods come and go beside running gangs and one that does not fit: what each change costs the controller.
 
 Each node runs one gang of one GPU, so a gang of ten pods of eight GPUs fits nowhere and waits. Pods of one GPU come at a
-steady rate and are deleted LIFE_S later. Pods that are bound are made Running, as a kubelet would.
+steady rate, run as soon as they are bound, and are deleted LIFE_S later.
 """
 
 from __future__ import annotations
@@ -67,15 +67,14 @@ async def churn(wanted: Churn) -> tuple[float, int]:
             await world.traffic.quiet(wanted.quiet_s)
 
             def run(pod: Raw) -> None:
-                group.create_task(_run(world, pod))
+                group.create_task(_run(world, pod, min(LIFE_S, wanted.seconds)))
 
             world.pods.on_bound = run
             count = max(1, round(wanted.seconds * wanted.rate))
             before, bound, began = cpu_s(controller), len(world.pods.bound), time.monotonic()
             for number in range(count):
                 await asyncio.sleep(max(0.0, began + number / wanted.rate - time.monotonic()))
-                body = objects.pod_of(owner_of_small, number)
-                group.create_task(_come_and_go(world, client, body, min(LIFE_S, wanted.seconds)))
+                group.create_task(client.create(raw(PODS), objects.pod_of(owner_of_small, number)))
             await asyncio.sleep(max(0.0, began + wanted.seconds - time.monotonic()))
             await until(lambda: len(world.pods.bound) - bound >= count, controller, f"{count} pods are bound", 120)
             used_s = cpu_s(controller) - before
@@ -83,19 +82,16 @@ async def churn(wanted: Churn) -> tuple[float, int]:
         return used_s, count
 
 
-async def _come_and_go(world: World, client: Any, body: Raw, life_s: float) -> None:
-    made = await client.create(raw(PODS), body)
-    await asyncio.sleep(life_s)
-    with contextlib.suppress(errors.NotFound):
-        await world.admin.delete(PODS, made["metadata"]["name"], objects.NAMESPACE, grace_period_s=0)
-
-
-async def _run(world: World, pod: Raw) -> None:
+async def _run(world: World, pod: Raw, life_s: float) -> None:
+    """As a kubelet and the pod's owner would: it runs, and is deleted some seconds later."""
+    name = pod["metadata"]["name"]
     with contextlib.suppress(errors.NotFound):
         await world.admin.patch(
-            raw(PODS), pod["metadata"]["name"], {"status": _running()},
+            raw(PODS), name, {"status": _running()},
             namespace=objects.NAMESPACE, kind=Patch.STRATEGIC, subresource="status",
         )  # fmt: skip
+        await asyncio.sleep(life_s)
+        await world.admin.delete(PODS, name, objects.NAMESPACE, grace_period_s=0)
 
 
 def _running() -> Raw:

@@ -42,7 +42,7 @@ class Traffic:
         for each in (self.writes, self.refused, self.calls):
             each.clear()
 
-    async def quiet(self, quiet_s: float, *, at_most_s: float = 60.0) -> None:
+    async def quiet(self, quiet_s: float, *, at_most_s: float = 300.0) -> None:
         """Until nothing was written for so long; a writer that never rests is waited for `at_most_s`."""
         deadline = time.monotonic() + at_most_s
         self._last = time.monotonic()
