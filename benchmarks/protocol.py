@@ -6,7 +6,7 @@
 Webhook and controller are processes whose CPU is read from /proc; apiserver, claim controller and scheduler are the
 sandbox's, so their writes are counted and their CPU is not. Counted from the POST of a pod to its binding, without kubelet,
 Job controller and leases, for pods that a controller made (bare ones apart), with claim controllers at 20 requests a second
-and unlimited. All sizes take about a quarter of an hour. Bars: DESIGN 8 and issue 14.
+and unlimited. All sizes take half an hour or more. Bars: DESIGN 8 and issue 14.
 """
 
 from __future__ import annotations
