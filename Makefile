@@ -84,8 +84,8 @@ lint: $(VENV)/.dev  ## ruff, mypy --strict, the import contracts
 format: $(VENV)/.dev  ## let ruff rewrite what it can
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format --quiet .
 
-bench: $(VENV)/.dev  ## print the figures as tables (BENCH="cel allocator", JSON=file)
-	@$(BIN)/python -m benchmarks $(BENCH) $(if $(JSON),--json $(JSON))
+bench: $(VENV)/.dev  ## print the figures as tables (BENCH="cel allocator", JSON=file; of one also OPTIONS="--nodes=10")
+	@$(BIN)/python -m benchmarks $(BENCH) $(if $(JSON),--json $(JSON)) $(if $(OPTIONS),-- $(OPTIONS))
 
 # lock/image.txt: what the three programs import, in the versions of lock/runtime.txt, and what builds the wheel.
 lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml

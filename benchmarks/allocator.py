@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -168,8 +167,3 @@ def _resident_bytes() -> int:
 
 def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
     return {"figure": name, "value": round(value, 4), "unit": unit, "bar": bar}
-
-
-if __name__ == "__main__":
-    json.dump(figures(), sys.stdout, indent=1)
-    print()

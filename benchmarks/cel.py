@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import json
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -145,8 +144,3 @@ def _best(call: Callable[[], Any], *, runs: int) -> float:
 
 def _figure(name: str, value: float, unit: str, bar: float | None = None) -> dict[str, Any]:
     return {"figure": name, "value": float(f"{value:.4g}"), "unit": unit, "bar": bar}
-
-
-if __name__ == "__main__":
-    json.dump(figures(), sys.stdout, indent=1)
-    print()

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -159,8 +157,3 @@ def _p99(times: list[float]) -> float:
 
 def _figure(name: str, value: float, unit: str, bar: float) -> dict[str, Any]:
     return {"figure": name, "value": round(value, 3), "unit": unit, "bar": bar}
-
-
-if __name__ == "__main__":
-    json.dump(figures(), sys.stdout, indent=1)
-    print()

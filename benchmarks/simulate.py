@@ -7,7 +7,6 @@ mean of those ten.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -50,8 +49,3 @@ def figures() -> list[dict[str, Any]]:
 
 def _figure(name: str, value: float, unit: str, bar: float | None) -> dict[str, Any]:
     return {"figure": name, "value": round(value, 4), "unit": unit, "bar": bar}
-
-
-if __name__ == "__main__":
-    json.dump(figures(), sys.stdout, indent=1)
-    print()

@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import ssl
-import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from multiprocessing.connection import Connection
@@ -305,8 +304,3 @@ async def _load(port: int, bundle: str, count: int, rate: int | None) -> list[fl
 
 def _figure(name: str, value: float, unit: str, bar: float | None = None) -> Json:
     return {"figure": name, "value": float(f"{value:.4g}"), "unit": unit, "bar": bar}
-
-
-if __name__ == "__main__":
-    json.dump(figures(), sys.stdout, indent=1)
-    print()

@@ -2,10 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from benchmarks import __main__ as benchmarks
+from benchmarks import calibration
 
 
 def test_every_module_with_figures_is_a_benchmark() -> None:
@@ -34,8 +36,48 @@ def test_less_time_and_more_work_are_better(value: float, unit: str, bar: float 
     assert benchmarks.met({"figure": "f", "value": value, "unit": unit, "bar": bar}) is met
 
 
-def test_figures_are_written_as_a_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = {"figure": "cel/full/1", "value": 1.5, "unit": "us", "bar": 5.0}
-    monkeypatch.setattr(benchmarks, "measure", lambda name: [figure])
+def test_figures_are_written_as_a_list_with_the_loop_and_the_judged_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = {"figure": "cel/full/1", "value": 6.0, "unit": "us", "bar": 5.0, "by_kind": {"a": 4.0, "b": 2.0}}
+    monkeypatch.setattr(benchmarks, "measure", lambda name, options: [figure])
+    monkeypatch.setattr(calibration, "loop_s", lambda: 0.4)
     assert benchmarks.main(["cel", "--json", str(tmp_path / "figures.json")]) == 0
-    assert json.loads((tmp_path / "figures.json").read_text()) == [figure]
+    assert json.loads((tmp_path / "figures.json").read_text()) == [{**figure, "loop_s": 0.4, "judged": 3.0}]
+    shown = capsys.readouterr().out
+    assert "cel · loop 0.400 s; bars at 0.20 s" in shown
+    assert "met" in shown
+    assert "cel/full/1: 6 us" in shown
+
+
+def test_words_after_two_dashes_are_options_of_the_one_benchmark(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def measure(name: str, options: list[str]) -> list[dict[str, Any]]:
+        seen.append((name, options))
+        return []
+
+    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
+    monkeypatch.setattr(benchmarks, "measure", measure)
+    assert benchmarks.main(["protocol", "--", "--parts=churn", "--nodes=2"]) == 0
+    assert seen == [("protocol", ["--parts=churn", "--nodes=2"])]
+    with pytest.raises(SystemExit):
+        benchmarks.main(["--", "--parts=churn"])
+    assert "name it" in capsys.readouterr().err
+
+
+def test_a_long_benchmark_runs_in_moderate_sizes_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, tuple[str, ...]] = {}
+
+    def measure(name: str, options: tuple[str, ...]) -> list[dict[str, Any]]:
+        seen[name] = tuple(options)
+        return []
+
+    monkeypatch.setattr(calibration, "loop_s", lambda: 0.2)
+    monkeypatch.setattr(benchmarks, "measure", measure)
+    assert benchmarks.main([]) == 0
+    assert seen == {name: benchmarks.MODERATE.get(name, ()) for name in benchmarks.names()}
+    assert benchmarks.main(["protocol"]) == 0
+    assert seen["protocol"] == ()

@@ -346,3 +346,9 @@ def test_a_terminating_pod_is_replaced_at_once_or_when_it_has_ended(policy: str)
 @pytest.mark.parametrize("text", ["", "0", "0,1", "0-2", "1,3-5,7"])
 def test_completed_indexes_are_written_as_kubernetes_writes_them(text: str) -> None:
     assert job_pods.format_indexes(job_pods.parse_indexes(text)) == text
+
+
+def test_a_job_that_another_controller_manages_is_left_alone() -> None:
+    assert not jobs.is_managed_elsewhere(job())
+    assert not jobs.is_managed_elsewhere(job(managedBy="kubernetes.io/job-controller"))
+    assert jobs.is_managed_elsewhere(job(managedBy="kueue.x-k8s.io/multikueue"))

@@ -35,6 +35,6 @@ def assemble(
     if authorize:
         state.authorizer = Rbac(state)
     bootstrap.populate(state)
-    state.admission = admission.chain(state)
+    state.admission = admission.chain(state, called=state.webhook_called)
     state.store.compact()
     return state

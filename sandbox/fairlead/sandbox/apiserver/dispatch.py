@@ -25,6 +25,7 @@ from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encod
 from fairlead.sandbox.apiserver.kinds.base import Context, Kind
 from fairlead.sandbox.apiserver.kinds.request import Access, Rejected, UserInfo
 from fairlead.sandbox.apiserver.patches import patching
+from fairlead.sandbox.apiserver.records import Completed
 from fairlead.sandbox.apiserver.routing import Target, target_of
 from fairlead.sandbox.apiserver.state import State
 from fairlead.sandbox.apiserver.subresources.handlers import SUBRESOURCES
@@ -89,12 +90,25 @@ class Dispatcher:
                 return None
             if fault.code:
                 raise faults.error_of(fault)
-        answer = await self._answer(request, target, user, warnings)
+        try:
+            answer = await self._answer(request, target, user, warnings)
+        except Rejected as error:
+            self._completed(request, target, user, error.code)
+            raise
+        self._completed(request, target, user, answer.status)
         if fault is not None and fault.after:
             if fault.drop:
                 return None
             raise faults.error_of(fault)
         return answer
+
+    def _completed(self, request: Request, target: Target, user: UserInfo, code: int) -> None:
+        if self.state.on_completed is None or not target.is_resource:
+            return
+        applies = target.verb == "patch" and request.content_type == patching.APPLY_PATCH
+        verb = "apply" if applies else target.verb
+        dry_run = bool(request.param("dryRun"))
+        self.state.on_completed(Completed(user, verb, target.resource, target.subresource, code, dry_run))
 
     async def _answer(self, request: Request, target: Target, user: UserInfo, warnings: list[str]) -> Response | Stream:
         self._authorize(target, user)

@@ -18,6 +18,7 @@ from fairlead.sandbox.apiserver.kinds.attributes import Admission, NoAdmission
 from fairlead.sandbox.apiserver.kinds.base import Kind, Registry
 from fairlead.sandbox.apiserver.kinds.request import Access, Json, UserInfo
 from fairlead.sandbox.apiserver.lag import WatchLag
+from fairlead.sandbox.apiserver.records import Completed, WebhookCall
 from fairlead.sandbox.apiserver.store import Store
 
 _SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # no vowels: no words
@@ -67,6 +68,8 @@ class State:
     lag: WatchLag | None = None
     watch_queue_limit: int = 10_000
     audit: Audit | None = None
+    on_completed: Callable[[Completed], None] | None = None
+    on_webhook_call: Callable[[WebhookCall], None] | None = None
 
     _storages: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -101,6 +104,10 @@ class State:
         if self.audit is not None:
             self.audit(user, access, verdict)
         return verdict
+
+    def webhook_called(self, call: WebhookCall) -> None:
+        if self.on_webhook_call is not None:
+            self.on_webhook_call(call)
 
     def _storage(self, group: str, plural: str) -> str:
         key = group, plural

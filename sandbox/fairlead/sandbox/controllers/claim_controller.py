@@ -43,7 +43,7 @@ DELETED_MAX: Final = 4096
 
 class ClaimController(Loop[str]):
     name = "claim controller"
-    workers = 10
+    workers = 50  # --concurrent-resourceclaim-syncs of 1.36
 
     def __init__(self, client: Client, informers: Informers, events: EventRecorder) -> None:
         super().__init__()

@@ -77,7 +77,7 @@ class JobController(Loop[str]):
             await self._sync_orphan(key.removeprefix(ORPHAN))
             return
         job = self._jobs.get(key)
-        if job is None:
+        if job is None or jobs.is_managed_elsewhere(job):
             return
         pods = self._pods.by_index("owner", uid_of(job))
         record = self._backoffs.get(uid_of(job), BackoffRecord())

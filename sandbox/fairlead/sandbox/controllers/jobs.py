@@ -3,7 +3,7 @@
 Pure. Accounting rule: a finished pod is first recorded in `status.uncountedTerminatedPods`, then loses its tracking
 finalizer, and only then is counted, so that no pod is ever counted twice or lost. A deleted pod counts as failed, unless
 a podFailurePolicy says otherwise, or the Job controller itself deleted it because there were too many. Does not do:
-ttlSecondsAfterFinished, successPolicy, managedBy. Source: kubernetes pkg/controller/job/job_controller.go, 1.36.
+ttlSecondsAfterFinished, successPolicy. Source: kubernetes pkg/controller/job/job_controller.go, 1.36.
 
 Example: pod a of a Job with completions 2 succeeds. First step: write uncountedTerminatedPods.succeeded [a], remove a's
 finalizer, create the next pod. Second step: a has no finalizer any more, so write succeeded 1 and no uncounted pod.
@@ -29,6 +29,7 @@ from fairlead.sandbox.objects import (
     with_condition,
 )
 
+CONTROLLER: Final = "kubernetes.io/job-controller"
 PODS_PER_SYNC_MAX: Final = 500
 NO_FAILURES: Final = BackoffRecord()
 
@@ -43,6 +44,11 @@ class JobWork:
     creates: tuple[Obj, ...] = ()
     again_after_s: float | None = None
     backoff: BackoffRecord = NO_FAILURES
+
+
+def is_managed_elsewhere(job: Obj) -> bool:
+    """Whether `spec.managedBy` names another controller: this one then leaves the Job and its pods alone."""
+    return (spec_of(job).get("managedBy") or CONTROLLER) != CONTROLLER
 
 
 def is_finished(job: Obj) -> bool:

@@ -6,9 +6,9 @@ it as it ends any process: no handler, no `finally`, no socket removed. The host
 loop, so forking is safe. One JSON object a line from stdin, one a line to stdout:
 
     {"op": "start", "id": "driver n1 #1", "arguments": ["driver", "--node-name=n1"], "environment": {...}, "log": "/path"}
-    {"op": "signal", "id": "driver n1 #1", "number": 9}                  {"id": "driver n1 #1", "status": -9}
+    {"op": "signal", "id": "driver n1 #1", "number": 9}    {"id": "driver n1 #1", "pid": 4711} … {… "status": -9}
 
-The answer says how a child ended. When stdin ends, however the cluster ended, the host kills what it started.
+The answers give a child's process id and say how it ended. When stdin ends, however the cluster ended, the host kills what it started.
 Run as `python -m fairlead.sandbox.install.program_host`.
 """
 
@@ -59,6 +59,7 @@ def _obey(order: dict[str, Any], children: dict[int, str]) -> None:
         if pid == 0:
             _become(order)
         children[pid] = order["id"]
+        _tell({"id": order["id"], "pid": pid})
         return
     for pid, name in children.items():
         if name == order["id"]:
@@ -70,8 +71,11 @@ def _reap(children: dict[int, str]) -> None:
     for pid in list(children):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            event = {"id": children.pop(pid), "status": os.waitstatus_to_exitcode(status)}
-            os.write(1, json.dumps(event).encode() + b"\n")
+            _tell({"id": children.pop(pid), "status": os.waitstatus_to_exitcode(status)})
+
+
+def _tell(event: dict[str, Any]) -> None:
+    os.write(1, json.dumps(event).encode() + b"\n")
 
 
 def _become(order: dict[str, Any]) -> None:

@@ -65,6 +65,7 @@ class Process:
     announced: asyncio.Event = field(default_factory=asyncio.Event)
     exited: asyncio.Event = field(default_factory=asyncio.Event)
     status: int | None = None
+    pid: int | None = None  # once the host has forked it
 
     async def ready(self, timeout_s: float) -> None:
         waiting = [asyncio.ensure_future(each.wait()) for each in (self.announced, self.exited)]
@@ -206,6 +207,9 @@ class ProgramHost:
         async for line in self._process.stdout:
             event = json.loads(line)
             made = self._processes[event["id"]]
+            if "pid" in event:
+                made.pid = event["pid"]
+                continue
             made.status = event["status"]
             made.exited.set()
         for each in self._processes.values():  # the host is gone, and everything with it

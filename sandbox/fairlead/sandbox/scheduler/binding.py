@@ -1,7 +1,8 @@
-"""The writes that bind a pod, as kube-scheduler 1.36 makes them: per claim finalizer and status, then the binding.
+"""The writes that bind a pod, as kube-scheduler 1.36 makes them: nominatedNodeName, per claim finalizer and status, binding.
 
 On failure the caller removes its reservations again; an allocation stays, and the next attempt finds it.
-Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources (PreBind, Unreserve), defaultbinder, 1.36.
+Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources (PreBind, Unreserve), defaultbinder, schedule_one.go
+(bindingCycle: NominatedNodeNameForExpectation), 1.36.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = 5  # of one claim, after conflicts
 _CLAIMS: Final = raw(RESOURCE_CLAIMS)
+_PODS: Final = raw(PODS)
 
 
 class AllocatedElsewhere(Exception):  # noqa: N818
@@ -41,6 +43,19 @@ class Binder:
     def __init__(self, client: Client, *, wall: Clock) -> None:
         self._client = client
         self._wall = wall
+
+    async def nominate(self, pod: Obj, node: str) -> None:
+        """`status.nominatedNodeName` before the work of PreBind, which 1.35 and later write for every pod with claims.
+
+        A failure is logged only: the binding goes on, as upstream.
+        """
+        body = {"metadata": {"uid": uid_of(pod)}, "status": {"nominatedNodeName": node}}
+        try:
+            await self._client.patch(
+                _PODS, name_of(pod), body, namespace=namespace_of(pod), kind=Patch.STRATEGIC, subresource="status"
+            )
+        except errors.ApiError as error:
+            log.info("pod %s: nominatedNodeName %s not written: %s", key_of(pod), node, error)
 
     async def pod(self, pod: Obj, node: str) -> None:
         metadata = {"name": name_of(pod), "namespace": namespace_of(pod), "uid": uid_of(pod)}

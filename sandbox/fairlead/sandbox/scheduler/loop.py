@@ -243,6 +243,8 @@ class Scheduler:
         reserved: list[Obj] = []
         try:
             async with self._binding:
+                if spec_of(pod).get("resourceClaims"):  # PreBind of DynamicResources has work
+                    await self._binder.nominate(pod, outcome.node)
                 for claim, allocation in outcome.claims:
                     written = await self._binder.claim(claim, pod, allocation)
                     self._claims.note(written)

@@ -14,6 +14,7 @@ from fairlead.sandbox.apiserver.admission.calling import CallError
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Context
 from fairlead.sandbox.apiserver.kinds.request import UserInfo
+from fairlead.sandbox.apiserver.records import WebhookCall
 from fairlead.sandbox.apiserver.server import utc_now
 from tests.support.apiserver.served import Served
 from tests.support.apiserver.webhooks import TestWebhook, deny, patch
@@ -294,3 +295,15 @@ async def test_an_answer_counts_that_came_in_time_and_was_read_late(api: Served,
     hook.answer = busy
     await register(api, webhook(hook, timeoutSeconds=1))
     assert (await create(api))[0] == 201
+
+
+async def test_each_call_of_a_webhook_is_recorded(api: Served, hook: TestWebhook) -> None:
+    calls: list[WebhookCall] = []
+    api.state.on_webhook_call = calls.append
+    await register(api, webhook(hook, "a.example.com"))
+    await register(api, webhook(hook, "b.example.com"), kind="validating")
+    await create(api)
+    assert calls == [
+        WebhookCall("a.example.com", True, "CREATE", "configmaps", ""),
+        WebhookCall("b.example.com", False, "CREATE", "configmaps", ""),
+    ]

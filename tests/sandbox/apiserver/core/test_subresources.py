@@ -32,6 +32,14 @@ async def test_binding_sets_the_node_and_the_condition(inside):
     assert (condition["type"], condition["status"]) == ("PodScheduled", "True")
 
 
+async def test_binding_clears_the_nominated_node(inside):
+    await pod(inside)
+    await inside.patch(f"{PODS}/p/status", {"status": {"nominatedNodeName": "n1"}})
+    assert (await inside.get(f"{PODS}/p"))[1]["status"]["nominatedNodeName"] == "n1"
+    await bind(inside)
+    assert "nominatedNodeName" not in (await inside.get(f"{PODS}/p"))[1]["status"]
+
+
 async def test_a_pod_is_bound_once_and_not_while_gated_or_going(inside):
     await pod(inside)
     await bind(inside)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
 from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
-from fairlead.sandbox.apiserver.admission.webhooks import Webhooks
+from fairlead.sandbox.apiserver.admission.webhooks import Called, Webhooks
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
@@ -23,9 +23,9 @@ REGISTRATIONS = "admissionregistration.k8s.io"
 class Chain:
     """All of admission for one apiserver."""
 
-    def __init__(self, services: Services, resolve: Resolver) -> None:
+    def __init__(self, services: Services, resolve: Resolver, called: Called) -> None:
         self._caller = Caller(resolve, services.random)
-        self._webhooks = Webhooks(services, self._caller)
+        self._webhooks = Webhooks(services, self._caller, called)
         self._policies = Policies(services)
 
     async def mutate(self, attributes: Attributes) -> None:
@@ -54,6 +54,8 @@ def _exempt(attributes: Attributes) -> bool:
     return group == REGISTRATIONS or group in {"authentication.k8s.io", "authorization.k8s.io"}
 
 
-def chain(services: Services, *, resolve: Resolver | None = None) -> Chain:
-    """Admission with these services. `resolve` gives the address of a webhook's Service (default: its Endpoints)."""
-    return Chain(services, resolve or endpoints_resolver(services))
+def chain(services: Services, *, resolve: Resolver | None = None, called: Called = lambda _: None) -> Chain:
+    """Admission with these services. `resolve` gives the address of a webhook's Service (default: its Endpoints);
+    `called` receives every call of a webhook.
+    """
+    return Chain(services, resolve or endpoints_resolver(services), called)

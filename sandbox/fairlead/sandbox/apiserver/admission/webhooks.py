@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +24,14 @@ from fairlead.sandbox.apiserver.kinds.attributes import Attributes
 from fairlead.sandbox.apiserver.kinds.base import Services
 from fairlead.sandbox.apiserver.kinds.errors import quote
 from fairlead.sandbox.apiserver.kinds.request import DecodeError, Json, Rejected
+from fairlead.sandbox.apiserver.records import WebhookCall
 from fairlead.sandbox.apiserver.subresources.scale import scale_of, scaled
 
 log = logging.getLogger(__name__)
 GROUP = "admissionregistration.k8s.io"
 REVIEW_VERSION = "admission.k8s.io/v1"
+Called = Callable[[WebhookCall], None]
+"""Receives every call before it is sent."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +51,10 @@ class Hook:
 
 
 class Webhooks:
-    def __init__(self, services: Services, caller: Caller) -> None:
+    def __init__(self, services: Services, caller: Caller, called: Called) -> None:
         self._services = services
         self._caller = caller
+        self._called = called
 
     async def mutate(self, attributes: Attributes) -> None:
         """Call every mutating webhook that matches, and apply its patch. Raises Rejected."""
@@ -111,6 +115,7 @@ class Webhooks:
         request["dryRun"] = dry_run
         request["options"] = options
         review = {"kind": "AdmissionReview", "apiVersion": REVIEW_VERSION, "request": request}
+        self._note(hook, attributes, mutating=mutating)
         try:
             answer = await self._caller.post(hook.spec, review)
         except CallError as error:
@@ -122,6 +127,10 @@ class Webhooks:
         if not response.get("allowed"):
             raise _denied(hook.name, response.get("status") or {})
         return response
+
+    def _note(self, hook: Hook, attributes: Attributes, *, mutating: bool) -> None:
+        resource = attributes.kind.plural
+        self._called(WebhookCall(hook.name, mutating, attributes.operation, resource, attributes.subresource))
 
     async def _mutate(self, hook: Hook, attributes: Attributes, version: str) -> bool:
         """Whether the object changed."""

@@ -95,7 +95,9 @@ def _bound(call: Call, pod: Json, given: Json) -> Json:
         added = (given.get("metadata") or {}).get(field)
         if added:
             new["metadata"][field] = {**new["metadata"].get(field, {}), **added}
-    conditions = new.setdefault("status", {}).setdefault("conditions", [])
+    status = new.setdefault("status", {})
+    status.pop("nominatedNodeName", None)  # ClearingNominatedNodeNameAfterBinding, on since 1.35
+    conditions = status.setdefault("conditions", [])
     scheduled = next((one for one in conditions if one.get("type") == "PodScheduled"), None)
     if scheduled is None:
         scheduled = {"type": "PodScheduled"}
