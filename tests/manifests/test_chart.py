@@ -80,7 +80,7 @@ def test_the_chart_lints_without_a_warning(helm):
         ({"driver": {"pools": [{"name": "a", "backend": "cuda"}]}}, "does not match pattern"),
         ({"driver": {"pools": [{"name": "a", "backend": "nvml"}] * 2}}, 'two pools are called "a"'),
         ({"managedDrivers": ["gpu.nvidia.com"]}, "nobody would allocate them; add it, or set driver.enabled=false"),
-        ({"schedulers": ["o'brien"]}, "does not match pattern"),
+        ({"claimControllers": ["o'brien"]}, "does not match pattern"),
     ],
 )
 def test_values_that_mean_nothing_are_refused_with_the_way_out(refusal, values, said):

@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.api import names
 from fairlead.kube import errors
-from fairlead.kube.client import Patch
+from fairlead.kube.client import Client, Patch
 from fairlead.kube.resources import EVENTS, PODS, RESOURCE_CLAIMS, VALIDATING_POLICY_BINDINGS, raw
 from fairlead.sandbox.cluster import Cluster, NodeSpec
 from fairlead.sandbox.objects import (
@@ -100,7 +100,9 @@ async def allocate(
     status: Obj = {"allocation": allocation}
     if reserved:
         status["reservedFor"] = list(reserved)
-    return await view.client.replace(_CLAIMS, {**claim, "status": status}, subresource="status")
+    body = {"metadata": {"resourceVersion": claim["metadata"]["resourceVersion"]}, "status": status}
+    name = claim["metadata"]["name"]
+    return await view.client.patch(_CLAIMS, name, body, namespace="default", kind=Patch.MERGE, subresource="status")
 
 
 def consumer(of: Obj) -> Obj:
@@ -303,7 +305,16 @@ async def test_e19_behind_the_fence_the_scheduler_reserves_but_neither_allocates
         wanted = wants_cpu(pod("p", claim="one", command=FOREVER, schedulingGates=GATE), "4")
         subject, claim = await gated(made, view, template("one"), filler, wanted)
         await view.phase("filler", "Running")
-        await allocate(view, claim, "left")
+        with pytest.raises(
+            errors.ApiError, match="are allocated by the Fairlead controller"
+        ):  # not even an administrator
+            await allocate(view, claim, "left")
+        async with Client.connect(made.kubeconfig(names.CONTROLLER_USER)) as controller:
+            await allocate(View(controller), claim, "left")
+        with pytest.raises(
+            errors.ApiError, match="are taken back by the Fairlead controller, or by the claim controller"
+        ):
+            await view.client.replace(_CLAIMS, {**await again(view, claim), "status": {}}, subresource="status")
         await ungate(view, "p")
         await warned(view, "p", "resourceclaim not available on the node")
         await asyncio.sleep(0.3)  # it tries again, and again in vain
