@@ -265,9 +265,10 @@ async def test_an_orphaned_allocation_is_cleared(bench: Bench, monkeypatch):
         "device": slice_.spec.devices[0].name,
     }
     body = {"status": {"allocation": {"devices": {"results": [result]}}}}
-    await bench.client.patch(
-        resources.RESOURCE_CLAIMS, "leak", body, namespace=NAMESPACE, subresource="status", kind=Patch.MERGE
-    )
+    async with bench.cluster.client(names.CONTROLLER_USER) as former:  # only a controller can have allocated it
+        await former.patch(
+            resources.RESOURCE_CLAIMS, "leak", body, namespace=NAMESPACE, subresource="status", kind=Patch.MERGE
+        )
     await bench.until(lambda: bench.watchdog.held == 1, "an orphaned allocation exists")
     async with bench.controller():
         await bench.until(lambda: bench.watchdog.held == 0, "it is cleared")

@@ -134,7 +134,8 @@ async def run_pod(client: Client, name: str, namespace: str) -> None:
 class Storm:
     """`nodes` nodes of eight GPUs full of `rich` pods, and one that is free for `small`."""
 
-    def __init__(self, cluster: Cluster, client: Client, workdir: Path, nodes: int) -> None:
+    def __init__(self, cluster: Cluster, client: Client, controller: Client, workdir: Path, nodes: int) -> None:
+        self._controller = controller  # with the account that alone may allocate
         self.cluster = cluster
         self.client = client
         self.nodes = nodes
@@ -248,7 +249,7 @@ class Storm:
             "allocationTimestamp": timestamps.seconds(time.time() - 3600),
         }
         reference = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
-        await self.client.patch(
+        await self._controller.patch(
             resources.raw(resources.RESOURCE_CLAIMS), name,
             {"status": {"allocation": allocation, "reservedFor": [reference]}},
             namespace=RICH, subresource="status",
@@ -294,8 +295,8 @@ def body(name: str, namespace: str, *, node: str = "", claim: str = "") -> Raw:
 @contextlib.asynccontextmanager
 async def storm(workdir: Path, nodes: int) -> AsyncIterator[Storm]:
     options = ClusterOptions(workdir=workdir, run_programs=False, manager=ManagerOptions(node_grace_s=1e6))
-    async with Cluster(options) as cluster, cluster.client() as client:
-        made = Storm(cluster, client, workdir, nodes)
+    async with Cluster(options) as cluster, cluster.client() as client, cluster.client(CONTROLLER) as controller:
+        made = Storm(cluster, client, controller, workdir, nodes)
         playing = asyncio.create_task(made.kubelets.run())
         try:
             await made.kubelets.pods.synced.wait()

@@ -1,6 +1,7 @@
 """The two policies of manifests/base hold on an apiserver: which users allocate our devices, and which announce them."""
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,13 +11,14 @@ import pytest
 from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.client import Client
-from fairlead.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, raw
+from fairlead.kube.resources import CLUSTER_ROLES, RESOURCE_CLAIMS, RESOURCE_SLICES, raw
 from fairlead.sandbox.apiserver.server import ApiServer
 from fairlead.sandbox.install.apply import Applier
 from fairlead.sandbox.install.manifests import load
 
 Json = dict[str, Any]
 BASE = Path(__file__).parents[2] / "manifests" / "base"
+BINDINGS = dataclasses.replace(CLUSTER_ROLES, plural="clusterrolebindings", kind="ClusterRoleBinding")
 SCHEDULER = "system:kube-scheduler"
 GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{names.NAMESPACE}", "system:authenticated")
 
@@ -70,13 +72,46 @@ async def test_kube_scheduler_neither_gives_our_devices_out_nor_takes_them_back(
         with pytest.raises(errors.ApiError, match="allocated by the Fairlead controller"):
             await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, names.DRIVER), subresource="status")
         made = await written(ours, allocated(made, names.DRIVER)["status"])
-        with pytest.raises(errors.ApiError, match="allocated by the Fairlead controller"):
+        with pytest.raises(errors.ApiError, match="taken back by the Fairlead controller, or by the claim controller"):
             await scheduler.replace(raw(RESOURCE_CLAIMS), allocated(made, None), subresource="status")
         reserved = {"resource": "pods", "name": "p", "uid": "1"}
         made = made | {"status": made["status"] | {"reservedFor": [reserved]}}
         made = await scheduler.replace(raw(RESOURCE_CLAIMS), made, subresource="status")
         assert made["status"]["reservedFor"] == [reserved], "it may reserve what we allocated"
         await written(ours, {"allocation": None, "reservedFor": None})
+
+
+@pytest.mark.parametrize("user", ["admin", "alice"])
+async def test_whatever_rbac_lets_a_user_write_only_the_controller_allocates(cluster: Cluster, user: str) -> None:
+    everything = {"apiGroups": ["resource.k8s.io"], "resources": ["*"], "verbs": ["*"]}
+    subject = {"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}
+    async with (
+        cluster.client("admin") as admin,
+        cluster.client(names.CONTROLLER_USER, *GROUPS) as ours,
+        cluster.client(user) as client,
+    ):
+        made = await claim(admin)
+        role = {"kind": "ClusterRole", "name": "careless", "apiGroup": "rbac.authorization.k8s.io"}
+        await admin.create(CLUSTER_ROLES, {"metadata": {"name": "careless"}, "rules": [everything]})
+        binding = {"metadata": {"name": "careless"}, "subjects": [subject], "roleRef": role}
+        await admin.create(BINDINGS, binding)
+        with pytest.raises(errors.ApiError, match="allocated by the Fairlead controller"):
+            await client.replace(raw(RESOURCE_CLAIMS), allocated(made, names.DRIVER), subresource="status")
+        held = await written(ours, allocated(made, names.DRIVER)["status"])
+        with pytest.raises(errors.ApiError, match="taken back by the Fairlead controller"):
+            await client.replace(raw(RESOURCE_CLAIMS), held | {"status": {}}, subresource="status")
+
+
+async def test_the_claim_controller_takes_devices_back(cluster: Cluster) -> None:
+    async with (
+        cluster.client("admin") as admin,
+        cluster.client(names.CONTROLLER_USER, *GROUPS) as ours,
+        cluster.client("system:serviceaccount:kube-system:resource-claim-controller") as claim_controller,
+    ):
+        made = await claim(admin)
+        held = await written(ours, allocated(made, names.DRIVER)["status"])
+        freed = await claim_controller.replace(raw(RESOURCE_CLAIMS), held | {"status": {}}, subresource="status")
+        assert "allocation" not in freed.get("status", {})
 
 
 async def test_kube_scheduler_allocates_other_drivers_devices_as_ever(cluster: Cluster) -> None:
