@@ -212,7 +212,7 @@ async def test_a_gang_object_lives_as_long_as_its_pods(bench: Bench):
         assert (status["members"], status["ready"]) == (2, 2)
         assert status["waitSeconds"] < 30
         await bench.until(lambda: bench.watchdog.held == 0, "its devices are given back")
-        await bench.pod("solo", template="one", sleep=0.2)
+        await bench.pod("solo", template="one", sleep=3)
         await bench.until(lambda: bench.status("solo").get("phase") == "Finished", "a gang of one finishes too")
         await bench.delete([*pods, "solo"])
         await bench.until(lambda: bench.gangs.all() == [], "the Gang objects are gone")

@@ -55,6 +55,7 @@ def test_a_claim_that_is_not_made_yet_is_asked_for_as_its_template_says():
     assert problem(gang) == ""
     ((asked,),) = (member.claims for member in gang.gated)
     assert asked.spec == template().spec.spec
+    assert gang.gated[0].unseen_templates == ()
     assert (asked.claim, asked.made, gang.gated[0].admission_begun) == (None, False, False)
 
 
@@ -70,7 +71,9 @@ def test_a_legacy_request_needs_no_template():
 
 
 def test_a_template_that_is_gone_or_another_is_a_reason_with_its_cure():
-    gone = problem(view(named(), objects=Objects([], {})))
+    without = view(named(), objects=Objects([], {}))
+    gone = problem(without)
+    assert without.gated[0].unseen_templates == ("t",)  # the watch may only be behind: it is read
     assert gone == (
         "pod p, spec.resourceClaims[gpu]: ResourceClaimTemplate ml/t was deleted after the pod was created; "
         "delete the pod, so that its owner makes another"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.kube import errors
 from fairlead.kube.resources import EVENTS, GANGS, JOBS, PODS, RESOURCE_CLAIMS
 from fairlead.sandbox.cluster import Cluster
@@ -97,7 +98,8 @@ async def test_a_claim_deleted_while_its_gang_waits_is_made_again_and_the_gang_r
     h100 = 'device.attributes["gpu.fairlead.dev"].productName.contains("H100")'
     await made.apply([template("eight", count=8, selector=h100), pod("first", claim="eight", command=FOREVER)])
     await view.phase("first", "Running")
-    await made.apply([job("pair", pod("x", claim="eight", annotations=gang_of("pair")), size=2)])
+    notes = {**gang_of("pair"), names.CLAIM_NAMES: "generated"}  # else no claim exists while it waits
+    await made.apply([job("pair", pod("x", claim="eight", annotations=notes), size=2)])
     await view.gang("pair", "Waiting")
 
     async def made_claims() -> Any:

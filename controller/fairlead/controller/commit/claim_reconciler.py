@@ -1,5 +1,6 @@
 """What the pods and claims of a gang need apart from a decision, whenever the gang changes.
 
+- A template that a named claim comes from is read where the watch has not shown it.
 - The template behind a legacy request (`nvidia.com/gpu: 8`) is created: the webhook writes only its name into the pod.
 - One claim per entry that names a template is in use, and the pod's status names it, also before kubelet; duplicates are deleted.
 - A gated pod without a managed claim is ungated: the webhook gates what it cannot judge, because a gate cannot be added
@@ -28,6 +29,8 @@ from fairlead.kube.client import Client
 log = logging.getLogger(__name__)
 
 SWEEP_S = 30.0
+UNSEEN_TEMPLATE_S = 10.0
+LOOKED_AT_MAX = 4096
 
 
 class ClaimReconciler:
@@ -37,6 +40,7 @@ class ClaimReconciler:
         self._writer = writer
         self._tasks = tasks
         self._metrics = metrics
+        self._looked_at: dict[tuple[str, str], float] = {}  # unseen templates, and when they were read; unix seconds
         self._suspects: set[str] = set()  # UIDs of claims orphaned in the last sweep
         self._wakes = KubeletWakes(caches.pods, writer, tasks)
 
@@ -52,6 +56,7 @@ class ClaimReconciler:
         for member in gang.members:
             for name in member.legacy_templates:
                 self._tasks.start(f"template {gang.namespace}/{name}", self._create_template(gang.namespace, name))
+            again += [self._look_for_template(gang.namespace, name, now) for name in member.unseen_templates]
             if not busy and not member.pod.finished and self._agree_on_claims(member):
                 due = self._wakes.step(member.pod, now)
                 again += [] if due is None else [due]
@@ -95,6 +100,21 @@ class ClaimReconciler:
         except errors.AlreadyExists:
             created = await self._client.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace)
         self._caches.templates.note(created)
+
+    def _look_for_template(self, namespace: str, name: str, now: float) -> float:
+        """Reads a template that the watch has not shown: it may be behind. Returns when it is to be read again."""
+        due = self._looked_at.get((namespace, name), float("-inf")) + UNSEEN_TEMPLATE_S
+        if due > now:
+            return due
+        if len(self._looked_at) > LOOKED_AT_MAX:
+            self._looked_at.clear()
+        self._looked_at[namespace, name] = now
+        self._tasks.start(f"template {namespace}/{name}", self._read_template(namespace, name))
+        return now + UNSEEN_TEMPLATE_S
+
+    async def _read_template(self, namespace: str, name: str) -> None:
+        with contextlib.suppress(errors.NotFound):
+            self._caches.templates.note(await self._client.get(resources.RESOURCE_CLAIM_TEMPLATES, name, namespace))
 
     async def _ungate(self, member: Member) -> None:
         log.info("pod %s has no claim for a managed device; its gate is removed", member.pod.metadata.key)

@@ -87,6 +87,7 @@ class Member:
     claims: tuple[PodClaim, ...] = ()
     problems: tuple[GangProblem, ...] = ()
     legacy_templates: tuple[str, ...] = ()  # names of templates that have to be created first
+    unseen_templates: tuple[str, ...] = ()  # that named claims come from; the watch may only be behind
 
     @property
     def uid(self) -> str:

@@ -8,6 +8,7 @@ its cure, never a claim of something else. The cure is the pod's deletion: its o
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 
 import msgspec
 
@@ -55,6 +56,20 @@ def source_template(namespace: str, source: ClaimSource, lookup: Lookup) -> reso
         return legacy_template(source.template, namespace, lookup.drivers[0])
     found = lookup.template(namespace, source.template)
     return found if found is not None and found.metadata.uid == source.uid else None
+
+
+def unseen_templates(pod: core.Pod, recorded: Mapping[str, ClaimSource], lookup: Lookup) -> tuple[str, ...]:
+    """Names of the templates that are needed and not known, or known as another."""
+    namespace = pod.metadata.namespace
+    return tuple(
+        sorted(
+            {
+                source.template
+                for source in recorded.values()
+                if lookup.claim(namespace, source.claim) is None and source_template(namespace, source, lookup) is None
+            }
+        )
+    )
 
 
 @functools.lru_cache(maxsize=1024)

@@ -58,6 +58,7 @@ def member_of(pod: core.Pod, lookup: Lookup) -> Member:
         claims=tuple(found),
         problems=tuple(problems),
         legacy_templates=tuple(sorted(legacy_templates)),
+        unseen_templates=named_claims.unseen_templates(pod, sources, lookup) if stage is Stage.GATED else (),
     )
 
 
