@@ -21,6 +21,7 @@ from fairlead.controller.gangs.members import Member
 from fairlead.kube import resource, timestamps
 
 UNTRIED_S = 15.0  # from the allocation: much longer than kube-scheduler takes to try a pod, where it runs
+UNTRIED_PLAIN_S = 60.0  # the same for a gang of one that is not reported otherwise: thousands at once are a backlog
 BINDING_CONDITIONS_S = 600.0  # kube-scheduler's own timeout for binding conditions
 
 
@@ -127,7 +128,8 @@ def bind_deadline(member: Member, timeout_s: float, tried: Mapping[str, float]) 
 
 def untried(gang: Gang, now: float) -> tuple[int, float | None]:
     """Released members that kube-scheduler should have tried by now, and when the next should have been; unix seconds."""
-    due = [bind_deadline(member, UNTRIED_S, {}) for member in gang.released if not member.bound and not member.tried]
+    after_s = UNTRIED_PLAIN_S if gang.plain else UNTRIED_S
+    due = [bind_deadline(member, after_s, {}) for member in gang.released if not member.bound and not member.tried]
     return sum(at <= now for at in due), min((at for at in due if at > now), default=None)
 
 
