@@ -1,7 +1,7 @@
 """Gangs under ResourceQuotas, on the sandbox: whole ones start or wait with the reason, and none holds a part of a quota."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -47,6 +47,10 @@ async def used(bench: Bench, resource: str = GPUS) -> str:
     return str(found["status"]["used"][resource])
 
 
+def succeeded(bench: Bench, pods: Iterable[str]) -> bool:
+    return all((pod := bench.get(name)) is not None and pod.status.phase == "Succeeded" for name in pods)
+
+
 def waits(bench: Bench, gang: str) -> bool:
     return bench.status(gang).get("reason") == "ExceedsResourceQuota"
 
@@ -76,16 +80,7 @@ async def test_gangs_created_at_once_under_an_exact_quota_start_one_after_the_ot
     await set_quota(bench, {GPUS: "4", "count/resourceclaims.resource.k8s.io": "2"})
     gangs = [await bench.gang(f"g{number}", 2, template="two", sleep=0.5) for number in range(3)]
     async with bench.controller():
-        for pods in gangs:
-            await bench.until(lambda pods=pods: not bench.gated(pods), "each starts")
-        await bench.until(
-            lambda: all(
-                (pod := bench.get(name)) is not None and pod.status.phase == "Succeeded"
-                for pods in gangs
-                for name in pods
-            ),
-            "all end",
-        )
+        await bench.until(lambda: all(succeeded(bench, pods) for pods in gangs), "all run to their end")
     events = (await bench.client.list(resources.EVENTS, NAMESPACE)).items
     assert [each["message"] for each in events if "exceeded quota" in each["message"]] == []
 
@@ -116,14 +111,7 @@ async def test_a_controller_killed_in_the_middle_leaves_no_quota_to_half_a_gang(
     second = await bench.gang("second", 2, template="four", sleep=1)
     await bench.mortal(Life(writes, after=True), lambda: False)
     async with bench.controller():
-        for pods in (first, second):
-            await bench.until(
-                lambda pods=pods: all(
-                    (pod := bench.get(name)) is not None and pod.status.phase == "Succeeded" for name in pods
-                ),
-                "each gang runs to its end",
-                60,
-            )
+        await bench.until(lambda: succeeded(bench, [*first, *second]), "both gangs run to their end", 60)
 
 
 async def test_claims_that_others_made_count_and_a_gang_starts_when_they_are_deleted(bench: Bench) -> None:
