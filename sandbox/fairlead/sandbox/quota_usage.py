@@ -9,8 +9,9 @@ A claim counts at its creation, allocated or not, as pkg/quota/v1/evaluator/core
 - `exactly` with ExactCount: its count; with All: 32 (AllocationResultsMaxSize), whatever there is.
 - `firstAvailable`: for each class the most that one of its alternatives asks for; classes add up.
 - adminAccess makes no difference: such devices count like others.
-- A class with `extendedResourceName: example.com/gpu` counts for `requests.example.com/gpu` and
-  `requests.deviceclass.resource.kubernetes.io/<class>`, too (DRAExtendedResource: alpha and off in 1.34, beta and on in 1.36).
+- Every class counts for `requests.deviceclass.resource.kubernetes.io/<class>`, too, and one with `extendedResourceName:
+  example.com/gpu` for `requests.example.com/gpu` (DRAExtendedResource: alpha and off in 1.34, beta and on in 1.36).
+  Seen so on 1.36.2, where the first counts whether or not the class has an extendedResourceName.
   Left out here: that a claim which kube-scheduler made for a pod's extended resource does not count twice; no such claim is
   made in the sandbox.
 Pods are as in pods.go of the same directory, `PodUsageFunc`.
@@ -33,12 +34,11 @@ IMPLICIT: Final = "requests.deviceclass.resource.kubernetes.io/"
 ALL_DEVICES: Final = 32
 
 Extended = Mapping[str, str]
-"""By DeviceClass the extended resource that it stands for; without those that stand for none."""
+"""By DeviceClass the extended resource that it stands for, "" where it has none."""
 
 
 def extended_resources(classes: list[Obj]) -> dict[str, str]:
-    names = {str(meta(each)["name"]): str(spec_of(each).get("extendedResourceName") or "") for each in classes}
-    return {name: resource for name, resource in names.items() if resource}
+    return {str(meta(each)["name"]): str(spec_of(each).get("extendedResourceName") or "") for each in classes}
 
 
 def is_counted(name: str) -> bool:
@@ -54,7 +54,9 @@ def concerns(name: str, resource: str, extended: Extended) -> bool:
         return False
     if name == f"count/{CLAIMS}" or name.endswith(PER_CLASS):
         return True
-    return name.removeprefix(IMPLICIT) in extended or name.removeprefix(REQUESTS) in extended.values()
+    return (name.startswith(IMPLICIT) and name.removeprefix(IMPLICIT) in extended) or (
+        name.startswith(REQUESTS) and name.removeprefix(REQUESTS) in extended.values()
+    )
 
 
 def usage(resource: str, obj: Obj, extended: Extended, *, now_s: float) -> dict[str, int]:
@@ -89,7 +91,7 @@ def claim_usage(claim: Obj, extended: Extended) -> dict[str, int]:
         if name == key:
             continue
         used[f"{IMPLICIT}{name}"] = devices
-        if name in extended:
+        if extended.get(name):
             used[f"{REQUESTS}{extended[name]}"] = devices
     return used
 

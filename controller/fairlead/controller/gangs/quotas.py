@@ -2,9 +2,9 @@
 
 Kubernetes charges a claim when it is created: one `count/resourceclaims.resource.k8s.io`, and for each of its requests so many
 `<class>.deviceclass.resource.k8s.io/devices`: the count of an exact request, 32 for All, for firstAvailable the most that one
-alternative of the class asks for; adminAccess makes no difference. A class with an extendedResourceName counts under
-`requests.<that name>` and `requests.deviceclass.resource.kubernetes.io/<class>`, too.
-Source: pkg/quota/v1/evaluator/core/resource_claims.go, `Usage` and `addExtendedResourceQuota` (1.36.2).
+alternative of the class asks for; adminAccess makes no difference. Since 1.36 each class counts under
+`requests.deviceclass.resource.kubernetes.io/<class>`, too, and one with an extendedResourceName under `requests.<that name>`.
+Source: pkg/quota/v1/evaluator/core/resource_claims.go, `Usage` and `addExtendedResourceQuota` (1.36.2; tried there).
 
 One thing the apiserver does not count: that a claim stands for a legacy limit. The webhook takes `nvidia.com/gpu: 2` out of the
 pod, so the pod no longer counts for a quota on `requests.nvidia.com/gpu`. Such claims, recognized by the annotation that
