@@ -32,6 +32,9 @@ class Watched:
     def by_index(self, index: str, key: str) -> list[Any]:
         return [self.objects[key]] if key in self.objects else []
 
+    def all(self) -> list[Any]:
+        return list(self.objects.values())
+
 
 class Bench:
     """A node with eight GPUs, on which a gang of eight runs: each pod holds the GPU of its number."""

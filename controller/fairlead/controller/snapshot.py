@@ -12,6 +12,7 @@ from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.gangs.leftovers import with_leftover
+from fairlead.controller.gangs.quotas import add, admission_charge
 from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.running import admitted_gang, running_gang
 from fairlead.controller.replacements import Replacements
@@ -81,7 +82,14 @@ class SnapshotBuilder:
 
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
         """What the gang asks for, if anything. A decision is due at once if it differs from `before`."""
-        request = gang_request(gang, record, self._caches.namespace_labels(gang.namespace))
+        tables = self._caches.tables
+        request = gang_request(
+            gang,
+            record,
+            self._caches.namespace_labels(gang.namespace),
+            limited=tables.namespace_quotas.limited(gang.namespace),
+            classes=tables.classes,
+        )
         if request is None:
             return None
         self._requests[gang.id] = request
@@ -106,6 +114,7 @@ class SnapshotBuilder:
             queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
+            namespace_quotas=tables.namespace_quotas.now(self._writing_charges()),
             usage_weight=self._usage_weight,
             workload=self._learner.workload(),
         )
@@ -113,6 +122,20 @@ class SnapshotBuilder:
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._replacements.restore(plan.admissions)
+
+    def _writing_charges(self) -> dict[str, dict[str, int]]:
+        """By namespace, what admissions under way still add to its quotas: for the claims that the caches do not show yet."""
+        found: dict[str, dict[str, int]] = {}
+        tables = self._caches.tables
+        for gang_id, admission in self._tasks.admissions().items():
+            gang, limited = self._caches.gangs.get(gang_id), tables.namespace_quotas.limited(gang_id[0])
+            if gang is None or not limited:
+                continue
+            pods = {assigned.pod.uid for assigned in admission.assignments}
+            members = [member for member in gang.gated if member.uid in pods]
+            charge = admission_charge(members, limited, tables.classes)
+            add(found.setdefault(gang_id[0], {}), dict(charge))
+        return found
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.types.gangs import GangRequest, RunningGang
-    from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, QueueSpec
+    from fairlead.engine.types.settings import DisruptionBudget, FlavorSpec, NamespaceQuota, QueueSpec
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
@@ -38,6 +38,7 @@ class Snapshot:
     queues: tuple[QueueSpec, ...] = ()
     flavors: tuple[FlavorSpec, ...] = ()
     budgets: tuple[DisruptionBudget, ...] = ()
+    namespace_quotas: tuple[NamespaceQuota, ...] = ()
     workload: Workload | None = None  # the usual mix of requests, for fragmentation; None: not known
     usage_weight: float = 1.0  # k of the fair share: how strongly past use corrects weights; 0: not at all
     reserve_after_s: float = 600.0  # a blocked gang older than this gets a reservation; backfill no longer passes it

@@ -137,7 +137,8 @@ def template_manifest(
         "kind": "ResourceClaimTemplate",
         "metadata": {"name": name, "namespace": namespace, "labels": {names.MANAGED_BY: names.MANAGED_BY_VALUE}},
         "spec": {
-            "spec": {"devices": {"requests": [{"name": "gpu" if profile is None else "mig", "exactly": exactly}]}}
+            "metadata": {"annotations": {names.LEGACY_REQUEST: name}},
+            "spec": {"devices": {"requests": [{"name": "gpu" if profile is None else "mig", "exactly": exactly}]}},
         },
     }
 

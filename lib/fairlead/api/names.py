@@ -44,6 +44,8 @@ TAKEN_OVER: Final = "fairlead.dev/taken-over"
 
 # Where each named claim of the pod comes from, as JSON (`claim_sources`). Written by the webhook only, when a pod is created.
 CLAIM_SOURCES: Final = "fairlead.dev/claim-sources"
+# On claims that stand for a legacy limit: the request, as `legacy` encodes it. They count for quotas on that extended resource.
+LEGACY_REQUEST: Final = "fairlead.dev/legacy-request"
 # On a pod (template) or namespace. "generated": the claim controller makes the claims of its templates, as without Fairlead;
 # "named", the default for pods that a controller owns: the webhook names them and the controller makes them.
 CLAIM_NAMES: Final = "fairlead.dev/claim-names"

@@ -82,6 +82,7 @@ CONFIG_MAPS = _raw("", "v1", "configmaps", "ConfigMap", namespaced=True)
 SECRETS = _raw("", "v1", "secrets", "Secret", namespaced=True)
 SERVICES = _raw("", "v1", "services", "Service", namespaced=True)
 SERVICE_ACCOUNTS = _raw("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True)
+RESOURCE_QUOTAS = _raw("", "v1", "resourcequotas", "ResourceQuota", namespaced=True)
 
 # batch, apps, policy, scheduling, coordination
 JOBS = _raw("batch", "v1", "jobs", "Job", namespaced=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -31,7 +32,8 @@ class Served(Inside):
         """Say where webhooks' Services are."""
         from fairlead.sandbox.apiserver import admission
 
-        self.state.admission = admission.chain(self.state, resolve=resolve)
+        store = partial(self.state.replace, "", "resourcequotas")
+        self.state.admission = admission.chain(self.state, resolve=resolve, store=store)
 
     async def refused(self, path: str, body: Json) -> list[str]:
         """The `field: message` of each complaint about a new object."""

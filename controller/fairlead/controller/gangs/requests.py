@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fairlead.controller.gangs.allocations import node_of, pod_ref
 from fairlead.controller.gangs.gangs import Gang, created_s
 from fairlead.controller.gangs.members import GangProblem, Member, PodClaim
+from fairlead.controller.gangs.quotas import Classes, admission_charge
 from fairlead.engine.types.gangs import ClaimRequest, GangRequest, PendingMember
 from fairlead.engine.types.pod_needs import PodNeeds
 from fairlead.engine.types.reasons import Code
@@ -86,8 +87,15 @@ def members_to_place(gang: Gang) -> tuple[Member, ...]:
     return tuple(waiting[: max(1, needed)])
 
 
-def gang_request(gang: Gang, record: GangRecord, namespace_labels: Mapping[str, str]) -> GangRequest | None:
-    """None when no member waits."""
+def gang_request(
+    gang: Gang,
+    record: GangRecord,
+    namespace_labels: Mapping[str, str],
+    *,
+    limited: frozenset[str] = frozenset(),
+    classes: Classes | None = None,
+) -> GangRequest | None:
+    """None when no member waits. `limited`: what ResourceQuotas of the namespace limit."""
     members = members_to_place(gang)
     if not members:
         return None
@@ -117,6 +125,7 @@ def gang_request(gang: Gang, record: GangRecord, namespace_labels: Mapping[str, 
         preempts=gang.preempts,
         preemptor=record.preemptor,
         run_s=_run_s(members),
+        quota_charge=admission_charge(members, limited, classes or {}),
     )
 
 

@@ -42,6 +42,7 @@ class Handlers:
         informers.gang_objects.subscribe(self._gang_object)
         informers.pod_groups.subscribe(self._pod_group)
         informers.disruption_budgets.subscribe(self._disruption_budget)
+        informers.resource_quotas.subscribe(self._resource_quota)
         informers.jobs.subscribe(self._job)
 
     # -- devices and nodes -----------------------------------------------------------------------------------------
@@ -80,6 +81,8 @@ class Handlers:
             self._tables.classes.pop(change.key, None)
         else:
             self._tables.classes[change.key] = change.new
+        if _extended_resource(change.old) != _extended_resource(change.new):
+            self._tables.namespace_quotas.classes_changed()
         self._triggers.gangs(self._gangs)
         self._triggers.decide(urgent=True)
 
@@ -88,6 +91,8 @@ class Handlers:
     def _claim(self, change: Change[resource.ResourceClaim]) -> None:
         claim = change.object
         self._tables.set_claim(claim.metadata.uid, change.new)
+        if self._tables.namespace_quotas.set_claim(change.old, change.new):
+            self._triggers.decide()
         held, holds = (c is not None and c.status.allocation is not None for c in (change.old, change.new))
         if held and not holds:
             self._tables.leftovers.pop(claim.metadata.uid, None)
@@ -159,6 +164,13 @@ class Handlers:
         if before != now:
             self._triggers.decide()
 
+    def _resource_quota(self, change: Change[Raw]) -> None:
+        may_fit, other_resources = self._tables.namespace_quotas.set_quota(change.key, change.new)
+        if other_resources:
+            self._gangs_in(change.key.partition("/")[0])
+        if may_fit or other_resources:
+            self._triggers.decide()
+
     def _job(self, change: Change[batch.Job]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status):
@@ -176,6 +188,10 @@ class Handlers:
 
     def _gangs_in(self, namespace: str) -> None:
         self._triggers.gangs([gang for gang in self._gangs if gang[0] == namespace])
+
+
+def _extended_resource(device_class: resource.DeviceClass | None) -> str:
+    return (device_class.spec.extended_resource_name or "") if device_class is not None else ""
 
 
 def _warn_of_wide_rule(rule: resource.DeviceTaintRule) -> None:

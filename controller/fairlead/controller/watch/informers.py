@@ -49,6 +49,7 @@ class Informers:
             client, resources.GANGS, indexes={"owner": indexes.by_evicted_owner}
         )
         self.disruption_budgets: Informer[Raw] = Informer(client, resources.POD_DISRUPTION_BUDGETS)
+        self.resource_quotas: Informer[Raw] = Informer(client, resources.RESOURCE_QUOTAS)
         self.jobs: Informer[batch.Job] = Informer(
             client, resources.TYPED_JOBS, indexes={"gang": indexes.by_gang_of_job, "uid": indexes.by_uid}
         )
@@ -63,7 +64,8 @@ class Informers:
     def all(self) -> tuple[Informer[Any] | OptionalInformer[Any], ...]:
         return (
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
-            self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.jobs,
+            self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
+            self.jobs,
             *self.pod_groups.informers, self.taint_rules, self.pods,
         )  # fmt: skip
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from fairlead.controller.gangs.disruption import PodBudget
 from fairlead.controller.gangs.leftovers import Leftover
+from fairlead.controller.watch.namespace_quotas import NamespaceQuotaTable
 from fairlead.engine.inventory.inventory import Inventory
 from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import core, resource
@@ -23,6 +24,7 @@ class Tables:
         self.inventory = Inventory()
         self.nodes = NodeTable()
         self.classes: dict[str, resource.DeviceClass] = {}
+        self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)
         self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
         self.leftovers: dict[str, Leftover] = {}  # by claim UID: of pods that are deleted
         self._pods = pods

@@ -43,6 +43,7 @@ def _settings(snapshot: Snapshot, share_ids: object) -> tuple[Any, ...]:
         snapshot.queues,
         snapshot.flavors,
         snapshot.budgets,
+        snapshot.namespace_quotas,
         snapshot.classes,
         snapshot.workload,
         snapshot.usage_weight,

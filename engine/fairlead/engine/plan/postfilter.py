@@ -96,6 +96,8 @@ class PostFilter:
         session = self._session
         if not session.running.gangs or self.reservations.due(pending) > session.now:
             return
+        if session.quotas.shortage(pending.gang) is not None:
+            return
         preemptor = self._preemptor(pending)
         mark = session.statement.checkpoint()
         outcome = session.places.place(pending.gang, pending.units, spread=preemptor.spread)

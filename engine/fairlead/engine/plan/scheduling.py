@@ -112,6 +112,9 @@ class Scheduling:
         for claim in pending.gang.claims:
             if claim.key in given:
                 return shared(claim, given[claim.key])
+        over_quota = self.session.quotas.shortage(pending.gang)
+        if over_quota is not None:
+            return over_quota
         try:
             found = self._place(pending)
             if isinstance(found, tuple):

@@ -15,6 +15,7 @@ from fairlead.engine.plan.pending import PendingGangs, RunningGangs
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
+from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.candidates import VictimCandidates, protection_ends
@@ -45,7 +46,8 @@ class Session:
         self.tree.begin({} if self.tree.implicit else self.cache.usable())
         self.statement = Statement(self.cache.placer, self.cache.domains, snapshot.inventory, snapshot.nodes)
         self.places = Places(self.cache, snapshot, self.statement)
-        self.admitted = AdmittedGangs(self.statement)
+        self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
+        self.admitted = AdmittedGangs(self.statement, self.quotas)
         self.running = RunningGangs(snapshot, self.cache, self.tree)
         self.pending = PendingGangs(snapshot, self.cache, self.tree)
         self.broken = BrokenDevices(snapshot.inventory, now)
@@ -99,7 +101,9 @@ class Session:
         divide_tree(self.tree, self.tree.totals, k=self.snapshot.usage_weight)
 
     def servable(self, pending: PendingGang) -> bool:
-        """Whether it counts as demand: what this cluster could never run would only make shares idle."""
+        """Whether it counts as demand: what this cluster could never run, or a quota does not allow, would only make shares idle."""
+        if pending.gang.quota_charge and self.quotas.shortage(pending.gang) is not None:
+            return False
         return not pending.charge or self.places.ever(pending.gang, pending.units) is not False
 
     def admit(self, pending: PendingGang, placed: list[UnitPlacement], charge: Charge) -> None:
@@ -127,11 +131,12 @@ class Session:
 class AdmittedGangs:
     """The gangs that a decision has admitted so far; a gang may be withdrawn again, before the plan is made.
 
-    `statement` is that of the ledger of now; what queues use and the claims that are given are kept in step with it.
+    `statement` is that of the ledger of now; what queues and namespaces use and the claims that are given are kept in step with it.
     """
 
-    def __init__(self, statement: Statement) -> None:
+    def __init__(self, statement: Statement, quotas: NamespaceQuotas) -> None:
         self._statement = statement
+        self._quotas = quotas
         self.gangs: dict[str, AssumedGang] = {}  # by gang id, in order of decision
         self.claims: dict[str, str] = {}  # key of each claim that is given to an admitted or nominated gang: its id
         self.taken_by: dict[Device, tuple[str, str]] = {}  # gang, queue
@@ -151,6 +156,7 @@ class AdmittedGangs:
     def withdraw(self, gang_id: str) -> None:
         """As if the gang had not been admitted or nominated. The trial eviction that withdraws it took it off its queue's use."""
         self.claims = {key: gang for key, gang in self.claims.items() if gang != gang_id}
+        self._quotas.withdraw(gang_id)
         assumed = self.gangs.pop(gang_id, None)
         if assumed is not None:
             self._statement.deallocate(assumed.placed)
@@ -158,7 +164,8 @@ class AdmittedGangs:
             assumed.pending.queue.admitted -= 1
 
     def give_claims(self, pending: PendingGang) -> None:
-        """No other gang of this decision is given the claims that it shares with this one."""
+        """No other gang of this decision is given the claims that it shares with this one, nor its part of a quota."""
+        self._quotas.charge(pending.gang)
         for claim in pending.gang.claims:
             if claim.allocation is None:
                 self.claims[claim.key] = pending.gang.id

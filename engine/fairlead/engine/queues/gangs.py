@@ -59,6 +59,7 @@ class PendingGang:
             gang.preemptor,
             gang.replaces,
             gang.run_s,
+            (gang.namespace, gang.quota_charge) if gang.quota_charge else None,
         )
         self.equivalence = classes.setdefault(alike, object())  # compared by identity: cheap to look up
 

@@ -68,6 +68,9 @@ class GangRequest(Named):
     preempts: bool = True  # False: nothing is evicted for it (a pod's `preemptionPolicy: Never`)
     replaces: bool = False  # a member of a gang that runs short: decided before all others, on what is held for it
     preemptor: bool = False  # gangs were evicted for it: until it is admitted, their devices are held for it
+    quota_charge: tuple[
+        tuple[str, int], ...
+    ] = ()  # what its admission adds to ResourceQuotas, by resource; () in a namespace without
     run_s: float | None = None  # longest it can run, where activeDeadlineSeconds bounds that: lets it backfill
 
     @property

@@ -24,6 +24,7 @@ class Code(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     CLAIM_BEING_ALLOCATED = "ClaimBeingAllocated"  # another gang of this plan allocates a claim that it shares
     OVER_LIMIT = "OverQueueLimit"
+    OVER_QUOTA = "ExceedsResourceQuota"  # the apiserver would refuse some of its claims: a quota of its namespace
     BEHIND_HEAD = "BehindQueueHead"  # StrictFIFO: an earlier gang of the queue waits
     NEVER_FITS = "NeverFits"  # not even on this cluster with nothing running
     NO_DEVICES = "DevicesInUse"  # would fit on the empty cluster, does not fit now

@@ -76,3 +76,17 @@ class DisruptionBudget:
     namespace: str
     name: str
     allowed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceQuota:
+    """One limit of a ResourceQuota: of `limit` (its `hard`) so much is in use, by what exists and what is being created.
+
+    `resource` is the name in the quota, such as `gpu.fairlead.dev.deviceclass.resource.k8s.io/devices`.
+    """
+
+    namespace: str
+    name: str
+    resource: str
+    limit: int
+    used: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from random import Random
 
 from fairlead.sandbox.apiserver import admission, bootstrap
@@ -35,6 +36,8 @@ def assemble(
     if authorize:
         state.authorizer = Rbac(state)
     bootstrap.populate(state)
-    state.admission = admission.chain(state, called=state.webhook_called)
+    state.admission = admission.chain(
+        state, called=state.webhook_called, store=partial(state.replace, "", "resourcequotas")
+    )
     state.store.compact()
     return state

@@ -99,6 +99,12 @@ class State:
     def list(self, group: str, plural: str, namespace: str = "") -> Sequence[Json]:
         return [stored.obj for stored in self.store.entries(self._storage(group, plural), namespace)]
 
+    def replace(self, group: str, plural: str, obj: Json) -> None:
+        """Stores the next version of an object, which must not be kept: a write of the apiserver's own."""
+        metadata = obj["metadata"]
+        key = (metadata.get("namespace", ""), metadata["name"])
+        self.store.put(self._storage(group, plural), key, obj, expect=int(metadata["resourceVersion"]))
+
     def allows(self, user: UserInfo, access: Access) -> bool:
         verdict = self.authorizer.allows(user, access)
         if self.audit is not None:

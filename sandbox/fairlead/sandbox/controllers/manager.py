@@ -20,6 +20,7 @@ from fairlead.sandbox.controllers.garbage_collector import GarbageCollector
 from fairlead.sandbox.controllers.job_controller import JobController
 from fairlead.sandbox.controllers.namespace_controller import NamespaceController
 from fairlead.sandbox.controllers.node_lifecycle import NodeLifecycle
+from fairlead.sandbox.controllers.quota_controller import QuotaController
 from fairlead.sandbox.controllers.taint_eviction import TaintEviction
 from fairlead.sandbox.informers import Informers, by_claim, by_owner
 from fairlead.sandbox.objects import node_name_of
@@ -88,6 +89,7 @@ async def run(kubeconfig: Kubeconfig, *, ca_pem: str, options: ManagerOptions, r
                 eviction_s=options.node_eviction_s,
             ).run,
             DisruptionController(await client(account("disruption-controller")), shared).run,
+            QuotaController(await client(account("resourcequota-controller")), shared).run,
             GarbageCollector(await client(account("generic-garbage-collector"))).run,
             NamespaceController(await client(account("namespace-controller")), ca_pem=ca_pem).run,
             TaintEviction(await client(account("device-taint-eviction-controller"))).run,

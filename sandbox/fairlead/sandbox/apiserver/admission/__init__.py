@@ -2,7 +2,7 @@
 
 Enters: `Attributes` of a request. Leaves: the object as mutated, warnings, audit annotations; or Rejected.
 The order is the real one. Mutating: the built-in plugins (service account, tolerations, priority), then mutating
-webhooks, a second time for those with reinvocation. Validating: admission policies, then validating webhooks.
+webhooks, a second time for those with reinvocation. Validating: admission policies, then validating webhooks, last quotas.
 Entrance: `chain(services)`; the server calls `close()` when it stops.
 Source: k8s.io/apiserver/pkg/server/options/admission.go, pkg/kubeapiserver/options/plugins.go (1.36).
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from fairlead.sandbox.apiserver.admission.calling import Caller, Resolver, endpoints_resolver
 from fairlead.sandbox.apiserver.admission.plugins import mutate_pod
 from fairlead.sandbox.apiserver.admission.policies import Policies
+from fairlead.sandbox.apiserver.admission.quotas import Quotas, Store
 from fairlead.sandbox.apiserver.admission.webhooks import Called, Webhooks
 from fairlead.sandbox.apiserver.jsonvalue import clone
 from fairlead.sandbox.apiserver.kinds.attributes import Attributes
@@ -23,10 +24,11 @@ REGISTRATIONS = "admissionregistration.k8s.io"
 class Chain:
     """All of admission for one apiserver."""
 
-    def __init__(self, services: Services, resolve: Resolver, called: Called) -> None:
+    def __init__(self, services: Services, resolve: Resolver, called: Called, store: Store) -> None:
         self._caller = Caller(resolve, services.random)
         self._webhooks = Webhooks(services, self._caller, called)
         self._policies = Policies(services)
+        self._quotas = Quotas(services, store)
 
     async def mutate(self, attributes: Attributes) -> None:
         mutate_pod(attributes)
@@ -42,6 +44,7 @@ class Chain:
             return
         self._policies.validate(attributes)
         await self._webhooks.validate(attributes)
+        self._quotas.charge(attributes)
 
     async def close(self) -> None:
         """End the connections to webhooks."""
@@ -54,8 +57,10 @@ def _exempt(attributes: Attributes) -> bool:
     return group == REGISTRATIONS or group in {"authentication.k8s.io", "authorization.k8s.io"}
 
 
-def chain(services: Services, *, resolve: Resolver | None = None, called: Called = lambda _: None) -> Chain:
+def chain(
+    services: Services, *, store: Store, resolve: Resolver | None = None, called: Called = lambda _: None
+) -> Chain:
     """Admission with these services. `resolve` gives the address of a webhook's Service (default: its Endpoints);
-    `called` receives every call of a webhook.
+    `called` receives every call of a webhook; `store` replaces a ResourceQuota whose use has changed.
     """
-    return Chain(services, resolve or endpoints_resolver(services), called)
+    return Chain(services, resolve or endpoints_resolver(services), called, store)

@@ -1,6 +1,6 @@
 """The built-in plugins that change pods: service account, default tolerations, priority.
 
-Idempotent, so that they may run again after webhooks. Quotas, limit ranges, node restriction and storage are not here.
+Idempotent, so that they may run again after webhooks. Quotas are `quotas`; limit ranges, node restriction and storage are not here.
 Source: plugin/pkg/admission/{serviceaccount,defaulttolerationseconds,priority} (1.36).
 """
 

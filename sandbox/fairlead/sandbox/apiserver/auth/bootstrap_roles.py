@@ -132,6 +132,11 @@ _CONTROLLERS: dict[str, tuple[Json, ...]] = {
         _rule(("patch", "update"), "", "pods/status"),
         *_EVENTS,
     ),
+    "resourcequota-controller": (
+        _rule(("list", "watch"), "*", "*"),
+        _rule(("update",), "", "resourcequotas/status"),
+        *_EVENTS,
+    ),
     "deployment-controller": (
         _rule((*_READ, "update"), "apps", "deployments"),
         _rule(("update",), "apps", "deployments/status", "deployments/finalizers"),

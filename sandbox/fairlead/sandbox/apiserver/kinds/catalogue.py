@@ -12,6 +12,7 @@ from fairlead.sandbox.apiserver.kinds import apps, coregroup, jobs, registration
 from fairlead.sandbox.apiserver.kinds.base import READ_WRITE, SCALE, STATUS, Kind, Strategy, Subresource
 from fairlead.sandbox.apiserver.kinds.builtin import BuiltIn
 from fairlead.sandbox.apiserver.kinds.pods import PodStrategy
+from fairlead.sandbox.apiserver.kinds.quotas import ResourceQuotaStrategy
 from fairlead.sandbox.apiserver.kinds.resource.claims import ResourceClaimStrategy, ResourceClaimTemplateStrategy
 from fairlead.sandbox.apiserver.kinds.resource.slices import DeviceClassStrategy, ResourceSliceStrategy
 
@@ -137,7 +138,7 @@ def _core_group() -> list[Kind]:
             short=("rc",),
             categories=_ALL,
         ),
-        _core("resourcequotas", "ResourceQuota", BuiltIn("V1ResourceQuota"), STATUS, short=("quota",)),
+        _core("resourcequotas", "ResourceQuota", ResourceQuotaStrategy(), STATUS, short=("quota",)),
     ]
 
 

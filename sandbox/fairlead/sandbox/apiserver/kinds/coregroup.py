@@ -1,7 +1,7 @@
 """The core group but pods: namespaces, nodes, config maps, secrets, service accounts, services, events.
 
-Only the rules that the programs, kubectl and the recorded exchanges depend on; a kind that nothing here uses (volumes,
-quotas) is served by its shape alone. Source: pkg/registry/core and pkg/apis/core (1.36).
+Only the rules that the programs, kubectl and the recorded exchanges depend on; a kind that nothing here uses (volumes)
+is served by its shape alone. Source: pkg/registry/core and pkg/apis/core (1.36).
 """
 
 from __future__ import annotations

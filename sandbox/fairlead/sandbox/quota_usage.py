@@ -1,0 +1,115 @@
+"""What a pod and a ResourceClaim count for in a ResourceQuota: amounts by the names that stand in `spec.hard`.
+
+Admission adds them when an object is created, the quota controller counts them anew after deletions. Counted are pods
+(`pods`, `count/pods`, `requests.<extended resource>`) and claims (`count/resourceclaims.resource.k8s.io`,
+`<class>.deviceclass.resource.k8s.io/devices`, and the names of the extended resource that a class stands for). A quota with any
+other name is refused when it is created (`apiserver.kinds.quotas`). Pure.
+
+A claim counts at its creation, allocated or not, as pkg/quota/v1/evaluator/core/resource_claims.go (1.36.2), `Usage`, has it:
+- `exactly` with ExactCount: its count; with All: 32 (AllocationResultsMaxSize), whatever there is.
+- `firstAvailable`: for each class the most that one of its alternatives asks for; classes add up.
+- adminAccess makes no difference: such devices count like others.
+- Every class counts for `requests.deviceclass.resource.kubernetes.io/<class>`, too, and one with `extendedResourceName:
+  example.com/gpu` for `requests.example.com/gpu` (DRAExtendedResource: alpha and off in 1.34, beta and on in 1.36).
+  Seen so on 1.36.2, where the first counts whether or not the class has an extendedResourceName.
+  Left out here: that a claim which kube-scheduler made for a pod's extended resource does not count twice; no such claim is
+  made in the sandbox.
+Pods are as in pods.go of the same directory, `PodUsageFunc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fairlead.kube import timestamps
+from fairlead.sandbox.objects import TERMINAL_PHASES, Obj, meta, phase_of, spec_of
+from fairlead.sandbox.resource_amounts import pod_requests
+
+PODS: Final = "pods"
+CLAIMS: Final = "resourceclaims.resource.k8s.io"
+REQUESTS: Final = "requests."
+PER_CLASS: Final = ".deviceclass.resource.k8s.io/devices"
+IMPLICIT: Final = "requests.deviceclass.resource.kubernetes.io/"
+ALL_DEVICES: Final = 32
+
+Extended = Mapping[str, str]
+"""By DeviceClass the extended resource that it stands for, "" where it has none."""
+
+
+def extended_resources(classes: list[Obj]) -> dict[str, str]:
+    return {str(meta(each)["name"]): str(spec_of(each).get("extendedResourceName") or "") for each in classes}
+
+
+def is_counted(name: str) -> bool:
+    """Whether the sandbox keeps quotas of this name."""
+    return name in {"pods", "count/pods", f"count/{CLAIMS}"} or name.endswith(PER_CLASS) or _is_extended(name)
+
+
+def concerns(name: str, resource: str, extended: Extended) -> bool:
+    """Whether objects of this kind (`pods`, `resourceclaims.resource.k8s.io`) count for quotas of this name."""
+    if resource == PODS:
+        return name in {"pods", "count/pods"} or _is_extended(name)
+    if resource != CLAIMS:
+        return False
+    if name == f"count/{CLAIMS}" or name.endswith(PER_CLASS):
+        return True
+    return (name.startswith(IMPLICIT) and name.removeprefix(IMPLICIT) in extended) or (
+        name.startswith(REQUESTS) and name.removeprefix(REQUESTS) in extended.values()
+    )
+
+
+def usage(resource: str, obj: Obj, extended: Extended, *, now_s: float) -> dict[str, int]:
+    """What one object counts for, by name; {} for kinds that are not counted."""
+    if resource == PODS:
+        return pod_usage(obj, now_s=now_s)
+    return claim_usage(obj, extended) if resource == CLAIMS else {}
+
+
+def pod_usage(pod: Obj, *, now_s: float) -> dict[str, int]:
+    """A pod that has ended, or whose deletion is overdue, counts for `count/pods` alone."""
+    used = {"count/pods": 1}
+    if phase_of(pod) in TERMINAL_PHASES or _deletion_is_overdue(pod, now_s):
+        return used
+    requests = {f"{REQUESTS}{name}": value for name, value in pod_requests(pod).items() if "/" in name}
+    return {**used, "pods": 1, **requests}
+
+
+def claim_usage(claim: Obj, extended: Extended) -> dict[str, int]:
+    used = {f"count/{CLAIMS}": 1}
+    for request in (spec_of(claim).get("devices") or {}).get("requests") or ():
+        most: dict[str, int] = {}
+        for each in request.get("firstAvailable") or [request.get("exactly") or {}]:
+            name = each.get("deviceClassName", "")
+            most[name] = max(most.get(name, 0), _devices(each))
+        for name, devices in most.items():
+            if name:
+                key = f"{name}{PER_CLASS}"
+                used[key] = used.get(key, 0) + devices
+    for key, devices in list(used.items()):
+        name = key.removesuffix(PER_CLASS)
+        if name == key:
+            continue
+        used[f"{IMPLICIT}{name}"] = devices
+        if extended.get(name):
+            used[f"{REQUESTS}{extended[name]}"] = devices
+    return used
+
+
+def _devices(request: Mapping[str, Any]) -> int:
+    mode = request.get("allocationMode") or "ExactCount"
+    if mode == "ExactCount":
+        return int(request.get("count") or 1)
+    return ALL_DEVICES if mode == "All" else 0
+
+
+def _is_extended(name: str) -> bool:
+    domain, slash, _ = name.removeprefix(REQUESTS).partition("/")
+    native = domain.endswith("kubernetes.io") and not name.startswith(IMPLICIT)
+    return name.startswith(REQUESTS) and bool(slash) and not native
+
+
+def _deletion_is_overdue(pod: Obj, now_s: float) -> bool:
+    deleted, grace = meta(pod).get("deletionTimestamp"), meta(pod).get("deletionGracePeriodSeconds")
+    # deletionTimestamp is already the end of the grace period; pods.go adds it once more.
+    return deleted is not None and grace is not None and now_s > timestamps.parse(str(deleted)) + float(grace)
