@@ -52,5 +52,5 @@ class GangTasks:
             job,
             failed=lambda why: self._backoffs.note_failure(gang_id, why, now=self._wall()),
             ended=ended,
-            level=logging.INFO,
+            level=logging.INFO if admission is None else logging.DEBUG,  # an admission logs its own line
         )
