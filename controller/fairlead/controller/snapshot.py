@@ -117,13 +117,15 @@ class SnapshotBuilder:
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
-        return [
-            request
-            for gang_id, request in self._requests.items()
-            if not self._tasks.running(gang_id)
-            and not self._backoffs.active(gang_id, now)
-            and not any(claim.key in writing for claim in request.claims)
-        ]
+        found: list[GangRequest] = []
+        for gang_id, request in self._requests.items():
+            if self._tasks.running(gang_id) or self._backoffs.active(gang_id, now):
+                continue
+            if any(claim.key in writing for claim in request.claims):
+                self._tasks.claim_awaited()
+                continue
+            found.append(request)
+        return found
 
     def _held_otherwise(self, now: float) -> dict[GangId, RunningGang]:
         """What gangs hold, where that is not what their pods and claims show: leftovers, held places, admissions under way."""
