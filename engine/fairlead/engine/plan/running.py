@@ -161,6 +161,10 @@ class RunningGangs:
         for gang in running:
             if id(gang) not in self._counted:
                 self._count(gang)
+        if self._shared and changed is not None:  # since now
+            self._clear()
+            for gang in running:
+                self._count(gang)
         self._running, self._gangs = tuple(running), None
 
     def _count(self, gang: RunningGang) -> None:
