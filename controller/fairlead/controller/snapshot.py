@@ -114,6 +114,8 @@ class SnapshotBuilder:
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._replacements.restore(plan.admissions)
+        if plan.waiting:
+            self._tasks.awaited()
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
@@ -122,7 +124,7 @@ class SnapshotBuilder:
             if self._tasks.running(gang_id) or self._backoffs.active(gang_id, now):
                 continue
             if any(claim.key in writing for claim in request.claims):
-                self._tasks.claim_awaited()
+                self._tasks.awaited()
                 continue
             found.append(request)
         return found

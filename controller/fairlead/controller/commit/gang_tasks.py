@@ -1,8 +1,8 @@
 """The writes under way for gangs: one task per gang, an admission, a recovery step or an eviction step.
 
 While a gang's task runs, nothing else is started for it. When it ends, the gang is looked at again. A decision is due then,
-since devices that the gang could not get may go to others: but not after an admission that succeeded, unless another gang waits
-for one of its claims. A failure starts the gang's backoff.
+since devices that the gang could not get may go to others: but not after an admission that succeeded, unless another gang
+waits. A failure starts the gang's backoff.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class GangTasks:
         self._triggers = triggers
         self._wall = wall
         self._running: dict[GangId, Admission | None] = {}
-        self._claim_awaited = False
+        self._awaited = False
 
     def running(self, gang_id: GangId) -> bool:
         return gang_id in self._running
@@ -40,9 +40,9 @@ class GangTasks:
         """Keys of the claims that admissions are writing."""
         return {claim.key for admission in self.admissions().values() for claim in admission.claims}
 
-    def claim_awaited(self) -> None:
-        """A gang is not requested, or not admitted, while another's admission writes one of its claims."""
-        self._claim_awaited = True
+    def awaited(self) -> None:
+        """A gang waits: for a claim that another's admission writes, or until what others were given may be evicted."""
+        self._awaited = True
 
     def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
         """`admission`: what the job writes, where it is one."""
@@ -50,8 +50,8 @@ class GangTasks:
 
         def ended() -> None:
             self._running.pop(gang_id, None)
-            if admission is None or self._claim_awaited or self._backoffs.active(gang_id, self._wall()):
-                self._claim_awaited = False
+            if admission is None or self._awaited or self._backoffs.active(gang_id, self._wall()):
+                self._awaited = False
                 self._triggers.decide()
             self._triggers.gang(gang_id)
 
