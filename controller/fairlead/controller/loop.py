@@ -20,7 +20,6 @@ from fairlead.kube.limits import Clock, Sleep
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
-BETWEEN_RUNS_S = 0.1  # from the begin of one run to the next, however many changes come: each run has a cost of its own
 ERROR_PAUSE_S = 1.0
 
 
@@ -104,4 +103,4 @@ class Controller:
             woken.cancel()
             slept.cancel()
             await asyncio.gather(woken, slept, return_exceptions=True)
-        await self._sleep(max(GATHER_S, self.last_run_at + BETWEEN_RUNS_S - self._clock()))
+        await self._sleep(GATHER_S)
