@@ -144,7 +144,8 @@ async def test_pods_carry_the_time_of_their_eviction_and_run_until_then(bench: B
         assert bench.running(old)
         await bench.until(lambda: bench.running(new), "the new gang runs")
         assert timestamps.parse(timestamps.seconds(at)) == at
-        assert max(gang.started for gang in plot.seen[-1].running if gang.name == "new") >= at
+        await bench.until(lambda: "admittedTime" in bench.status("new"), "its status says when it was admitted")
+        assert timestamps.parse(bench.status("new")["admittedTime"]) >= at
 
 
 async def test_an_eviction_is_cancelled_when_its_beneficiary_no_longer_waits(bench: Bench, plot: Plot):

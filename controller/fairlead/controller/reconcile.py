@@ -77,6 +77,13 @@ class GangReconciler:
             triggers.decide(urgent=True)
             triggers.gang(gang_id)
 
+    def put_off(self, gang: Gang) -> bool:
+        """Whether to look at the gang only when its task ends, which triggers it: a gang of one that is being admitted.
+
+        Each write of its admission changes it, and nothing is started for it meanwhile.
+        """
+        return gang.solo and self._tasks.admitting(gang.id)
+
     def collect_garbage(self, now: float) -> None:
         if now >= self._sweep_at:
             self._sweep_at = now + claim_reconciler.SWEEP_S

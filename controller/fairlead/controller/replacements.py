@@ -111,6 +111,10 @@ class Replacements:
         nodes = vacancies.avoided_nodes(self._lifted[mine], others)
         return dataclasses.replace(request, avoid=tuple(sorted({*request.avoid, *nodes})))
 
+    def short(self) -> list[GangId]:
+        """Gangs for which places are held now."""
+        return [gang_id for gang_id, known in self._known.items() if known.vacant and gang_id not in self._lifted]
+
     def running(self, gang_id: GangId, running: RunningGang) -> RunningGang:
         """With the places that are held for it now."""
         known = self._known.get(gang_id)

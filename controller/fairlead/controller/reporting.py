@@ -50,7 +50,7 @@ class Reporting:
                 self._reporter.gang(gang, self._state(gang, now))
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
-        self._metrics.note_phases(self._reporter.phases.values())
+        self._metrics.note_phases(self._reporter.phases)
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""

@@ -11,6 +11,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.controller.gangs.holding import Holding
 from fairlead.controller.gangs.leftovers import with_leftover
 from fairlead.controller.gangs.quotas import add, admission_charge
 from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
@@ -49,7 +50,7 @@ class SnapshotBuilder:
         self._usage_weight = usage_weight
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
-        self._running: dict[GangId, RunningGang] = {}
+        self._holding = Holding()
 
     # -- one gang --------------------------------------------------------------------------------------------------
 
@@ -66,8 +67,10 @@ class SnapshotBuilder:
         )
 
     def remove(self, gang_id: GangId) -> GangRequest | None:
-        """The gang is neither pending nor running until it is set again. Returns what it requested."""
-        self._running.pop(gang_id, None)
+        """The gang is pending no more until it is set again, nor does it hold anything if it is gone. Returns what it requested."""
+        gang = self._caches.gangs.get(gang_id)
+        if gang is None or not gang.members:
+            self._holding.set(gang_id, None)
         return self._requests.pop(gang_id, None)
 
     def remove_request(self, gang_id: GangId) -> None:
@@ -76,9 +79,7 @@ class SnapshotBuilder:
     def set_running(self, gang: Gang, record: GangRecord, now: float) -> None:
         """What the gang holds, if anything."""
         labels = self._caches.namespace_labels(gang.namespace)
-        running = running_gang(gang, record, labels, self._evictor.context(gang.id, now))
-        if running is not None:
-            self._running[gang.id] = running
+        self._holding.set(gang.id, running_gang(gang, record, labels, self._evictor.context(gang.id, now)))
 
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
         """What the gang asks for, if anything. A decision is due at once if it differs from `before`."""
@@ -110,7 +111,7 @@ class SnapshotBuilder:
             nodes=tables.nodes,
             classes=tables.classes,
             gangs=tuple(sorted(pending, key=lambda request: request.id)),
-            running=tuple(sorted(self._holding(now), key=lambda running: running.id)),
+            running=self._holding.all(self._held_otherwise(now)),
             queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),
             flavors=settings.flavors,
             budgets=tuple(budget.for_engine() for _, budget in sorted(tables.pod_budgets.items())),
@@ -122,6 +123,8 @@ class SnapshotBuilder:
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._replacements.restore(plan.admissions)
+        if plan.waiting:
+            self._tasks.awaited()
 
     def _writing_charges(self) -> dict[str, dict[str, int]]:
         """By namespace, what admissions under way still add to its quotas: for the claims that the caches do not show yet."""
@@ -139,23 +142,29 @@ class SnapshotBuilder:
 
     def _pending(self, now: float) -> list[GangRequest]:
         writing = self._tasks.writing()
-        return [
-            request
-            for gang_id, request in self._requests.items()
-            if not self._tasks.running(gang_id)
-            and not self._backoffs.active(gang_id, now)
-            and not any(claim.key in writing for claim in request.claims)
-        ]
+        found: list[GangRequest] = []
+        for gang_id, request in self._requests.items():
+            if self._tasks.running(gang_id) or self._backoffs.active(gang_id, now):
+                continue
+            if any(claim.key in writing for claim in request.claims):
+                self._tasks.awaited()
+                continue
+            found.append(request)
+        return found
 
-    def _holding(self, now: float) -> list[RunningGang]:
-        holding = dict(self._running)
+    def _held_otherwise(self, now: float) -> dict[GangId, RunningGang]:
+        """What gangs hold, where that is not what their pods and claims show: leftovers, held places, admissions under way."""
+        found: dict[GangId, RunningGang] = {}
         for left in {left.pod.uid: left for left in self._caches.tables.leftovers.values()}.values():
             labels = self._caches.namespace_labels(left.gang_id[0])
-            holding[left.gang_id] = with_leftover(holding.get(left.gang_id), left, labels)
-        holding = {gang_id: self._replacements.running(gang_id, each) for gang_id, each in holding.items()}
+            found[left.gang_id] = with_leftover(found.get(left.gang_id, self._holding.get(left.gang_id)), left, labels)
+        for gang_id in self._replacements.short():
+            running = found.get(gang_id, self._holding.get(gang_id))
+            if running is not None:
+                found[gang_id] = self._replacements.running(gang_id, running)
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
             if gang is not None:
                 labels = self._caches.namespace_labels(gang.namespace)
-                holding[gang_id] = admitted_gang(gang, admission, self.record(gang, now), labels, now)
-        return list(holding.values())
+                found[gang_id] = admitted_gang(gang, admission, self.record(gang, now), labels, now)
+        return found

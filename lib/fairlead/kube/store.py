@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from fairlead.kube.watching import ADDED, DELETED, MODIFIED
 
@@ -40,8 +40,7 @@ class Change(Generic[T]):
         return chosen
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(NamedTuple):
     """One state of one object: its key (`namespace/name`, `name` where cluster-scoped), UID and resourceVersion."""
 
     key: str
@@ -163,13 +162,15 @@ class Store(Generic[T]):
     def _reindex(self, key: str, old: T | None, new: T | None) -> None:
         for name, function in self._index_functions.items():
             index = self._indexes[name]
-            before = set(function(old)) if old is not None else set()
-            after = set(function(new)) if new is not None else set()
-            for gone in before - after:
+            before = () if old is None else tuple(function(old))
+            after = () if new is None else tuple(function(new))
+            if before == after:
+                continue
+            for gone in set(before).difference(after):
                 index[gone].discard(key)
                 if not index[gone]:
                     del index[gone]
-            for added in after - before:
+            for added in set(after).difference(before):
                 index.setdefault(added, set()).add(key)
 
     def _publish(self, change: Change[T]) -> None:

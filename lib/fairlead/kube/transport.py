@@ -98,6 +98,7 @@ class Transport:
         self._session = aiohttp.ClientSession(
             connector=connector,
             headers={"User-Agent": self._user_agent, "Accept": "application/json"},
+            cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=2**20,
         )
         return self
@@ -150,8 +151,7 @@ class Transport:
         retries = self._retries if retries is None else retries
         for attempt in range(retries + 1):
             try:
-                async with contextlib.AsyncExitStack() as stack:
-                    response = await self._open(method, path, params or {}, data, headers, timeout, stack)
+                async with await self._open(method, path, params or {}, data, headers, timeout) as response:
                     return await response.read()
             except (errors.TooManyRequests, errors.ServerError) as error:
                 undone = isinstance(error, errors.TooManyRequests) or (
@@ -178,8 +178,7 @@ class Transport:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=silence_max_s)
         try:
-            async with contextlib.AsyncExitStack() as stack:
-                response = await self._open("GET", path, params, None, {}, timeout, stack)
+            async with await self._open("GET", path, params, None, {}, timeout) as response:
                 yield response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{subject} at {self.url}: {_reason(error)}") from error
@@ -192,7 +191,6 @@ class Transport:
         data: bytes | None,
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
-        stack: contextlib.AsyncExitStack,
     ) -> aiohttp.ClientResponse:
         """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
         if self._session is None:
@@ -203,24 +201,23 @@ class Transport:
             if self._guard is not None:
                 self._guard()
             authorization = await self._access.authorization(force=force)
-            response = await stack.enter_async_context(
-                self._session.request(
-                    method,
-                    self._access.url + path,
-                    params=params,
-                    data=data,
-                    headers=dict(headers) | ({"Authorization": authorization} if authorization else {}),
-                    timeout=timeout,
-                    proxy=self._access.proxy,
-                    server_hostname=self._access.server_name,
-                    allow_redirects=False,
-                )
+            response = await self._session.request(
+                method,
+                self._access.url + path,
+                params=params,
+                data=data,
+                headers=dict(headers) | ({"Authorization": authorization} if authorization else {}),
+                timeout=timeout,
+                proxy=self._access.proxy,
+                server_hostname=self._access.server_name,
+                allow_redirects=False,
             )
             if response.status < 300:
                 return response
-            error = errors.from_response(
-                response.status, await response.read(), retry_after=response.headers.get("Retry-After")
-            )
+            async with response:
+                error = errors.from_response(
+                    response.status, await response.read(), retry_after=response.headers.get("Retry-After")
+                )
             if not isinstance(error, errors.Unauthorized) or authorization is None:
                 raise error
         raise error

@@ -60,13 +60,17 @@ class Admitter:
         Raises LeaseLostError: then it is not certain what was written, and the assumption stays.
         """
         began, waited = self._clock(), self._waits(gang)
-        log.info("gang %s: admitting %d pods in queue %r", admission.id, len(admission.assignments), admission.queue)
         outcome = await self._committer.admit(gang, admission)
         self.forget(gang.id)  # not reached on an error
         self._metrics.admissions.labels("admitted" if outcome.done else "failed").inc()
         if not outcome.done:
             return outcome.why or "not released"
-        self._metrics.commit_seconds.observe(self._clock() - began)
+        took_s = self._clock() - began
+        self._metrics.commit_seconds.observe(took_s)
+        log.info(
+            "gang %s: admitted %d pods in queue %r in %.3f s",
+            admission.id, len(admission.assignments), admission.queue, took_s,
+        )  # fmt: skip
         if waited:
             self._record_events(gang, admission)
         return ""

@@ -6,7 +6,7 @@ when its pods are recreated. In memory only: a new leader starts without backoff
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -59,15 +59,14 @@ class GangBackoffs:
         """When the next backoff is over; unix seconds."""
         return min((backoff.until for backoff in self._known.values() if backoff.until), default=None)
 
-    def expire(self, now: float, existing: Iterable[GangId]) -> list[GangId]:
+    def expire(self, now: float, existing: Container[GangId]) -> list[GangId]:
         """The gangs whose backoff is over now. Drops expired nodes, and gangs that are gone and have nothing left."""
         over: list[GangId] = []
-        exist = set(existing)
         for gang, backoff in list(self._known.items()):
             backoff.avoid = {node: until for node, until in backoff.avoid.items() if until > now}
             if backoff.until and backoff.until <= now:
                 backoff.until = 0.0
                 over.append(gang)
-            if not backoff.until and not backoff.avoid and gang not in exist:
+            if not backoff.until and not backoff.avoid and gang not in existing:
                 del self._known[gang]
         return over

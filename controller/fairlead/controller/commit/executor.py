@@ -43,6 +43,7 @@ class Executor:
         for admission in plan.admissions:
             keys = {claim.key for claim in admission.claims}
             if keys & writing:
+                self._tasks.awaited()
                 continue
             writing |= keys
             started.append(self._start_admission(admission))

@@ -1,7 +1,8 @@
 """The writes under way for gangs: one task per gang, an admission, a recovery step or an eviction step.
 
-While a gang's task runs, nothing else is started for it. When it ends, the gang is looked at again and a decision is due,
-since devices that it could not get may go to others. A failure starts the gang's backoff.
+While a gang's task runs, nothing else is started for it. When it ends, the gang is looked at again. A decision is due then,
+since devices that the gang could not get may go to others: but not after an admission that succeeded, unless another gang
+waits. A failure starts the gang's backoff.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class GangTasks:
         self._triggers = triggers
         self._wall = wall
         self._running: dict[GangId, Admission | None] = {}
+        self._awaited = False
 
     def running(self, gang_id: GangId) -> bool:
         return gang_id in self._running
@@ -38,13 +40,19 @@ class GangTasks:
         """Keys of the claims that admissions are writing."""
         return {claim.key for admission in self.admissions().values() for claim in admission.claims}
 
+    def awaited(self) -> None:
+        """A gang waits: for a claim that another's admission writes, or until what others were given may be evicted."""
+        self._awaited = True
+
     def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
         """`admission`: what the job writes, where it is one."""
         self._running[gang_id] = admission
 
         def ended() -> None:
             self._running.pop(gang_id, None)
-            self._triggers.decide()
+            if admission is None or self._awaited or self._backoffs.active(gang_id, self._wall()):
+                self._awaited = False
+                self._triggers.decide()
             self._triggers.gang(gang_id)
 
         self._tasks.start(
@@ -52,5 +60,5 @@ class GangTasks:
             job,
             failed=lambda why: self._backoffs.note_failure(gang_id, why, now=self._wall()),
             ended=ended,
-            level=logging.INFO,
+            level=logging.INFO if admission is None else logging.DEBUG,  # an admission logs its own line
         )

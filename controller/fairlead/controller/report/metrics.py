@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter as Counts
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -74,10 +73,10 @@ class Metrics:
             "fairlead_controller_errors_total", "Unexpected errors; each is in the log.", ["where"], registry=registry
         )
 
-    def note_phases(self, phases: Iterable[str]) -> None:
-        counts = Counts(phases)
+    def note_phases(self, counts: Mapping[str, int]) -> None:
+        """`counts`: gangs by phase."""
         for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
-            self.gangs.labels(phase).set(counts[phase])
+            self.gangs.labels(phase).set(counts.get(phase, 0))
 
     def note_queues(self, uses: Iterable[QueueUse]) -> None:
         self.queue_gangs.clear()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Iterable
 
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -46,7 +47,8 @@ def speaks(summary: PhaseSummary, state: SchedulingState) -> bool:
 
 class Reporter:
     def __init__(self, writer: StatusWriter, caches: Caches, queue: WorkQueue[Key], *, clock: Clock) -> None:
-        self.phases: dict[GangId, str] = {}
+        self.phases: Counter[str] = Counter()  # gangs by phase
+        self._phase: dict[GangId, str] = {}
         self._writer = writer
         self._caches = caches
         self._queue = queue
@@ -64,7 +66,7 @@ class Reporter:
         """To be written soon, or later when only the reason or the message changed."""
         self._gangs[gang.id] = (gang, state)
         summary = summarize(gang, state)
-        self.phases[gang.id] = summary.phase
+        self._note_phase(gang.id, summary.phase)
         if summary.reason == Progress.ADMITTING.value:
             self._admitting_since.setdefault(gang.id, self._clock())
         else:
@@ -89,8 +91,20 @@ class Reporter:
         self._gangs.pop(gang, None)
         self._noted.pop(gang, None)
         self._admitting_since.pop(gang, None)
-        self.phases.pop(gang, None)
+        self._note_phase(gang, None)
         self._queue.add(("gang", *gang))
+
+    def _note_phase(self, gang: GangId, phase: str | None) -> None:
+        before = self._phase.get(gang)
+        if phase == before:
+            return
+        if before is not None:
+            self.phases[before] -= 1
+        if phase is None:
+            del self._phase[gang]
+        else:
+            self.phases[phase] += 1
+            self._phase[gang] = phase
 
     def settings(self, plan: Plan, problems: Iterable[Problem]) -> None:
         """What the plan states of Queues and Flavors, and their problems."""

@@ -48,6 +48,7 @@ class Inventory:
         self.version = 0  # grows with every change
         self.structure = 0  # grows when slices change; not with claims
         self.changes: ChangeLog[str] = ChangeLog()  # names of nodes whose devices, or their claims, changed
+        self.claim_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed, came or went
         self.memo: dict[Any, Any] = {}  # for decisions: what they keep from one to the next
 
     # ------------------------------------------------------------------------------------------------- updates
@@ -193,6 +194,7 @@ class Inventory:
     def _count(self, claim: AllocatedClaim, sign: int) -> None:
         """Count the claim (sign 1), or no longer count it (-1)."""
         self.version += 1
+        self.claim_changes.note(claim.uid)
         for item in claim.devices:
             if item.admin:
                 continue

@@ -164,15 +164,22 @@ class NodeTable:
     def set_pod(self, pod: core.Pod, node: str | None = None) -> None:
         """Count the pod on its node: `node` if said, else where it is bound, else where it is pinned; else nowhere."""
         uid = pod.metadata.uid
-        self.drop_pod(uid)
         if pod.finished:
+            self.drop_pod(uid)
             return
         where = node or pod.spec.node_name
         if not where and not pod.spec.scheduling_gates and pod.spec.affinity and pod.spec.affinity.node_affinity:
             where = node_selector.pinned_node(pod.spec.affinity.node_affinity.required) or ""
         if not where:
+            self.drop_pod(uid)
             return
         needs = PodNeeds.of(pod)
+        known_where, known = self._pods.get(uid, ("", needs))
+        if known_where == where and (known.requests, known.ports) == (needs.requests, needs.ports):
+            self._pods[uid] = (where, needs)  # the node has as much room as before
+            self._on[where][uid] = needs
+            return
+        self.drop_pod(uid)
         self._pods[uid] = (where, needs)
         self._on.setdefault(where, {})[uid] = needs
         if (info := self._nodes.get(where)) is not None:

@@ -1,4 +1,4 @@
-"""Before anything is decided: running gangs are charged to their queues, pending ones are compiled and counted as demand.
+"""Before anything is decided: pending gangs are compiled, and counted as demand of their queues.
 
 What is known of a pending gang is kept in the scheduler cache for the next decision.
 """
@@ -6,14 +6,12 @@ What is known of a pending gang is kept in the scheduler cache for the next deci
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
-from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.gangs import PendingGang
-from fairlead.engine.queues.tree import Queue
 from fairlead.engine.types.reasons import Reason
 
 if TYPE_CHECKING:
@@ -21,51 +19,9 @@ if TYPE_CHECKING:
 
     from fairlead.engine.queues.cache import SchedulerCache
     from fairlead.engine.queues.gangs import AssumedGang
-    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.queues.tree import Queue, Tree
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
-    from fairlead.engine.types.plan import Eviction
-
-
-class RunningGangs:
-    """Gangs that hold devices, with their queues, which are charged for them. A claim of several gangs counts for the first."""
-
-    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> None:
-        self.gangs: list[tuple[RunningGang, Queue]] = []
-        self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
-        self.allocated: Charge = {}  # to gangs of any queue, or of none
-        inventory, charges, owners = snapshot.inventory, cache.charges, self.owners
-        for gang in snapshot.running:
-            queue = tree.resolve(gang)
-            owner = (gang.id, queue.name if isinstance(queue, Queue) else gang.queue or "")
-            devices = 0
-            total: Charge = {}
-            for uid in gang.claims:
-                claim = inventory.claim(uid)
-                if claim is None or uid in owners:
-                    continue
-                owners[uid] = owner
-                devices += claim.counted
-                if charges.flavors:
-                    charge = charges.of_allocated(claim, inventory)
-                    if total:
-                        total = dict(total)
-                        add(total, charge)
-                    else:
-                        total = charge  # read only
-            if total:
-                add(self.allocated, total)
-            if isinstance(queue, Queue):
-                if total or devices:
-                    queue.charge(total, devices)
-                    queue.note_allocation_unit(total)
-                queue.admitted += 1
-                self.gangs.append((gang, queue))
-
-    def with_queue(self, eviction: Eviction) -> Eviction:
-        """Under the name of the queue that is charged for the gang."""
-        name = next((queue for gang, queue in self.owners.values() if gang == eviction.id), eviction.queue)
-        return replace(eviction, queue=name)
+    from fairlead.engine.types.gangs import GangRequest
 
 
 class PendingGangs:

@@ -94,7 +94,7 @@ class PostFilter:
     def reserve(self, pending: PendingGang) -> None:
         """A place for a gang that waits for its own queue's gangs to end, before others of the queue take what they leave."""
         session = self._session
-        if not session.running.gangs or self.reservations.due(pending) > session.now:
+        if not session.running or self.reservations.due(pending) > session.now:
             return
         if session.quotas.shortage(pending.gang) is not None:
             return

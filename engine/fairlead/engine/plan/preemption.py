@@ -47,7 +47,7 @@ class Preemption:
     @property
     def possible(self) -> bool:
         """Whether anything could be evicted at all."""
-        return bool(self._session.running.gangs or self.tentative.units)
+        return bool(self._session.running or self.tentative.units)
 
     @cached_property
     def policy(self) -> VictimPolicy:
@@ -56,7 +56,7 @@ class Preemption:
 
     @cached_property
     def _least(self) -> LeastPriorities:
-        return LeastPriorities(self._session.running.gangs)
+        return LeastPriorities(self._session.running.priorities())
 
     @property
     def search(self) -> VictimSearch:

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.plan.answers import admission
 from fairlead.engine.plan.gang import Places
-from fairlead.engine.plan.pending import PendingGangs, RunningGangs
+from fairlead.engine.plan.pending import PendingGangs
+from fairlead.engine.plan.running import RunningGangs
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.queues.charges import chargeable
 from fairlead.engine.queues.gangs import AssumedGang
 from fairlead.engine.queues.namespace_quotas import NamespaceQuotas
 from fairlead.engine.queues.statement import Statement
 from fairlead.engine.queues.tree_shares import divide_tree
-from fairlead.engine.reclaim.candidates import VictimCandidates, protection_ends
+from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
 
@@ -48,7 +49,7 @@ class Session:
         self.places = Places(self.cache, snapshot, self.statement)
         self.quotas = NamespaceQuotas(snapshot.namespace_quotas)
         self.admitted = AdmittedGangs(self.statement, self.quotas)
-        self.running = RunningGangs(snapshot, self.cache, self.tree)
+        self.running = RunningGangs.of(snapshot, self.cache, self.tree)
         self.pending = PendingGangs(snapshot, self.cache, self.tree)
         self.broken = BrokenDevices(snapshot.inventory, now)
         self.replaced = [self.running.with_queue(each) for each in self.broken.evictions(snapshot.running)]
@@ -59,9 +60,9 @@ class Session:
 
     def start(self) -> None:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
-        members = (member for gang, _ in self.running.gangs for member in gang.members)
-        if any(member.leaving or member.pod.uid in self.leaving for member in members):
-            self.pipelined.leave(self.running.gangs, self.leaving)
+        leaving = self.running.with_leaving(self.leaving)
+        if leaving:
+            self.pipelined.leave(leaving, self.leaving)
 
     @property
     def pipelined(self) -> PipelinedCluster:
@@ -87,11 +88,10 @@ class Session:
 
     def note_protection(self) -> None:
         """That min-runtime ends may change the answer, though the candidates were not needed for it."""
-        ends = protection_ends(self.running.gangs, self.leaving)
-        if ends is None:
+        if self.running.any_surplus or self.leaving:
             _ = self.candidates  # notes it
-        else:
-            self._due += [until for until in ends if until > self.now]
+        elif (end := self.running.next_end(self.now)) is not None:
+            self._due.append(end)
 
     def divide(self) -> None:
         """Fair shares, of what queues use and what their pending gangs ask for at least."""

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor, VictimPolicy
-    from fairlead.engine.types.gangs import RunningGang
 
 QUEUES_MAX = 32  # whose gangs are counted, the largest holders first
 _ORDER = {block: place for place, block in enumerate(PreemptionBlock)}
@@ -77,11 +76,8 @@ def _figures(preemptor: Preemptor, queue: Queue) -> str:
 class LeastPriorities:
     """The lowest priority that runs in each queue, and how many gangs do: refuses the common case without any units."""
 
-    def __init__(self, running: Iterable[tuple[RunningGang, Queue]]) -> None:
-        self._least: dict[Queue, tuple[int, int]] = {}
-        for gang, queue in running:
-            least, count = self._least.get(queue, (gang.priority, 0))
-            self._least[queue] = (min(least, gang.priority), count + 1)
+    def __init__(self, running: Iterable[tuple[Queue, int, int]]) -> None:
+        self._least = {queue: (least, count) for queue, least, count in running}
 
     def blockers(self, preemptor: Preemptor) -> tuple[PreemptionBlocker, ...] | None:
         """Where only the gang's own queue runs gangs, or no flavor is asked for: why none of those may be evicted.

@@ -133,22 +133,6 @@ class MinRuntimes:
         return known
 
 
-def protection_ends(gangs: Iterable[tuple[RunningGang, Queue]], leaving: set[str]) -> list[float] | None:
-    """Until when each gang's unit is protected, at less cost than the units; None where a gang has units besides its own."""
-    min_runtimes = MinRuntimes()
-    ends: list[float] = []
-    for gang, queue in gangs:
-        if not gang.members:
-            ends.append(inf)
-            continue
-        staying = sum(not (member.leaving or member.pod.uid in leaving) for member in gang.members)
-        if staying > gang.size:
-            return None
-        if staying:
-            ends.append(gang.started + min_runtimes.of(gang, queue))
-    return ends
-
-
 class VictimCandidates:
     """The units of all running gangs. Per decision: `add_running` each gang, `sort` once, then `insert` and `remove`.
 

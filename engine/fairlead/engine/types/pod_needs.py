@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from fairlead.kube.quantity import Quantity, QuantityError
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class PodNeeds:
         spec = pod.spec
         affinity = spec.affinity.node_affinity if spec.affinity else None
         return cls(
-            requests=tuple(sorted(_requests(spec).items())),
+            requests=_requests(spec),
             node_selector=tuple(sorted(spec.node_selector.items())),
             affinity=affinity.required if affinity else None,
             preferred=affinity.preferred if affinity else (),
@@ -51,7 +53,22 @@ class PodNeeds:
         )
 
 
-def _requests(spec: core.PodSpec) -> dict[str, int]:
+_known_requests: dict[bytes, tuple[tuple[str, int], ...]] = {}
+KNOWN_MAX = 10_000
+
+
+def _requests(spec: core.PodSpec) -> tuple[tuple[str, int], ...]:
+    """Sorted. Remembered by all that it depends on: each pod is read several times, and those of one owner are alike."""
+    key = msgspec.json.encode((spec.containers, spec.init_containers, spec.resources, spec.overhead))
+    known = _known_requests.get(key)
+    if known is None:
+        if len(_known_requests) >= KNOWN_MAX:
+            _known_requests.clear()
+        known = _known_requests[key] = tuple(sorted(_total(spec).items()))
+    return known
+
+
+def _total(spec: core.PodSpec) -> dict[str, int]:
     """max(containers + sidecars, each init container with the sidecars before it) + overhead, in thousandths."""
     running: dict[str, int] = {}
     for container in spec.containers:

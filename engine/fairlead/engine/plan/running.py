@@ -1,0 +1,246 @@
+"""Running gangs in their queues: whose claims are whose, what each queue is charged for them, and until when they are protected.
+
+Kept in the scheduler cache from one decision to the next, and brought up to date by what changed: gangs are compared by
+identity, claims by the inventory's log. So a decision beside thousands of running gangs costs what came and went since the last
+one. Where several gangs name one claim it counts for the first of them, and everything is counted anew for each decision.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.queues.tree import Queue
+from fairlead.engine.reclaim.candidates import MinRuntimes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from fairlead.engine.inventory.inventory import Inventory
+    from fairlead.engine.queues.cache import SchedulerCache
+    from fairlead.engine.queues.charges import Charges
+    from fairlead.engine.queues.tree import Tree
+    from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import RunningGang
+    from fairlead.engine.types.plan import Eviction
+
+
+class _Counted(NamedTuple):
+    """One gang as it is counted now."""
+
+    gang: RunningGang
+    queue: Queue | None
+    charge: Charge
+    devices: int
+    leaving: bool  # some of its pods are
+    protected_until: float | None  # None: all of its pods are leaving
+    surplus: bool  # it has units besides its own that can be evicted
+
+
+@dataclass(slots=True)
+class _Held:
+    """By the gangs of one queue, without those of queues below it."""
+
+    charge: Charge = field(default_factory=dict)
+    devices: int = 0
+    parts: Counter[tuple[str, int]] = field(default_factory=Counter)  # of charges by flavor that are parts of a device
+    priorities: Counter[int] = field(default_factory=Counter)
+
+
+class RunningGangs:
+    """Of one queue tree and one set of flavors. `update` before each decision."""
+
+    def __init__(self, inventory: Inventory, tree: Tree, charges: Charges) -> None:
+        self._inventory = inventory
+        self._tree = tree
+        self._charges = charges
+        self._clear()
+
+    def _clear(self) -> None:
+        self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
+        self.allocated: Charge = {}  # to gangs of any queue, or of none
+        self._running: tuple[RunningGang, ...] = ()
+        self._gangs: list[tuple[RunningGang, Queue]] | None = None
+        self._counted: dict[int, _Counted] = {}  # by identity of the gang
+        self._holder: dict[str, int] = {}  # claim UID: the gang that names it
+        self._held: dict[Queue, _Held] = {}
+        self._leaving: set[int] = set()  # gangs with leaving pods
+        self._ends: list[float] = []  # of protection, sorted
+        self._surplus = 0  # gangs with units besides their own
+        self._shared = False  # several gangs name one claim
+        self._min_runtimes = MinRuntimes()
+        self._cursor = self._inventory.claim_changes.cursor
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> RunningGangs:
+        """Those of the snapshot, charged to the queues of the tree, which has begun a decision."""
+        known = snapshot.inventory.memo.get(cls)
+        if not isinstance(known, RunningGangs) or not known.is_of(tree, cache.charges):
+            known = snapshot.inventory.memo[cls] = cls(snapshot.inventory, tree, cache.charges)
+        known.update(snapshot.running)
+        return known
+
+    def is_of(self, tree: Tree, charges: Charges) -> bool:
+        return self._tree is tree and self._charges is charges
+
+    def update(self, running: Sequence[RunningGang]) -> None:
+        """These run now: charge them to the queues of the tree, which has begun a decision."""
+        self._look(running)
+        for queue, held in self._held.items():
+            queue.charge(held.charge, held.devices)
+            queue.admitted += held.priorities.total()
+            for (flavor, denominator), count in held.parts.items():
+                if count:
+                    queue.note_allocation_unit({flavor: Fraction(1, denominator)})
+
+    # -- reads -----------------------------------------------------------------------------------------------------
+
+    def __bool__(self) -> bool:
+        """Whether any gang runs in a queue."""
+        return bool(self._held)
+
+    @property
+    def gangs(self) -> list[tuple[RunningGang, Queue]]:
+        """Those that have a queue, in the order of the snapshot."""
+        if self._gangs is None:
+            counted = (self._counted[id(gang)] for gang in self._running)
+            self._gangs = [(each.gang, each.queue) for each in counted if each.queue is not None]
+        return self._gangs
+
+    def with_leaving(self, more: set[str]) -> list[tuple[RunningGang, Queue]]:
+        """Those of which pods are leaving, or are among these UIDs of `more` such pods; in the order of the snapshot."""
+        if more:
+            return [
+                (gang, queue)
+                for gang, queue in self.gangs
+                if any(member.leaving or member.pod.uid in more for member in gang.members)
+            ]
+        if not self._leaving:
+            return []
+        return [(gang, queue) for gang, queue in self.gangs if id(gang) in self._leaving]
+
+    def priorities(self) -> Iterator[tuple[Queue, int, int]]:
+        """By queue the lowest priority that runs there, and how many gangs do."""
+        return ((queue, min(held.priorities), held.priorities.total()) for queue, held in self._held.items())
+
+    def next_end(self, now: float) -> float | None:
+        """When the next gang's protection by min-runtime ends, unix seconds; inf where only that of unknown pods is left."""
+        at = bisect_right(self._ends, now)
+        return self._ends[at] if at < len(self._ends) else None
+
+    @property
+    def any_surplus(self) -> bool:
+        """Whether a gang has units besides its own that can be evicted: `next_end` does not know of those."""
+        return self._surplus > 0
+
+    def with_queue(self, eviction: Eviction) -> Eviction:
+        """Under the name of the queue that is charged for the gang."""
+        name = next((queue for gang, queue in self.owners.values() if gang == eviction.id), eviction.queue)
+        return replace(eviction, queue=name)
+
+    # -- changes ---------------------------------------------------------------------------------------------------
+
+    def _look(self, running: Sequence[RunningGang]) -> None:
+        changed = None if self._shared else self._inventory.claim_changes.since(self._cursor)
+        if changed is None:
+            self._clear()
+        self._cursor = self._inventory.claim_changes.cursor
+        stale = {self._holder[uid] for uid in changed or () if uid in self._holder}
+        for identity in stale:
+            self._drop(identity)
+        if running is self._running and not stale:
+            return
+        present = set(map(id, running))
+        for identity in self._counted.keys() - present:
+            self._drop(identity)
+        for gang in running:
+            if id(gang) not in self._counted:
+                self._count(gang)
+        if self._shared and changed is not None:  # since now
+            self._clear()
+            for gang in running:
+                self._count(gang)
+        self._running, self._gangs = tuple(running), None
+
+    def _count(self, gang: RunningGang) -> None:
+        found = self._tree.resolve(gang)
+        queue = found if isinstance(found, Queue) else None
+        owner = (gang.id, queue.name if queue is not None else gang.queue or "")
+        devices = 0
+        charge: Charge = {}
+        for uid in gang.claims:
+            if self._holder.setdefault(uid, id(gang)) != id(gang):
+                self._shared = True
+            claim = self._inventory.claim(uid)
+            if claim is None or uid in self.owners:
+                continue
+            self.owners[uid] = owner
+            devices += claim.counted
+            if self._charges.flavors:
+                charge = _sum(charge, self._charges.of_allocated(claim, self._inventory))
+        staying = sum(not member.leaving for member in gang.members)
+        until: float | None = inf
+        if gang.members:
+            protected = queue is not None and staying
+            until = gang.started + self._min_runtimes.of(gang, queue) if queue is not None and protected else None
+        counted = _Counted(
+            gang, queue, charge, devices, staying < len(gang.members), until, surplus=staying > gang.size
+        )
+        self._counted[id(gang)] = counted
+        self._add(counted, 1)
+
+    def _drop(self, identity: int) -> None:
+        counted = self._counted.pop(identity)
+        for uid in counted.gang.claims:
+            if self._holder.get(uid) == identity:
+                del self._holder[uid]
+                self.owners.pop(uid, None)
+        self._add(counted, -1)
+
+    def _add(self, counted: _Counted, times: int) -> None:
+        """Count the gang (1), or no longer count it (-1)."""
+        add(self.allocated, counted.charge, times)
+        _drop_zeros(self.allocated, counted.charge)
+        queue = counted.queue
+        if queue is None:
+            return
+        held = self._held.setdefault(queue, _Held())
+        add(held.charge, counted.charge, times)
+        _drop_zeros(held.charge, counted.charge)
+        held.devices += times * counted.devices
+        for flavor, value in counted.charge.items():
+            if value.denominator != 1:
+                held.parts[flavor, value.denominator] += times
+        held.priorities[counted.gang.priority] += times
+        if not held.priorities[counted.gang.priority]:
+            del held.priorities[counted.gang.priority]
+        if not held.priorities:
+            del self._held[queue]
+        self._surplus += times * counted.surplus
+        if counted.leaving:
+            (self._leaving.add if times > 0 else self._leaving.discard)(id(counted.gang))
+        if counted.protected_until is not None:
+            if times > 0:
+                insort(self._ends, counted.protected_until)
+            else:
+                del self._ends[bisect_left(self._ends, counted.protected_until)]
+
+
+def _sum(one: Charge, other: Charge) -> Charge:
+    """Neither is changed: they may be those of claims."""
+    if not one:
+        return other
+    total = dict(one)
+    add(total, other)
+    return total
+
+
+def _drop_zeros(total: Charge, changed: Charge) -> None:
+    for flavor in changed:
+        if not total[flavor]:
+            del total[flavor]

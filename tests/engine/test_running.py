@@ -1,0 +1,123 @@
+"""What is kept of running gangs by change is what counting all of them anew gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from fairlead.api import names
+from fairlead.engine.inventory.inventory import Inventory
+from fairlead.engine.inventory.selectors import Selectors
+from fairlead.engine.plan.running import RunningGangs
+from fairlead.engine.queues.charges import Charges
+from fairlead.engine.queues.tree import Queue, Tree
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.reasons import Reason
+from fairlead.engine.types.references import PodRef
+from fairlead.engine.types.settings import FlavorSpec, QueueSpec
+from fairlead.kube import resource
+from fairlead.kube.objects import ObjectMeta
+from tests.support.engine.objects import gpu
+from tests.support.engine.world import World
+
+FLAVOR = FlavorSpec(name="gpu", device_selector=f'device.driver == "{names.DRIVER}"', measure="Devices")
+QUEUES = (QueueSpec(name="a"), QueueSpec(name="b", min_runtime_s=50.0), QueueSpec(name="top"))
+
+
+def allocated(uid: str, device: str) -> resource.ResourceClaim:
+    result = resource.DeviceRequestAllocationResult(request="gpu", driver=names.DRIVER, pool="n0", device=device)
+    allocation = resource.AllocationResult(devices=resource.DeviceAllocationResult(results=(result,)))
+    return resource.ResourceClaim(
+        metadata=ObjectMeta(uid=uid, namespace="ml", name=uid),
+        status=resource.ResourceClaimStatus(allocation=allocation),
+    )
+
+
+def running(random: Random, number: int, claim: str) -> RunningGang:
+    name = f"g{number}"
+    members = tuple(
+        RunningMember(pod=PodRef("ml", f"{name}-{each}", f"{name}-{each}"), node="n0", leaving=random.random() < 0.2)
+        for each in range(random.randrange(3))
+    )
+    return RunningGang(
+        namespace="ml",
+        name=name,
+        uid=name,
+        queue=random.choice(["a", "b", "nowhere"]),
+        claims=(claim,),
+        priority=random.randrange(3),
+        started=float(random.randrange(100)),
+        size=random.choice([1, 2]),
+        members=members,
+    )
+
+
+def seen(found: RunningGangs, tree: Tree, now: float) -> tuple[object, ...]:
+    """All that decisions read of it."""
+    return (
+        found.owners,
+        found.allocated,
+        [(gang.id, queue.name) for gang, queue in found.gangs],
+        [gang.id for gang, _ in found.with_leaving(set())],
+        [gang.id for gang, _ in found.with_leaving({"g1-0"})],
+        sorted((queue.name, least, count) for queue, least, count in found.priorities()),
+        None if found.any_surplus else found.next_end(now),
+        found.any_surplus,
+        bool(found),
+        {name: (queue.used, queue.devices, queue.admitted) for name, queue in tree.queues.items()},
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_is_what_counting_anew_gives(seed: int):
+    random = Random(seed)
+    world = World()
+    world.add_node("n0", [gpu(number) for number in range(8)])
+    inventory, tree = world.inventory, Tree(QUEUES)
+    charges = Charges((FLAVOR,), Selectors())
+    kept = RunningGangs(inventory, tree, charges)
+    gangs: dict[int, RunningGang] = {}
+    for _ in range(40):
+        for _ in range(random.randrange(4)):
+            number = random.randrange(8)
+            claim = f"claim-{number}" if random.random() < 0.95 else "claim-0"  # now and then one claim of two gangs
+            step = random.random()
+            if step < 0.4:
+                gangs[number] = running(random, number, claim)
+            elif step < 0.6:
+                gangs.pop(number, None)
+            elif step < 0.9:
+                inventory.set_claim(allocated(f"claim-{number}", f"gpu-{random.randrange(8)}"))
+            else:
+                inventory.drop_claim(f"claim-{number}")
+        snapshot = tuple(gangs[number] for number in sorted(gangs))
+        now = float(random.randrange(160))
+        tree.begin({})
+        kept.update(snapshot)
+        by_change = seen(kept, tree, now)
+        tree.begin({})
+        anew = RunningGangs(inventory, tree, charges)
+        anew.update(tuple(replace(gang) for gang in snapshot))
+        assert by_change == seen(anew, tree, now)
+
+
+def test_only_what_changed_is_counted(monkeypatch: pytest.MonkeyPatch):
+    inventory, tree = Inventory(), Tree(QUEUES)
+    random = Random(0)
+    gangs = [running(random, number, f"claim-{number}") for number in range(50)]
+    kept = RunningGangs(inventory, tree, Charges((), Selectors()))
+    kept.update(tuple(gangs))
+    counted: list[str] = []
+    resolve = tree.resolve
+
+    def count(gang: GangRequest | RunningGang) -> Queue | Reason:
+        counted.append(gang.id)
+        return resolve(gang)
+
+    monkeypatch.setattr(tree, "resolve", count)
+    gangs[7] = replace(gangs[7], priority=9)
+    inventory.set_claim(allocated("claim-3", "gpu-0"))
+    kept.update(tuple(gangs))
+    assert sorted(counted) == ["ml/g3", "ml/g7"]
