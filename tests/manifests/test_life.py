@@ -215,13 +215,9 @@ async def test_helm_installs_upgrades_and_uninstalls(helm, template, tmp_path):
         await until(lambda: _none(configurations(site)), what="the webhook configurations are gone")
         await until(lambda: _none(_slices(site)), what="kubelet has wiped the slices of a driver that went")
         await until(
-            lambda: _none(_leftovers(site)),
+            lambda: not any(list(node.leftovers()) for node in site.nodes.values()),
             what="nodes hold nothing: the last containers have ended their preStop hooks",
         )
-
-
-async def _leftovers(site: Cluster) -> list[str]:
-    return [each for node in site.nodes.values() for each in node.leftovers()]
 
 
 async def _none(found: Awaitable[list[str]]) -> bool:
