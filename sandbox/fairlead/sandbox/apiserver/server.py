@@ -19,6 +19,7 @@ from aiohttp import web
 
 from fairlead.sandbox.apiserver import assembly, statuses, tls
 from fairlead.sandbox.apiserver.bodies import BODY_LIMIT_BYTES
+from fairlead.sandbox.apiserver.connections import ConnectionServer
 from fairlead.sandbox.apiserver.dispatch import Dispatcher
 from fairlead.sandbox.apiserver.exchange import Request, Response, Stream, encode, warning_header
 from fairlead.sandbox.apiserver.faults import Faults
@@ -83,7 +84,7 @@ class ApiServer:
         if self.state.stopping:
             self.state.stopping = False
             self.state.store.compact()
-        server = web.Server(self._serve, handler_cancellation=True)
+        server = ConnectionServer(self._serve, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_GRACE_S, keepalive_timeout=600)
         await self._runner.setup()
         context = tls.server_context(self._authority, host, self._workdir, utc_now())

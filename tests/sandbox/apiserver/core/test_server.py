@@ -1,6 +1,7 @@
 """The apiserver over its socket: TLS, tokens, watches that break, faults, and the stop."""
 
 import asyncio
+import contextlib
 import io
 import json
 import ssl
@@ -110,6 +111,23 @@ async def test_a_watch_ends_cleanly_when_the_server_stops(tmp_path):
         await asyncio.sleep(0)
         await server.stop()
         assert await reading == b""
+
+
+async def test_a_handshake_that_ends_after_the_stop_gets_no_answer(tmp_path):
+    server = ApiServer(workdir=tmp_path)
+    await server.start()
+    context = ssl.create_default_context(cadata=server.ca_pem.decode())
+    request = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.token()}\r\n\r\n".encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    await asyncio.sleep(0.05)  # accepted
+    await server.stop()
+    try:
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            await writer.start_tls(context, server_hostname="127.0.0.1")
+            writer.write(request)
+            assert await reader.read() == b""
+    finally:
+        writer.transport.abort()
 
 
 async def test_a_server_that_starts_again_has_its_objects_and_not_its_past(tmp_path):
