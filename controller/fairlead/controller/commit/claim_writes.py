@@ -1,8 +1,8 @@
 """Writes to claims: creating, allocating, deallocating.
 
-Two orders hold. Unless the claim was made here with it, the finalizer is written before the allocation: without it, the allocation of a deleted named claim would
-leak. Deallocation ends with removing the finalizer: that changes the resourceVersion, so a late
-write of this protocol can no longer succeed.
+Two orders hold. Unless the claim was made here with it, the finalizer is written before the allocation: without it, the
+allocation of a deleted named claim would leak. Deallocation ends with removing the finalizer: that changes the
+resourceVersion, so a late write of this protocol can no longer succeed.
 """
 
 from __future__ import annotations
