@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 class ConnectionServer(web.Server):
     """aiohttp's server, which also ends the connections that its `shutdown` misses.
 
-    `shutdown` forgets each connection that is made while it waits for requests in progress: it would be served for ever.
-    And it closes transports, which asyncio ignores when the peer has closed already while reading was paused (a killed
-    client in the middle of a large body); only `abort` frees the socket of such a one.
+    `shutdown` forgets each connection that is made while it waits for requests in progress, and one whose TLS handshake
+    ends later: they would be served for ever.
     """
 
     def __init__(self, *args: object, **options: object) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from fairlead.sandbox.apiserver.state import State
 
 ADMIN, ADMIN_GROUP = "admin", "system:masters"
 _STOP_GRACE_S = 2.0
+_BACKLOG = 128
 _TOO_LARGE = Response(
     413,
     encode(
@@ -71,6 +73,7 @@ class ApiServer:
         self.dispatcher = Dispatcher(self.state, self.faults)
         self._authority = tls.make_authority(utc_now())
         self._runner: web.ServerRunner | None = None
+        self._listening: socket.socket | None = None
         self._watches: dict[asyncio.Task[object], str] = {}
         self._host, self._port = "", 0
 
@@ -88,8 +91,9 @@ class ApiServer:
         self._runner = web.ServerRunner(server, shutdown_timeout=_STOP_GRACE_S, keepalive_timeout=600)
         await self._runner.setup()
         context = tls.server_context(self._authority, host, self._workdir, utc_now())
-        site = web.TCPSite(self._runner, host, port, ssl_context=context)
-        await site.start()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        await web.SockSite(self._runner, self._listening, ssl_context=context).start()
         self._host, self._port = host, self._runner.addresses[0][1]
         self.dispatcher.address = f"{host}:{self._port}"
 
@@ -115,9 +119,12 @@ class ApiServer:
             _, late = await asyncio.wait(list(self._watches), timeout=_STOP_GRACE_S)
             for task in late:
                 task.cancel()
-        if self._runner is not None:
+        if self._runner is not None and self._listening is not None:
+            # asyncio leaks the socket of a connection that it has accepted, but not served yet, when its server closes.
+            asyncio.get_running_loop().remove_reader(self._listening)
+            await asyncio.sleep(0)
             await self._runner.cleanup()
-            self._runner = None
+            self._runner = self._listening = None
         await self.state.admission.close()
 
     async def __aenter__(self) -> Self:
