@@ -56,8 +56,8 @@ kills: $(VENV)/.dev  ## kill -9 programs at random moments of a 64-pod gang's ad
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
 
-soak: $(VENV)/.dev  ## thirty days of twenty queues in virtual time, with nodes that break and controllers that restart
-	@SOAK_DAYS=30 $(BIN)/python -m pytest --no-header --timeout 3600 tests/engine/test_soak.py
+soak: $(VENV)/.dev  ## thirty days (DAYS=30) of twenty queues in virtual time, with nodes that break and controllers that restart
+	@SOAK_DAYS=$(or $(DAYS),30) $(BIN)/python -m pytest -m scale --no-header tests/engine/test_soak.py
 
 decisions: $(VENV)/.dev  ## compare 120,000 decisions with their record (minutes; RECORD=1 writes it anew, ONLY=source)
 	@$(BIN)/python -m tests.support.decisions $(if $(RECORD),record,compare) tests/support/data/decisions.txt $(if $(ONLY),--only $(ONLY))

@@ -84,7 +84,13 @@ async def test_the_programs_serve_a_cluster_from_the_command_line_and_stop_on_si
         async with (
             running(*driver, *probes[0], log=tmp_path / "driver.log"),
             running(*webhook, *probes[1], log=tmp_path / "webhook.log"),
-            running("controller", "--kubeconfig", cluster.kubeconfig(CONTROLLER), *probes[2], log=tmp_path / "controller.log"),
+            running(
+                "controller",
+                "--kubeconfig",
+                cluster.kubeconfig(CONTROLLER),
+                *probes[2],
+                log=tmp_path / "controller.log",
+            ),
         ):
             await asyncio.gather(*(ready(f"http://127.0.0.1:{port}/readyz") for port in metrics))
             await cluster.apply(files.find("examples/00-queues"))

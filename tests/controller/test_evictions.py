@@ -286,7 +286,7 @@ async def test_a_controller_killed_at_any_write_of_an_eviction_is_followed_by_on
 ):
     """Marks, hold, evictions, the admission that follows: the next leader continues, and no gang is evicted in vain."""
     await bench.template("eight", 8)
-    for step in range(1, 40):
+    for step in range(1 + after, 40, 2):  # odd writes before, even ones after
         plot.victims = {}
 
         def over(pods: list[str]) -> Callable[[], bool]:

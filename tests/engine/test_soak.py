@@ -1,7 +1,7 @@
 """Weeks in seconds: queues that always want more converge to their weights, through broken nodes, restarts and failovers.
 
 Real decisions in virtual time, with the memory of use that the controller has and a status that survives it. `make soak` runs
-thirty days (SOAK_DAYS), the default a few.
+thirty days, or as many as SOAK_DAYS says.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import heapq
 import os
 from dataclasses import replace
 from random import Random
+
+import pytest
 
 from fairlead.api import names
 from fairlead.engine.queues.usage_history import RememberedUsage, UsageHistory, decayed
@@ -20,7 +22,7 @@ from tests.support.engine.world import World
 
 HOUR = 3600.0
 DAY = 24 * HOUR
-DAYS = float(os.environ.get("SOAK_DAYS", "2"))
+DAYS = float(os.environ.get("SOAK_DAYS", "30"))
 HALF_LIFE_S = DAY
 NODES, GPUS = 5, 8
 QUEUES = 20
@@ -130,6 +132,8 @@ class Soak:
         self.waiting.append(replace(request, preemptor=False))
 
 
+@pytest.mark.scale
+@pytest.mark.timeout(3600)
 def test_decayed_shares_converge_to_the_weights_where_demand_allows():
     soak = Soak(seed=7)
     sums = dict.fromkeys(soak.true, 0.0)

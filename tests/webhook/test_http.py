@@ -151,7 +151,8 @@ STREAMS = {
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS.keys())
 async def test_every_split_gives_the_same_answers(stream: bytes) -> None:
     whole = await played([stream])
-    for cut in range(1, len(stream)):
+    repeats = range(300, len(stream), 37) if len(stream) > 2_000 else range(300, len(stream))
+    for cut in (*range(1, min(300, len(stream))), *repeats):
         assert await played(split(stream, [cut])) == whole, f"cut at {cut}"
     assert await played(split(stream, range(len(stream)))) == whole, "byte by byte"
     assert await played(split(stream, range(len(stream))), hurried=True) == whole, "byte by byte, at once"
