@@ -20,7 +20,7 @@ from fairlead.kube.limits import Clock, Sleep
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
-LATER_S = 0.08  # and so much longer after changes that no gang which comes waits for: each run has a cost of its own
+LATER_S = 0.18  # and so much longer after changes that no gang which comes waits for: each run has a cost of its own
 ERROR_PAUSE_S = 1.0
 
 
