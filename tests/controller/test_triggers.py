@@ -31,12 +31,9 @@ def test_what_a_gang_waits_for_wakes_the_loop_soon():
     assert woken(triggers) == (True, True)
 
 
-def test_a_quiet_gang_is_noted_without_waking_the_loop():
+def test_no_gang_at_all_wakes_nothing():
     triggers = fresh()
-    triggers.quiet.add(ONE)
-    triggers.gang(ONE, soon=True)
     triggers.gangs([])
     assert woken(triggers) == (False, False)
     triggers.gangs([ONE, OTHER])
-    assert woken(triggers) == (True, False)
     assert triggers.take_gangs() == {ONE, OTHER}

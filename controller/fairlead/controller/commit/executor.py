@@ -57,7 +57,7 @@ class Executor:
         gang = self._caches.gangs[gang_id]
         self._admitter.assume(gang, admission)
         self.queues[gang_id] = admission.queue
-        self._tasks.start(gang_id, self._admit(gang, admission), admission, quiet=gang.solo)
+        self._tasks.start(gang_id, self._admit(gang, admission), admission)
         return gang_id
 
     async def _admit(self, gang: Gang, admission: Admission) -> None:

@@ -44,15 +44,12 @@ class GangTasks:
         """A gang waits: for a claim that another's admission writes, or until what others were given may be evicted."""
         self._awaited = True
 
-    def start(self, gang_id: GangId, job: Job, admission: Admission | None = None, *, quiet: bool = False) -> None:
-        """`admission`: what the job writes, where it is one. `quiet`: what it writes does not wake the loop before its end."""
+    def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
+        """`admission`: what the job writes, where it is one."""
         self._running[gang_id] = admission
-        if quiet:
-            self._triggers.quiet.add(gang_id)
 
         def ended() -> None:
             self._running.pop(gang_id, None)
-            self._triggers.quiet.discard(gang_id)
             if admission is None or self._awaited or self._backoffs.active(gang_id, self._wall()):
                 self._awaited = False
                 self._triggers.decide()

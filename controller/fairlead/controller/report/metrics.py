@@ -15,7 +15,6 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 class Metrics:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        self._phases: dict[str, int] = {}  # as last noted
         registry = self.registry
         self.leader = Gauge("fairlead_controller_leader", "1 while this replica leads.", registry=registry)
         self.decide_seconds = Histogram(
@@ -77,10 +76,7 @@ class Metrics:
     def note_phases(self, counts: Mapping[str, int]) -> None:
         """`counts`: gangs by phase."""
         for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
-            count = counts.get(phase, 0)
-            if self._phases.get(phase) != count:
-                self._phases[phase] = count
-                self.gangs.labels(phase).set(count)
+            self.gangs.labels(phase).set(counts.get(phase, 0))
 
     def note_queues(self, uses: Iterable[QueueUse]) -> None:
         self.queue_gangs.clear()

@@ -14,14 +14,13 @@ from fairlead.controller.gangs.gangs import GangId
 
 
 class Triggers:
-    """`wake` is set by every trigger but those of `quiet` gangs, `soon` by some; the loop clears both when it starts to look."""
+    """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look."""
 
     def __init__(self) -> None:
         self.decision = True
         self.urgent = True
         self.wake = asyncio.Event()
         self.soon = asyncio.Event()
-        self.quiet: set[GangId] = set()  # are triggered again when what is being written for them is written
         self._gangs: set[GangId] = set()
 
     def gang(self, gang: GangId, *, soon: bool = False) -> None:
@@ -29,9 +28,9 @@ class Triggers:
         self.gangs((gang,), soon=soon)
 
     def gangs(self, gangs: Iterable[GangId], *, soon: bool = False) -> None:
-        found = set(gangs)
-        self._gangs |= found
-        if not found <= self.quiet:
+        noted = list(gangs)
+        if noted:
+            self._gangs.update(noted)
             self._wake(soon)
 
     def decide(self, *, urgent: bool = False) -> None:
