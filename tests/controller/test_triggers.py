@@ -37,3 +37,14 @@ def test_no_gang_at_all_wakes_nothing():
     assert woken(triggers) == (False, False)
     triggers.gangs([ONE, OTHER])
     assert triggers.take_gangs() == {ONE, OTHER}
+
+
+def test_what_was_asked_for_while_the_loop_ran_does_not_wake_it_again():
+    triggers = fresh()
+    triggers.decide(urgent=True)
+    triggers.decided()
+    triggers.rest()
+    assert woken(triggers) == (False, False)
+    triggers.gang(ONE, soon=True)
+    triggers.rest()
+    assert woken(triggers) == (True, True)

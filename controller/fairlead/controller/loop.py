@@ -94,6 +94,7 @@ class Controller:
         if self._cycle.due_at is not None:
             due.append(self._cycle.due_at)
         triggers = self._caches.triggers
+        triggers.rest()
         if triggers.decision:
             due.append(self._wall() + self._cycle.wait_s())
         if await self._until(triggers.wake, max(0.0, min(due) - self._wall())):

@@ -54,6 +54,11 @@ class Triggers:
         self.wake.clear()
         self.soon.clear()
 
+    def rest(self) -> None:
+        """The loop has run: what asked for a decision while it ran is decided, or due when the pacing allows."""
+        if not self._gangs:
+            self.looked()
+
     def decided(self) -> None:
         """A decision starts: what comes from here on asks for the next one."""
         self.decision = self.urgent = False
