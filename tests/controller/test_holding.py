@@ -15,6 +15,7 @@ def running(name: str, priority: int = 0) -> RunningGang:
 def test_all_is_in_order_of_ids_after_any_changes():
     random, holding = Random(1), Holding()
     known: dict[str, RunningGang] = {}
+    before = holding.all({})
     for _ in range(500):
         name = f"g{random.randrange(60)}"
         if random.random() < 0.4:
@@ -25,7 +26,13 @@ def test_all_is_in_order_of_ids_after_any_changes():
             holding.set(("ml", name), known[name])
         instead = {("ml", each): running(each, 9) for each in random.sample(["g1", "g2", "x"], random.randrange(3))}
         expected = known | {each.name: each for each in instead.values()}
-        assert holding.all(instead) == tuple(sorted(expected.values(), key=lambda each: each.id))
+        found = holding.all(instead)
+        assert found == tuple(sorted(expected.values(), key=lambda each: each.id))
+        if found is not before:
+            assert found.since is before.version
+            assert set(map(id, found.gone)) == set(map(id, before)) - set(map(id, found))
+            assert set(map(id, found.new)) == set(map(id, found)) - set(map(id, before))
+        before = found
         assert holding.get(("ml", name)) == known.get(name)
 
 

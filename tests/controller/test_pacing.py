@@ -1,8 +1,11 @@
 """When the next decision may start, and which gangs are being evicted for which. Pure."""
 
 from fairlead.controller.gangs.gangs import Gang
-from fairlead.controller.gangs.victims import Victims
+from fairlead.controller.gangs.victims import Victims, may_evict
 from fairlead.controller.pacing import IDLE_MAX_S, PAUSE_MAX_S, Pacing
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Waiting
+from fairlead.engine.types.reasons import Code, Reason
 
 from .test_eviction_steps import MARK, member
 
@@ -45,3 +48,22 @@ def test_victims_follow_the_marks_on_their_pods():
     victims.update(("ml", "old"), marked)
     victims.update(("ml", "old"), None)
     assert victims.of_any([("ml", "new")]) == set()
+
+
+def waits(queue: str | None, priority: int, *, fits: bool | None = True, preempts: bool = True) -> bool:
+    """Whether its answer depends on an admission in queue a with priority 1."""
+    reason = Reason(code=Code.NO_DEVICES, message="", advice="", could_ever_fit=fits)
+    waiting = Waiting(namespace="ml", name="w", uid="w", queue=queue, position=1, reason=reason)
+    request = GangRequest(
+        namespace="ml", name="w", uid="w", size=1, members=(), priority=priority, preempts=preempts, queue=queue
+    )
+    return may_evict(waiting, request, {"a": 1})
+
+
+def test_only_a_gang_that_could_evict_what_is_being_admitted_awaits_its_end():
+    assert waits("a", 2)
+    assert not waits("a", 1)
+    assert waits("b", 0), "its queue may reclaim"
+    assert not waits("b", 0, fits=False)
+    assert not waits("b", 2, preempts=False)
+    assert not waits(None, 2)

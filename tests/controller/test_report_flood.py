@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from fairlead.controller.gangs.gangs import Gang
+from fairlead.controller.report import gang_status
 from fairlead.controller.report.reporter import MESSAGES_PER_S, QUIET_S
 from fairlead.engine.types.reasons import Code
 from fairlead.kube.events import PER_OBJECT_BURST, PER_OBJECT_EVERY_S
@@ -69,3 +72,24 @@ async def test_of_a_thousand_waiting_gangs_only_so_many_messages_are_written_a_s
         await setup.time.advance(1.0)
     written = setup.objects.written["gangs/status"] - before
     assert 1000 <= written <= 1000 + 60 * MESSAGES_PER_S
+
+
+async def test_a_status_is_not_made_again_while_nothing_is_new(setup: Setup, monkeypatch: pytest.MonkeyPatch):
+    """But it is when its object is gone, or another has its name."""
+    made: list[str] = []
+    summary = gang_status.gang_status
+
+    def counted(gang: Gang, *args: Any, **more: Any) -> dict[str, Any]:
+        made.append(gang.name)
+        return summary(gang, *args, **more)
+
+    monkeypatch.setattr(gang_status, "gang_status", counted)
+    for _ in range(3):
+        gang = waiting_gang()
+        setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
+        await setup.time.advance(60.0)
+    assert made == ["g"]
+    setup.objects.gangs.clear()
+    setup.reporter.gang(gang, waits(gang, Code.NO_DEVICES, "none is free"))
+    await setup.time.advance(60.0)
+    assert setup.objects.gangs["ml/g"]["status"]["reason"] == "DevicesInUse"

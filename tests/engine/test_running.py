@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
@@ -13,7 +14,7 @@ from fairlead.engine.inventory.selectors import Selectors
 from fairlead.engine.plan.running import RunningGangs
 from fairlead.engine.queues.charges import Charges
 from fairlead.engine.queues.tree import Queue, Tree
-from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
+from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember, RunningSequence
 from fairlead.engine.types.reasons import Reason
 from fairlead.engine.types.references import PodRef
 from fairlead.engine.types.settings import FlavorSpec, QueueSpec
@@ -70,9 +71,17 @@ def seen(found: RunningGangs, tree: Tree, now: float) -> tuple[object, ...]:
     )
 
 
+def after(before: RunningSequence | None, gangs: list[RunningGang]) -> RunningSequence:
+    old = {id(gang) for gang in before or ()}
+    gone = [gang for gang in before or () if all(gang is not other for other in gangs)]
+    return RunningSequence.after(before, gangs, gone=gone, new=[gang for gang in gangs if id(gang) not in old])
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["compared", "told what changed"])
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_kept_is_what_counting_anew_gives(seed: int):
+def test_what_is_kept_is_what_counting_anew_gives(seed: int, told: bool):
     random = Random(seed)
+    sequence: RunningSequence | None = None
     world = World()
     world.add_node("n0", [gpu(number) for number in range(8)])
     inventory, tree = world.inventory, Tree(QUEUES)
@@ -93,6 +102,10 @@ def test_what_is_kept_is_what_counting_anew_gives(seed: int):
             else:
                 inventory.drop_claim(f"claim-{number}")
         snapshot = tuple(gangs[number] for number in sorted(gangs))
+        if told:
+            snapshot = sequence = after(sequence, list(snapshot))
+        if random.random() < 0.1:
+            continue  # a snapshot that is not decided on
         now = float(random.randrange(160))
         tree.begin({})
         kept.update(snapshot)
@@ -121,3 +134,28 @@ def test_only_what_changed_is_counted(monkeypatch: pytest.MonkeyPatch):
     inventory.set_claim(allocated("claim-3", "gpu-0"))
     kept.update(tuple(gangs))
     assert sorted(counted) == ["ml/g3", "ml/g7"]
+
+
+class Sequence(RunningSequence):
+    """One that cannot be looked through."""
+
+    def __iter__(self) -> Iterator[RunningGang]:
+        raise AssertionError("all running gangs are looked at")
+
+
+def test_gangs_that_stay_are_not_looked_at():
+    """Also where some of them are leaving."""
+    inventory, tree = Inventory(), Tree(QUEUES)
+    random = Random(0)
+    gangs = [running(random, number, f"claim-{number}") for number in range(50)]
+    first = after(None, gangs)
+    kept = RunningGangs(inventory, tree, Charges((), Selectors()))
+    kept.update(first)
+    leaving = [gang.id for gang, _ in kept.with_leaving(set())]
+    come, goes = replace(gangs[7], priority=9), gangs[8]
+    second = Sequence.after(first, [*gangs[:7], come, *gangs[9:]], gone=[gangs[7], goes], new=[come])
+    inventory.set_claim(allocated("claim-3", "gpu-0"))
+    kept.update(second)
+    kept.update(second)
+    assert [gang.id for gang, _ in kept.with_leaving(set())] == [each for each in leaving if each != goes.id]
+    assert kept.owners["claim-3"][0] == "ml/g3"

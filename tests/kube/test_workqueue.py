@@ -86,3 +86,48 @@ async def test_a_bucket_lets_a_burst_through_and_then_its_rate(time):
     await time.advance(0.25)
     assert passed == 8
     await asyncio.gather(*tasks)
+
+
+async def test_one_key_wakes_one_worker(time):
+    """Also a key that comes due: eight workers that wait cost no more than one."""
+    promoted = 0
+
+    class Counting(WorkQueue[str]):
+        def _promote(self) -> float | None:
+            nonlocal promoted
+            promoted += 1
+            return super()._promote()
+
+    queue = Counting(clock=time.clock, sleep=time.sleep, random=Random(1))
+    workers = [asyncio.create_task(queue.get()) for _ in range(8)]
+    await settle()
+    promoted = 0
+    queue.add_after("later", 5)
+    queue.add("now")
+    await settle()
+    assert (promoted, sum(worker.done() for worker in workers)) == (1, 1)
+    await time.advance(5)
+    assert (promoted, sum(worker.done() for worker in workers)) == (2, 2)
+    for worker in workers:
+        worker.cancel()
+    await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def test_a_worker_that_is_cancelled_leaves_its_key_to_another(queue, time):
+    first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await settle()
+    queue.add("a")
+    first.cancel()
+    await settle()
+    assert await second == "a"
+    queue.done("a")
+    third, fourth = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await settle()
+    queue.add_after("b", 5)
+    third.cancel()
+    queue.add("c")
+    await settle()
+    assert await fourth == "c"
+    queue.done("c")
+    await time.advance(6)
+    assert await queue.get() == "b"

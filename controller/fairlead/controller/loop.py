@@ -20,6 +20,7 @@ from fairlead.kube.limits import Clock, Sleep
 log = logging.getLogger(__name__)
 
 GATHER_S = 0.02  # changes come in bursts: wait this long for the rest before deciding
+LATER_S = 0.18  # and so much longer after changes that no gang which comes waits for: each run has a cost of its own
 ERROR_PAUSE_S = 1.0
 
 
@@ -62,7 +63,7 @@ class Controller:
     def run_once(self) -> None:
         """Reconcile, decide and commit, report. Starts tasks and waits for none."""
         self.last_run_at, now = self._clock(), self._wall()
-        self._caches.triggers.wake.clear()
+        self._caches.triggers.looked()
         self._reconciler.expire(now)
         self._cycle.expire(now)
         changed = self._reconciler.reconcile(self._changed(), now)
@@ -92,15 +93,30 @@ class Controller:
         due = [self._reconciler.due_at()]
         if self._cycle.due_at is not None:
             due.append(self._cycle.due_at)
-        if self._caches.triggers.decision:
+        triggers = self._caches.triggers
+        triggers.rest()
+        if triggers.decision:
             due.append(self._wall() + self._cycle.wait_s())
-        wait_s = max(0.0, min(due) - self._wall())
-        woken = asyncio.ensure_future(self._caches.triggers.wake.wait())
-        slept = asyncio.ensure_future(self._sleep(wait_s))
-        try:
-            await asyncio.wait((woken, slept), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-            slept.cancel()
-            await asyncio.gather(woken, slept, return_exceptions=True)
+        if await self._until(triggers.wake, max(0.0, min(due) - self._wall())):
+            await self._until(triggers.soon, LATER_S)
         await self._sleep(GATHER_S)
+
+    async def _until(self, event: asyncio.Event, timeout_s: float) -> bool:
+        """Whether it was set in time."""
+        late = False
+        if event.is_set():
+            return True
+
+        def ring(slept: asyncio.Future[None]) -> None:
+            nonlocal late
+            if not slept.cancelled():
+                late = True
+                event.set()
+
+        alarm = asyncio.ensure_future(self._sleep(timeout_s))
+        alarm.add_done_callback(ring)
+        try:
+            await event.wait()
+        finally:
+            alarm.cancel()
+        return not late

@@ -16,6 +16,7 @@ from fairlead.controller.gangs.leftovers import with_leftover
 from fairlead.controller.gangs.quotas import add, admission_charge
 from fairlead.controller.gangs.requests import GangRecord, gang_request, same_request
 from fairlead.controller.gangs.running import admitted_gang, running_gang
+from fairlead.controller.gangs.victims import may_evict
 from fairlead.controller.replacements import Replacements
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.placement.workload import WorkloadCounter
@@ -123,8 +124,20 @@ class SnapshotBuilder:
     def decided(self, plan: Plan) -> None:
         """The decision on the last snapshot is made: to be called before it is carried out."""
         self._replacements.restore(plan.admissions)
-        if plan.waiting:
+        if self._any_awaits_admissions(plan):
             self._tasks.awaited()
+
+    def _any_awaits_admissions(self, plan: Plan) -> bool:
+        """Whether what gangs are being given is part of the answer to a gang that waits."""
+        least: dict[str, int] = {}  # by queue: lowest priority of the gangs that are being admitted
+        for admission in (*self._tasks.admissions().values(), *plan.admissions):
+            gang = self._caches.gangs.get((admission.namespace, admission.name))
+            if gang is not None:
+                least[admission.queue] = min(gang.priority, least.get(admission.queue, gang.priority))
+        if not least:
+            return False
+        waiting = ((each, self._requests.get((each.namespace, each.name))) for each in plan.waiting)
+        return any(request is not None and may_evict(each, request, least) for each, request in waiting)
 
     def _writing_charges(self) -> dict[str, dict[str, int]]:
         """By namespace, what admissions under way still add to its quotas: for the claims that the caches do not show yet."""

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from random import Random
 from typing import Generic, TypeVar
 
@@ -40,7 +40,9 @@ class WorkQueue(Generic[K]):
         self._due: dict[K, float] = {}
         self._failures: dict[K, int] = {}
         self._sequence = itertools.count()
-        self._changed = asyncio.Event()
+        self._waiting: deque[asyncio.Future[None]] = deque()  # calls of `get`, by arrival
+        self._alarm: asyncio.Future[None] | None = None  # wakes one of them
+        self._alarm_at = 0.0
 
     def __len__(self) -> int:
         """Queued keys, delayed ones included."""
@@ -48,12 +50,17 @@ class WorkQueue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Queues the key: now, or when the worker that has it is done."""
+        if self._add(key):
+            self._wake()
+
+    def _add(self, key: K) -> bool:
+        """Whether a worker can take it now."""
         self._due.pop(key, None)
         if key in self._working:
             self._again.add(key)
-            return
+            return False
         self._ready[key] = None
-        self._changed.set()
+        return True
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Queues the key after a delay, unless it is queued already or due earlier."""
@@ -65,7 +72,8 @@ class WorkQueue(Generic[K]):
             return
         self._due[key] = due
         heapq.heappush(self._later, (due, next(self._sequence), key))
-        self._changed.set()
+        if self._waiting:
+            self._set_alarm(due)
 
     def retry(self, key: K) -> float:
         """Queues the key after a failure, with a longer delay each time. Returns the delay in seconds."""
@@ -82,13 +90,14 @@ class WorkQueue(Generic[K]):
     async def get(self) -> K:
         """Waits for the next key. Call `done` with it afterwards."""
         while True:
-            wait_s = self._promote()
+            due = self._promote()
             if self._ready:
                 key, _ = self._ready.popitem(last=False)
                 self._working.add(key)
+                if self._ready:
+                    self._wake()  # several may have come due at once
                 return key
-            self._changed.clear()
-            await self._wait(wait_s)
+            await self._wait(due)
 
     def done(self, key: K) -> None:
         self._working.discard(key)
@@ -97,7 +106,7 @@ class WorkQueue(Generic[K]):
             self.add(key)
 
     def _promote(self) -> float | None:
-        """Queues the delayed keys that are due. Returns the seconds until the next one is, None if there is none."""
+        """Queues the delayed keys that are due. Returns when the next one is, None if there is none."""
         now = self._clock()
         while self._later:
             due, _, key = self._later[0]
@@ -105,19 +114,45 @@ class WorkQueue(Generic[K]):
                 heapq.heappop(self._later)
                 continue
             if due > now:
-                return due - now
+                return due
             heapq.heappop(self._later)
-            self.add(key)
+            self._add(key)
         return None
 
-    async def _wait(self, wait_s: float | None) -> None:
-        if wait_s is None:
-            await self._changed.wait()
-            return
-        tasks = (asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._sleep(wait_s)))
+    async def _wait(self, due: float | None) -> None:
+        """Until a key is added, or one is due. One key wakes one worker: the others sleep on."""
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(woken)
+        if due is not None:
+            self._set_alarm(due)
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await woken
+        except asyncio.CancelledError:
+            if woken in self._waiting:
+                self._waiting.remove(woken)
+            elif self._ready and not woken.cancelled():
+                self._wake()  # another takes the key
+            raise
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if not self._waiting and self._alarm is not None:
+                self._alarm.cancel()
+                self._alarm = None
+
+    def _wake(self) -> None:
+        while self._waiting:
+            woken = self._waiting.popleft()
+            if not woken.done():  # not cancelled
+                woken.set_result(None)
+                return
+
+    def _set_alarm(self, due: float) -> None:
+        if self._alarm is not None:
+            if self._alarm_at <= due:
+                return
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = asyncio.ensure_future(self._ring(due)), due
+
+    async def _ring(self, due: float) -> None:
+        await self._sleep(max(0.0, due - self._clock()))
+        self._alarm = None
+        self._wake()

@@ -53,7 +53,7 @@ class GangTasks:
             if admission is None or self._awaited or self._backoffs.active(gang_id, self._wall()):
                 self._awaited = False
                 self._triggers.decide()
-            self._triggers.gang(gang_id)
+            self._triggers.gang(gang_id, soon=admission is None)
 
         self._tasks.start(
             f"gang {'/'.join(gang_id)}",

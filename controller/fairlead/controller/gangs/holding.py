@@ -1,22 +1,26 @@
-"""The gangs that hold devices, in the order of the snapshot, kept by change: a run of the loop sorts none of those that stay as they are.
+"""The gangs that hold devices, in the order of the snapshot, kept by change: what stays as it is costs nothing.
 
-A gang that is built anew and holds the same as before stays the same object, so that the engine need not look at it again.
+A gang that is built anew and holds the same as before stays the same object, and the snapshot says which gangs came and went
+since the one before, so that the engine looks at those only.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Mapping
 
 from fairlead.controller.gangs.gangs import GangId
-from fairlead.engine.types.gangs import RunningGang
+from fairlead.engine.types.gangs import RunningGang, RunningSequence
 
 
 class Holding:
     def __init__(self) -> None:
         self._gangs: dict[str, RunningGang] = {}  # by id
-        self._ids: list[str] = []  # sorted
-        self._all: tuple[RunningGang, ...] | None = ()
+        self._instead: dict[str, RunningGang] = {}  # at the last call of `all`
+        self._changed: set[str] = set()  # ids, since that call
+        self._ids: list[str] = []  # of what that call returned
+        self._list: list[RunningGang] = []
+        self._all = RunningSequence.after(None, ())
 
     def get(self, gang_id: GangId) -> RunningGang | None:
         return self._gangs.get("/".join(gang_id))
@@ -24,26 +28,41 @@ class Holding:
     def set(self, gang_id: GangId, running: RunningGang | None) -> None:
         """What the gang holds from now on; None: nothing."""
         key = "/".join(gang_id)
-        before = self._gangs.get(key)
-        if running == before:
+        if running == self._gangs.get(key):
             return
-        self._all = None
+        self._changed.add(key)
         if running is None:
             del self._gangs[key]
-            del self._ids[bisect_left(self._ids, key)]
-            return
-        if before is None:
-            insort(self._ids, key)
-        self._gangs[key] = running
+        else:
+            self._gangs[key] = running
 
-    def all(self, instead: Mapping[GangId, RunningGang]) -> tuple[RunningGang, ...]:
+    def all(self, instead: Mapping[GangId, RunningGang]) -> RunningSequence:
         """In order of ids; of some gangs what they hold `instead`, also where they held nothing."""
-        if not instead:
-            if self._all is None:
-                self._all = tuple(map(self._gangs.__getitem__, self._ids))
-            return self._all
-        gangs = self._gangs | {running.id: running for running in instead.values()}
-        ids = self._ids
-        if len(gangs) > len(ids):
-            ids = sorted([*ids, *(gangs.keys() - self._gangs.keys())])  # nearly sorted: in linear time
-        return tuple(map(gangs.__getitem__, ids))
+        now = {running.id: running for running in instead.values()}
+        changed = self._changed | self._instead.keys() | now.keys()
+        self._changed, self._instead = set(), now
+        gone: list[RunningGang] = []
+        new: list[RunningGang] = []
+        for key in sorted(changed):
+            at = bisect_left(self._ids, key)
+            before = self._list[at] if at < len(self._ids) and self._ids[at] == key else None
+            running = now.get(key) or self._gangs.get(key)
+            if running == before:
+                continue
+            if before is not None:
+                gone.append(before)
+            if running is not None:
+                new.append(running)
+            self._put(at, key, before, running)
+        if gone or new:
+            self._all = RunningSequence.after(self._all, self._list, gone=gone, new=new)
+        return self._all
+
+    def _put(self, at: int, key: str, before: RunningGang | None, running: RunningGang | None) -> None:
+        if running is None:
+            del self._ids[at], self._list[at]
+        elif before is None:
+            self._ids.insert(at, key)
+            self._list.insert(at, running)
+        else:
+            self._list[at] = running

@@ -1,11 +1,13 @@
-"""Which gangs are being evicted for which, as their marks say. An index over marks; pure."""
+"""Which gangs are being evicted for which, as their marks say: an index over marks. And which could be. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.gangs import Gang, GangId
+from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.plan import Waiting
 
 
 class Victims:
@@ -33,3 +35,13 @@ class Victims:
 
     def of_any(self, beneficiaries: Iterable[GangId]) -> set[GangId]:
         return {victim for gang_id in beneficiaries for victim in self._victims.get(gang_id, ())}
+
+
+def may_evict(waiting: Waiting, request: GangRequest, least: Mapping[str, int]) -> bool:
+    """Whether the gang that waits could evict a gang that is being admitted, once it runs; so it learns when min-runtime ends.
+
+    `least` is the lowest priority of those by queue. Of its own queue a gang evicts those of lower priority only.
+    """
+    if not request.preempts or waiting.reason.could_ever_fit is False or waiting.queue is None:
+        return False
+    return any(queue != waiting.queue or priority < request.priority for queue, priority in least.items())

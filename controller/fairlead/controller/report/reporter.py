@@ -59,6 +59,9 @@ class Reporter:
         self._queues: dict[str, tuple[QueueUse, tuple[Problem, ...]]] = {}
         self._flavors: dict[str, tuple[FlavorTotal | None, tuple[Problem, ...]]] = {}
         self._written_at: dict[Key, float] = {}
+        self._written: dict[
+            GangId, tuple[Gang, SchedulingState, str | None]
+        ] = {}  # as last written; the object's version
 
     # -- noting ----------------------------------------------------------------------------------------------------
 
@@ -90,6 +93,7 @@ class Reporter:
         """The gang has no members left: its Gang object is to be deleted."""
         self._gangs.pop(gang, None)
         self._noted.pop(gang, None)
+        self._written.pop(gang, None)
         self._admitting_since.pop(gang, None)
         self._note_phase(gang, None)
         self._queue.add(("gang", *gang))
@@ -178,7 +182,10 @@ class Reporter:
             unknown = self._caches.gang_object(gang.id) is None
             if unknown and gang.plain and not speaks(summarize(gang, state), state):
                 return  # it did not wait after all
+            if self._written.get(gang.id) == (gang, state, self._version(gang.id)):
+                return  # nothing is new, here or there
             await self._writer.gang(gang, state)
+            self._written[gang.id] = (gang, state, self._version(gang.id))
         else:
             again_s = await self._writer.gang_without_pods((namespace, name))
             if again_s is not None:
@@ -186,6 +193,10 @@ class Reporter:
         self._written_at[key] = self._clock()
         if len(self._written_at) > WRITTEN_AT_MAX:
             self._written_at.clear()
+
+    def _version(self, gang_id: GangId) -> str | None:
+        raw = self._caches.gang_object(gang_id)
+        return None if raw is None else str(raw["metadata"].get("resourceVersion", ""))
 
     async def _write_queue(self, name: str) -> None:
         if name not in self._caches.queues:

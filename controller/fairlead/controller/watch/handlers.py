@@ -101,7 +101,7 @@ class Handlers:
         owner = claim.metadata.controller
         if owner is not None:
             users += self._pods.by_index("uid", owner.uid)
-        self._triggers.gangs(map(gang_id, users))
+        self._triggers.gangs(map(gang_id, users), soon=change.old is None)
 
     def _pod(self, change: Change[core.Pod]) -> None:
         pod = change.object
@@ -114,7 +114,7 @@ class Handlers:
             self._tables.set_pod(pod)
         for seen in (change.old, change.new):
             if seen is not None and indexes.may_be_member(seen):
-                self._triggers.gang(gang_id(seen))
+                self._triggers.gang(gang_id(seen), soon=change.old is None)
         if change.new is None or (ended and not (change.old and change.old.finished)):
             self._triggers.decide()  # its node has room again
 
@@ -131,7 +131,7 @@ class Handlers:
 
     def _template(self, change: Change[resource.ResourceClaimTemplate]) -> None:
         for pod in self._pods.by_index("template", change.key):
-            self._triggers.gang(gang_id(pod))
+            self._triggers.gang(gang_id(pod), soon=True)
 
     def _gangs_of(self, concerns: Callable[[core.Pod], bool]) -> None:
         self._triggers.gangs(gang_id(pod) for pod in self._pods.all() if concerns(pod))

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from fairlead.engine.explain.largest_holders import UNKNOWN, LargestHolders
 from fairlead.engine.types.reasons import Holder, Rejection
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sized
 
+    from fairlead.engine.explain.largest_holders import ClaimOwners, Owner
     from fairlead.engine.placement.candidate_nodes import CandidateNode
 
 K = TypeVar("K", bound="Sized")
@@ -23,7 +25,7 @@ KINDS_MIN = 4  # kinds of request whose results are kept in any case
 class RequestCounts:
     """The cluster's devices for one request of one shape: how many are free, and how many each rejection removed."""
 
-    __slots__ = ("best", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
+    __slots__ = ("best", "cluster", "detail", "devices", "free", "holders", "incomplete", "nodes", "removed", "shown")
 
     def __init__(self) -> None:
         self.devices = 0
@@ -31,7 +33,10 @@ class RequestCounts:
         self.best = 0  # most free on one node
         self.nodes = 0  # nodes with at least one free
         self.removed: dict[Rejection, int] = {}
-        self.holders: dict[str, int] = {}  # claim UID, or gang id for this decision's: devices
+        self.holders: dict[
+            str, int
+        ] = {}  # claim UID, or gang id for this decision's: devices; without those of `cluster`
+        self.cluster: LargestHolders | None = None
         self.detail = ""
         self.incomplete = False
         self.shown: tuple[Holder, ...] | None = None  # the largest holders, once computed
@@ -47,6 +52,18 @@ class RequestCounts:
             self.free += node.free
             self.nodes += 1
             self.best = max(self.best, node.free)
+
+    def largest(self, count: int, owners: ClaimOwners, queues: Mapping[str, str]) -> tuple[Holder, ...]:
+        """The gangs that hold most. `queues` are those of this decision's gangs, by id."""
+        if self.shown is None:
+            own: dict[Owner, int] = {}
+            for holder, devices in self.holders.items():
+                known = (holder, queues[holder]) if holder in queues else UNKNOWN
+                owner = owners.by_claim.get(holder, known)
+                own[owner] = own.get(owner, 0) + devices
+            most = (self.cluster or LargestHolders({})).largest(count, owners, own)
+            self.shown = tuple(Holder(gang=gang, queue=queue, devices=devices) for devices, (gang, queue) in most)
+        return self.shown
 
 
 class NodeCounts:
@@ -65,7 +82,7 @@ class NodeCounts:
 class ClusterCounts:
     """The sum of all nodes' counts for one kind of request, kept by change. Memory only."""
 
-    __slots__ = ("cursor", "details", "devices", "free", "holders", "nodes", "removed", "special")
+    __slots__ = ("cursor", "details", "devices", "free", "holders", "largest", "nodes", "removed", "special")
 
     def __init__(self) -> None:
         self.cursor = -1  # of the log of changed nodes
@@ -74,6 +91,7 @@ class ClusterCounts:
         self.free: dict[int, int] = {}  # number of nodes by how many devices are free there
         self.removed: dict[Rejection, int] = {}
         self.holders: dict[str, int] = {}
+        self.largest = LargestHolders(self.holders)
         self.details: dict[str, str] = {}  # by name of node
         self.special: list[CandidateNode] = []  # nodes that were left out last
 
@@ -96,6 +114,7 @@ class ClusterCounts:
             _note(self.removed, why, times * number)
         for holder, devices in counts.holders.items():
             _note(self.holders, holder, times * devices)
+            self.largest.changed(holder)
         if counts.detail and times > 0:
             self.details[node.name] = counts.detail
         elif counts.detail:
@@ -109,7 +128,7 @@ class ClusterCounts:
         counts.nodes = sum(nodes for free, nodes in self.free.items() if free)
         counts.best = max(self.free, default=0)
         counts.removed = dict(self.removed)
-        counts.holders = dict(self.holders)
+        counts.cluster = self.largest
         counts.incomplete = bool(self.removed.get(Rejection.POOL))
         for each in others.values():
             counts.add(each)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
+from fairlead.engine.explain.node_refusals import NodeRefusals
 from fairlead.engine.types.reasons import Rejection, RequestShortage
 
 if TYPE_CHECKING:
@@ -46,43 +47,17 @@ class ShortageCounter:
         self._taken_by = taken_by
         self._held_for = held_for
         self._counts: dict[object, RequestCounts] = {}
-        self._refusals: dict[object, tuple[dict[str, list[str]], set[CandidateNode]]] = {}
+        self._refusals: dict[object, NodeRefusals] = {}
 
-    def nodes(self, shape: UnitShape) -> tuple[dict[str, list[str]], set[CandidateNode]]:
-        """Nodes that refuse the pods, by need, devices aside; and the nodes that are left."""
+    def nodes(self, shape: UnitShape) -> NodeRefusals:
+        """Which nodes refuse the pods, devices aside."""
         found = self._refusals.get(shape.needs)
-        if found is not None:
-            return found
-        refused: dict[str, list[str]] = {}
-        willing: set[CandidateNode] = set()
-        known: dict[CandidateNode, tuple[int, str | None, str]] = self._known.of(
-            ("needs", shape.needs), len(self._node_snapshot.all), dict
-        )
-        for node in self._node_snapshot.all:
-            before = known.get(node)
-            if before is None or before[0] != node.changes:
-                before = known[node] = (node.changes, *self._refusal(node, shape))
-            _, why, example = before
-            if why is None:
-                willing.add(node)
-            else:
-                refused.setdefault(why, []).append(example)
-        self._refusals[shape.needs] = (refused, willing)
-        return refused, willing
-
-    def _refusal(self, node: CandidateNode, shape: UnitShape) -> tuple[str | None, str]:
-        """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
-        example = node.info.name
-        why = next((why for needs in shape.needs if (why := node.info.refuses(needs)) is not None), None)
-        if why is not None:
-            return why, example
-        lacking = next(
-            (lack for needs in shape.needs if (lack := self._ledger.node_lacks(node.info, needs)) is not None), None
-        )
-        if lacking is None:
-            return None, example
-        why, _, rest = lacking.partition(":")
-        return why, example + (f":{rest}" if rest else "")
+        if found is None:
+            nodes = len(self._node_snapshot.all)
+            found = self._known.of(("needs", shape.needs), nodes, lambda: NodeRefusals(shape.needs))
+            found.update(self._node_snapshot, self._ledger)
+            self._refusals[shape.needs] = found
+        return found
 
     def shortages(
         self, unit: PlacementUnit, willing: set[CandidateNode]

@@ -6,17 +6,16 @@ the decision: the gangs admitted in it count as holders. `counts` counts, `messa
 
 from __future__ import annotations
 
-import heapq
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain import messages
-from fairlead.engine.explain.count_sums import RequestCounts
 from fairlead.engine.explain.counts import NO_DEVICES, ShortageCounter
-from fairlead.engine.types.reasons import Code, Holder, NodeShortage, PreemptionBlocker, Reason
+from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from fairlead.engine.explain.largest_holders import ClaimOwners
     from fairlead.engine.inventory.device import Device
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
@@ -29,20 +28,22 @@ HOLDERS_MAX = 8
 
 
 class Explainer:
-    """Explains against the ledger as it is now."""
+    """Explains against the ledger as it is now.
+
+    `taken_by` are devices of this decision, `held_for` free devices that are held for a gang: each with gang and queue.
+    """
 
     def __init__(
         self,
         node_snapshot: NodeSnapshot,
         ledger: Ledger,
-        owners: Mapping[str, tuple[str, str]],
+        owners: ClaimOwners,
         taken_by: Mapping[Device, tuple[str, str]],
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
     ) -> None:
-        self._held_for = held_for  # free devices that are held for a gang: (gang, queue)
         self._node_snapshot = node_snapshot
-        self._owners = owners  # claim UID: (gang, queue)
-        self._taken_by = taken_by  # devices of this decision: (gang, queue)
+        self._owners = owners
+        self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
 
     def explain(
@@ -55,7 +56,8 @@ class Explainer:
         reserved: Reservation | None = None,
     ) -> Reason:
         unit = result.unplaced or units[0]
-        refused, willing = self._counts.nodes(unit.shape)
+        refusals = self._counts.nodes(unit.shape)
+        willing = refusals.willing
         shortages, worst = self._counts.shortages(unit, willing)
         refined = code = messages.code_of(result, ever, worst, willing, shortages)
         if code is Code.NO_DEVICES:
@@ -71,22 +73,7 @@ class Explainer:
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
-            nodes=tuple(
-                NodeShortage(need=need, nodes=len(names), example=names[0]) for need, names in sorted(refused.items())
-            ),
+            nodes=refusals.shortages(),
             near_miss=messages.near_miss_of(gang, result),
-            holders=self._holders(unit, worst),
+            holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )
-
-    def _holders(self, unit: PlacementUnit, worst: RequestCounts | None) -> tuple[Holder, ...]:
-        if worst is None:
-            return ()
-        if worst.shown is None:
-            gangs: dict[tuple[str, str], int] = {}
-            queues = dict((*self._taken_by.values(), *self._held_for.values()))
-            for holder, devices in worst.holders.items():
-                owner = self._owners.get(holder) or ((holder, queues[holder]) if holder in queues else ("", ""))
-                gangs[owner] = gangs.get(owner, 0) + devices
-            most = heapq.nsmallest(HOLDERS_MAX, [(-devices, owner) for owner, devices in gangs.items()])
-            worst.shown = tuple(Holder(gang=gang, queue=queue, devices=-devices) for devices, (gang, queue) in most)
-        return worst.shown

@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.explainer import Explainer
+from fairlead.engine.explain.largest_holders import ClaimOwners
 from fairlead.engine.plan import plan_cache
 from fairlead.engine.plan.answers import flavor_totals, queue_uses, waiting
 from fairlead.engine.plan.retry import Retry
@@ -124,9 +125,8 @@ class _Decision:
         session, held = self.session, self.scheduling.post_filter.held
         taken_by = session.admitted.taken_by
         held_for = {device: gang for device, gang in held.held_for.items() if device not in taken_by}
-        explainer = Explainer(
-            session.cache.node_snapshot, session.statement.ledger, session.running.owners, taken_by, held_for
-        )
+        owners = ClaimOwners(session.running.owners, session.running.owner_changes)
+        explainer = Explainer(session.cache.node_snapshot, session.statement.ledger, owners, taken_by, held_for)
         standing = {id(reservation) for reservation in held.reservations}  # one may have been cancelled since
 
         def explain(gang: GangRequest, found: Unschedulable) -> Reason:

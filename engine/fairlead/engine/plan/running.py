@@ -1,7 +1,7 @@
 """Running gangs in their queues: whose claims are whose, what each queue is charged for them, and until when they are protected.
 
-Kept in the scheduler cache from one decision to the next, and brought up to date by what changed: gangs are compared by
-identity, claims by the inventory's log. So a decision beside thousands of running gangs costs what came and went since the last
+Kept in the scheduler cache from one decision to the next, and brought up to date by what changed: of gangs the snapshot says
+that (`RunningSequence`), or they are compared by identity; claims change by the inventory's log. So a decision beside thousands of running gangs costs what came and went since the last
 one. Where several gangs name one claim it counts for the first of them, and everything is counted anew for each decision.
 """
 
@@ -14,12 +14,14 @@ from fractions import Fraction
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
+from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.tree import Queue
 from fairlead.engine.reclaim.candidates import MinRuntimes
+from fairlead.engine.types.gangs import RunningSequence
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from fairlead.engine.inventory.inventory import Inventory
     from fairlead.engine.queues.cache import SchedulerCache
@@ -59,12 +61,15 @@ class RunningGangs:
         self._inventory = inventory
         self._tree = tree
         self._charges = charges
+        self.owner_changes: ChangeLog[str] = ChangeLog()  # UIDs of claims that changed hands
         self._clear()
 
     def _clear(self) -> None:
         self.owners: dict[str, tuple[str, str]] = {}  # claim UID: gang, queue
+        self.owner_changes.note_all()
         self.allocated: Charge = {}  # to gangs of any queue, or of none
         self._running: tuple[RunningGang, ...] = ()
+        self._version: object = self  # that of `_running`; self: it has none
         self._gangs: list[tuple[RunningGang, Queue]] | None = None
         self._counted: dict[int, _Counted] = {}  # by identity of the gang
         self._holder: dict[str, int] = {}  # claim UID: the gang that names it
@@ -122,7 +127,11 @@ class RunningGangs:
             ]
         if not self._leaving:
             return []
-        return [(gang, queue) for gang, queue in self.gangs if id(gang) in self._leaving]
+        if not isinstance(self._running, RunningSequence):
+            return [(gang, queue) for gang, queue in self.gangs if id(gang) in self._leaving]
+        leaving = (self._counted[identity] for identity in self._leaving)
+        found = [(each.gang, each.queue) for each in leaving if each.queue is not None]
+        return sorted(found, key=lambda pair: pair[0].id)
 
     def priorities(self) -> Iterator[tuple[Queue, int, int]]:
         """By queue the lowest priority that runs there, and how many gangs do."""
@@ -150,22 +159,32 @@ class RunningGangs:
         if changed is None:
             self._clear()
         self._cursor = self._inventory.claim_changes.cursor
-        stale = {self._holder[uid] for uid in changed or () if uid in self._holder}
-        for identity in stale:
-            self._drop(identity)
+        stale = [self._counted[at].gang for at in {self._holder[uid] for uid in changed or () if uid in self._holder}]
         if running is self._running and not stale:
             return
-        present = set(map(id, running))
-        for identity in self._counted.keys() - present:
-            self._drop(identity)
-        for gang in running:
-            if id(gang) not in self._counted:
-                self._count(gang)
+        for gang in stale:
+            self._drop(id(gang))
+        if running is self._running:
+            come: Iterable[RunningGang] = stale
+        elif changed is not None and isinstance(running, RunningSequence) and running.since is self._version:
+            for gang in running.gone:
+                if id(gang) in self._counted:
+                    self._drop(id(gang))
+            gone = set(map(id, running.gone))
+            come = [*(gang for gang in stale if id(gang) not in gone), *running.new]
+        else:
+            for identity in self._counted.keys() - set(map(id, running)):
+                self._drop(identity)
+            come = (gang for gang in running if id(gang) not in self._counted)
+        for gang in come:
+            self._count(gang)
         if self._shared and changed is not None:  # since now
             self._clear()
             for gang in running:
                 self._count(gang)
-        self._running, self._gangs = tuple(running), None
+        self._running = running if isinstance(running, tuple) else tuple(running)
+        self._version = running.version if isinstance(running, RunningSequence) else self
+        self._gangs = None
 
     def _count(self, gang: RunningGang) -> None:
         found = self._tree.resolve(gang)
@@ -180,6 +199,7 @@ class RunningGangs:
             if claim is None or uid in self.owners:
                 continue
             self.owners[uid] = owner
+            self.owner_changes.note(uid)
             devices += claim.counted
             if self._charges.flavors:
                 charge = _sum(charge, self._charges.of_allocated(claim, self._inventory))
@@ -200,6 +220,7 @@ class RunningGangs:
             if self._holder.get(uid) == identity:
                 del self._holder[uid]
                 self.owners.pop(uid, None)
+                self.owner_changes.note(uid)
         self._add(counted, -1)
 
     def _add(self, counted: _Counted, times: int) -> None:

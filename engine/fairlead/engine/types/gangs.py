@@ -5,7 +5,7 @@ Frozen values, made by the controller from pods, Gang objects and claims; no beh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -113,3 +113,30 @@ class RunningGang(Named):
     min_runtime_s: float | None = None  # of its own annotation; None: its queue's
     checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
+
+
+class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more
+    """Running gangs in the order of their ids, with what became of the sequence before.
+
+    So a reader that has the one before need not compare thousands of gangs to find the few that came and went. `version` is
+    like no other; `since` is that of the sequence before, None where there is none.
+    """
+
+    version: object
+    since: object
+    gone: tuple[RunningGang, ...]  # were in the one before, and are not in this one
+    new: tuple[RunningGang, ...]
+
+    @classmethod
+    def after(
+        cls,
+        before: RunningSequence | None,
+        gangs: Iterable[RunningGang],
+        *,
+        gone: Iterable[RunningGang] = (),
+        new: Iterable[RunningGang] = (),
+    ) -> RunningSequence:
+        sequence = cls(gangs)
+        sequence.version, sequence.since = object(), None if before is None else before.version
+        sequence.gone, sequence.new = tuple(gone), tuple(new)
+        return sequence

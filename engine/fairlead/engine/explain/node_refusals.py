@@ -1,0 +1,80 @@
+"""Which nodes do not take the pods of one shape, devices aside, and why: looked at again where a node changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fairlead.engine.types.reasons import NodeShortage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fairlead.engine.inventory.ledger import Ledger
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.types.pod_needs import PodNeeds
+
+
+class NodeRefusals:
+    """Of pods with these needs, all on one node. Memory only."""
+
+    def __init__(self, needs: Sequence[PodNeeds]) -> None:
+        self.willing: set[CandidateNode] = set()
+        self._needs = needs
+        self._refused: dict[str, dict[str, str]] = {}  # by need: example by name of node
+        self._why: dict[CandidateNode, str] = {}
+        self._cursor = -1  # of the log of changed nodes
+
+    def __len__(self) -> int:
+        return len(self.willing) + len(self._why)
+
+    def update(self, snapshot: NodeSnapshot, ledger: Ledger) -> None:
+        """As the ledger is now."""
+        changed = snapshot.log.since(self._cursor)
+        self._cursor = snapshot.log.cursor
+        if changed is None:
+            self.willing.clear()
+            self._refused.clear()
+            self._why.clear()
+            changed = snapshot.all
+        for node in dict.fromkeys(changed):
+            self._forget(node)
+        for node in dict.fromkeys(changed):
+            if snapshot.by_name.get(node.name) is node:
+                self._look(node, ledger)
+
+    def shortages(self) -> tuple[NodeShortage, ...]:
+        """By need: how many nodes lack it, and the first of them as an example."""
+        return tuple(
+            NodeShortage(need=need, nodes=len(examples), example=examples[min(examples)])
+            for need, examples in sorted(self._refused.items())
+        )
+
+    def _forget(self, node: CandidateNode) -> None:
+        self.willing.discard(node)
+        why = self._why.pop(node, None)
+        if why is not None:
+            del self._refused[why][node.name]
+            if not self._refused[why]:
+                del self._refused[why]
+
+    def _look(self, node: CandidateNode, ledger: Ledger) -> None:
+        why, example = self._refusal(node, ledger)
+        if why is None:
+            self.willing.add(node)
+            return
+        self._why[node] = why
+        self._refused.setdefault(why, {})[node.name] = example
+
+    def _refusal(self, node: CandidateNode, ledger: Ledger) -> tuple[str | None, str]:
+        """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
+        example = node.info.name
+        why = next((why for needs in self._needs if (why := node.info.refuses(needs)) is not None), None)
+        if why is not None:
+            return why, example
+        lacking = next(
+            (lack for needs in self._needs if (lack := ledger.node_lacks(node.info, needs)) is not None), None
+        )
+        if lacking is None:
+            return None, example
+        why, _, rest = lacking.partition(":")
+        return why, example + (f":{rest}" if rest else "")
