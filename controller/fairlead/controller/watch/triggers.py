@@ -8,18 +8,22 @@ some gangs' reports change.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fairlead.controller.gangs.gangs import GangId
 
 
 class Triggers:
-    """`wake` is set by every trigger; the loop clears it when it starts to look."""
+    """`wake` is set by every trigger; the loop clears it when it starts to look.
+
+    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted.
+    """
 
     def __init__(self) -> None:
         self.decision = True
         self.urgent = True
         self.wake = asyncio.Event()
+        self.put_off: Callable[[GangId], bool] | None = None
         self._gangs: set[GangId] = set()
 
     def gang(self, gang: GangId) -> None:
@@ -27,8 +31,10 @@ class Triggers:
         self.gangs((gang,))
 
     def gangs(self, gangs: Iterable[GangId]) -> None:
-        self._gangs.update(gangs)
-        self.wake.set()
+        noted = [gang for gang in gangs if self.put_off is None or not self.put_off(gang)]
+        if noted:
+            self._gangs.update(noted)
+            self.wake.set()
 
     def decide(self, *, urgent: bool = False) -> None:
         """A decision may have another result now; `urgent`: a user may be waiting for the answer."""
