@@ -29,10 +29,14 @@ NAMESPACE = "ml"
 
 
 class Life:
-    """How long a controller lives: it dies at its `writes`-th write to claims and pods, before or after it arrives."""
+    """How long a controller lives: it dies at its `writes`-th write to claims and pods, before or after it arrives.
 
-    def __init__(self, writes: int | None = None, *, after: bool = False) -> None:
+    `allocations`: only writes to claims' statuses count.
+    """
+
+    def __init__(self, writes: int | None = None, *, after: bool = False, allocations: bool = False) -> None:
         self.left = writes
+        self.allocations = allocations
         self.after = after
         self.dead = False
         self.done: list[str] = []
@@ -46,6 +50,8 @@ class MortalClient(Client):
         if life.dead:
             raise LeaseLostError("killed")
         counts = method != "GET" and ("/resourceclaims" in path or "/pods" in path)
+        if life.allocations:
+            counts = counts and "/resourceclaims/" in path and path.endswith("/status")
         if counts and life.left is not None:
             life.left -= 1
             if life.left <= 0 and not life.after:

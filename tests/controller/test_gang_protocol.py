@@ -66,7 +66,10 @@ async def test_of_two_gangs_for_the_same_devices_one_runs_whole_and_the_other_wa
         waiting, name = (second, "blue") if bench.running(first) else (first, "red")
         assert bench.gated(waiting)
         assert len(bench.allocated()) == 12
-        await bench.until(lambda: bench.status(name).get("phase") == "Waiting", "the other has status Waiting")
+        await bench.until(
+            lambda: bench.status(name).get("phase") == "Waiting" and bench.status(name)["reason"] != "Queued",
+            "the other has status Waiting, with its reason",
+        )
         status = bench.status(name)
         assert status["reason"] == "DevicesInUse", status
         assert "12" in status["message"]

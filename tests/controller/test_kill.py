@@ -72,10 +72,9 @@ async def test_a_half_written_gang_that_can_no_longer_be_completed_is_undone(ben
     """A member is deleted while no replica leads: the claims of the others are deallocated, and they wait."""
     await bench.template("four", 4)
     pods = await bench.gang("broken", GANG, template="four")
-    reserved = Life(None)
-    await bench.mortal(reserved, lambda: len(bench.allocated()) >= 2)
-    if bench.gated(pods):
-        await bench.delete(pods[:1])
+    await bench.mortal(Life(2, after=True, allocations=True), lambda: False)
+    await bench.until(lambda: len(bench.allocated()) >= 2, "two claims are allocated")
+    await bench.delete(pods[:1])
     async with bench.controller():
         await bench.until(lambda: bench.gated(pods[1:]) and bench.watchdog.held == 0, "the rest is undone")
         assert bench.status("broken").get("phase") in {"Gathering", "Waiting", None}

@@ -1,6 +1,7 @@
 """A program that ends, however it ends, leaves no socket of the client unclosed: Python would warn of each.
 
-Each case is a process of its own with ResourceWarning as an error, beside an apiserver over TLS.
+Each case is a process of its own with ResourceWarning as an error, beside an apiserver over TLS; on asyncio's loop and on uvloop,
+which webhook and controller use.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ import pytest
 from fairlead.sandbox.apiserver.server import ApiServer
 
 START = """
-import asyncio, contextlib, gc, sys
+import asyncio, contextlib, gc, sys, uvloop
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.informer import Informer
@@ -95,7 +96,8 @@ async def main():
 
 END = """
 try:
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=LOOP) as runner:
+        runner.run(main())
 except KeyboardInterrupt:
     pass
 gc.collect()
@@ -108,12 +110,13 @@ async def apiserver(tmp_path: Path) -> AsyncIterator[ApiServer]:
         yield server
 
 
+@pytest.mark.parametrize("loop", ["None", "uvloop.new_event_loop"])
 @pytest.mark.parametrize("ending", ENDINGS)
-async def test_no_socket_is_left_unclosed(apiserver: ApiServer, tmp_path: Path, ending: str) -> None:
+async def test_no_socket_is_left_unclosed(apiserver: ApiServer, tmp_path: Path, ending: str, loop: str) -> None:
     kubeconfig = tmp_path / "config"
     kubeconfig.write_text(apiserver.kubeconfig())
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error::ResourceWarning", "-c", START + ENDINGS[ending] + END, str(kubeconfig),
+        sys.executable, "-W", "error::ResourceWarning", "-c", START + ENDINGS[ending] + END.replace("LOOP", loop), str(kubeconfig),
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(60):

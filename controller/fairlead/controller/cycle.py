@@ -69,9 +69,8 @@ class Cycle:
         finally:
             self._snapshots.decided(decided)
         self._note_settings(decided, now)
-        admitted = self._executor.start(decided, now)
-        for gang_id in admitted:
-            self._snapshots.remove_request(gang_id)
+        for admission in self._executor.start(decided, now):
+            self._snapshots.admitted(admission, now)
         return self._note_answers(decided) | {(each.namespace, each.name) for each in decided.admissions}
 
     def _timed_decision(self, snapshot: Snapshot, now: float, began: float) -> Plan:

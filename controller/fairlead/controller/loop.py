@@ -75,7 +75,7 @@ class Controller:
 
     def _changed(self) -> set[GangId]:
         """The gangs to look at; in the first run of a term all of them, though they were built before it."""
-        changed = self._caches.refresh(self._reconciler.put_off)
+        changed = self._caches.refresh()
         if self._first:
             self._first = False
             changed |= self._caches.gangs.keys()

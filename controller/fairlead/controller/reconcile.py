@@ -14,7 +14,8 @@ from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
-from fairlead.controller.gangs import eviction_marks, eviction_steps, recovery
+from fairlead.controller.deadlines import Deadlines
+from fairlead.controller.gangs import eviction_marks, eviction_steps, members, recovery
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -24,6 +25,7 @@ from fairlead.controller.snapshot import SnapshotBuilder
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
+from fairlead.kube import core
 
 DEADLINE_MIN_S = 0.1
 
@@ -55,34 +57,45 @@ class GangReconciler:
         self._replacements = replacements
         self._gang_timeout_s = gang_timeout_s
         self._bind_clock = BindClock()
-        self._deadlines: dict[GangId, float] = {}
+        self._deadlines = Deadlines()
         self._sweep_at = now + claim_reconciler.SWEEP_S
 
     def due_at(self) -> float:
         """When something is due though nothing changed: a deadline, the end of a backoff, or garbage collection."""
-        times = [self._sweep_at, *self._deadlines.values()]
-        backoff_end = self._backoffs.next_end()
-        if backoff_end is not None:
-            times.append(backoff_end)
-        return min(times)
+        others = (self._deadlines.next(), self._backoffs.next_end(), self._tasks.settled_at())
+        return min((self._sweep_at, *(at for at in others if at is not None)))
 
     def expire(self, now: float) -> None:
         """Gangs whose deadline or backoff has passed are to be reconciled again."""
         triggers = self._caches.triggers
-        for gang_id, deadline in list(self._deadlines.items()):
-            if deadline <= now:
-                del self._deadlines[gang_id]
-                triggers.gang(gang_id)
+        self._tasks.settle_due(now)
+        triggers.gangs(self._deadlines.take_due(now))
         for gang_id in self._backoffs.expire(now, self._caches.gangs):
             triggers.decide(urgent=True)
             triggers.gang(gang_id)
 
-    def put_off(self, gang: Gang) -> bool:
-        """Whether to look at the gang only when its task ends, which triggers it: a gang of one that is being admitted.
+    def put_off(self, gang_id: GangId) -> bool:
+        """Whether to look at the gang only when its admission ends, which triggers it: a gang of one that is being admitted.
 
         Each write of its admission changes it, and nothing is started for it meanwhile.
         """
-        return gang.solo and self._tasks.admitting(gang.id)
+        gang = self._caches.gangs.get(gang_id) if self._tasks.admitting(gang_id) else None
+        if gang is None or not gang.solo:
+            return False
+        if self._tasks.settling(gang_id) and not all(self._about_to_bind(member.pod) for member in gang.members):
+            self._tasks.settle(gang_id)
+            return False
+        return True
+
+    def _about_to_bind(self, pod: core.Pod) -> bool:
+        """Whether nothing has become of the pod since it was released: not bound, not tried, not gone."""
+        now = self._caches.pods.get(pod.metadata.key)
+        return (
+            now is not None
+            and now.metadata.uid == pod.metadata.uid
+            and not (now.spec.node_name or now.finished or now.metadata.deletion_timestamp)
+            and not members.tried(now)
+        )
 
     def collect_garbage(self, now: float) -> None:
         if now >= self._sweep_at:
@@ -104,7 +117,7 @@ class GangReconciler:
         gang = self._caches.gangs.get(gang_id)
         busy = self._tasks.running(gang_id)
         before = self._snapshots.remove(gang_id)
-        self._deadlines.pop(gang_id, None)
+        self._deadlines.drop(gang_id)
         if gang is not None:
             again = self._claims.reconcile(gang, now, busy=busy)
             if again is not None:
@@ -119,7 +132,7 @@ class GangReconciler:
             return
         if self._requeue_short(gang, record, now):
             return
-        if blocking_problem(gang) is None:
+        if gang.gated and blocking_problem(gang) is None:
             awaited_until = claims_awaited_until(gang)
             if awaited_until > now:
                 self._set_deadline(gang_id, awaited_until)
@@ -188,4 +201,4 @@ class GangReconciler:
         return blocking_problem(gang) is None
 
     def _set_deadline(self, gang_id: GangId, at: float) -> None:
-        self._deadlines[gang_id] = min(at, self._deadlines.get(gang_id, at))
+        self._deadlines.set(gang_id, at)

@@ -1,10 +1,12 @@
 """The engine's snapshot: its gangs kept current one by one as they change, the rest read from the caches.
 
 A gang is requested unless a task is writing it, its backoff is active, or one of its claims is being written for another.
-A gang that is being admitted counts as running, with what its admission gives.
+A gang that is being admitted counts as running, with what its admission gives: for a plain one that is noted once.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.evictor import Evictor
@@ -23,7 +25,7 @@ from fairlead.engine.placement.workload import WorkloadCounter
 from fairlead.engine.queues.usage_history import UsageHistory
 from fairlead.engine.snapshot import Snapshot
 from fairlead.engine.types.gangs import GangRequest, RunningGang
-from fairlead.engine.types.plan import Plan
+from fairlead.engine.types.plan import Admission, Plan
 
 
 class SnapshotBuilder:
@@ -74,11 +76,37 @@ class SnapshotBuilder:
             self._holding.set(gang_id, None)
         return self._requests.pop(gang_id, None)
 
-    def remove_request(self, gang_id: GangId) -> None:
+    def admitted(self, admission: Admission, now: float) -> None:
+        """The gang is pending no more; its admission has begun."""
+        gang_id = (admission.namespace, admission.name)
         self._requests.pop(gang_id, None)
+        gang = self._caches.gangs.get(gang_id)
+        if gang is not None and gang.plain:
+            self._holding.set(gang_id, self._admitted(gang, admission, now))
+
+    def _note_written(self) -> None:
+        """Plain gangs whose admission is written hold the claims that it made, which were unnamed in `admitted`."""
+        for gang_id in self._tasks.take_written():
+            gang, held = self._caches.gangs.get(gang_id), self._holding.get(gang_id)
+            if gang is None or held is None or not self._tasks.settling(gang_id):
+                continue  # looked at meanwhile
+            made = (
+                self._caches.claim(gang.namespace, each.source.claim)
+                for member in gang.members
+                for each in member.claims
+                if each.source is not None
+            )
+            uids = sorted(claim.metadata.uid for claim in made if claim is not None)
+            self._holding.set(gang_id, dataclasses.replace(held, claims=tuple(uids)))
+
+    def _admitted(self, gang: Gang, admission: Admission, now: float) -> RunningGang:
+        labels = self._caches.namespace_labels(gang.namespace)
+        return admitted_gang(gang, admission, self.record(gang, now), labels, now)
 
     def set_running(self, gang: Gang, record: GangRecord, now: float) -> None:
-        """What the gang holds, if anything."""
+        """What the gang holds, if anything; a plain one that is being admitted holds what `admitted` noted."""
+        if gang.plain and self._tasks.admitting(gang.id):
+            return
         labels = self._caches.namespace_labels(gang.namespace)
         self._holding.set(gang.id, running_gang(gang, record, labels, self._evictor.context(gang.id, now)))
 
@@ -106,6 +134,7 @@ class SnapshotBuilder:
     def build(self, now: float) -> Snapshot:
         settings, tables = self._caches.settings(), self._caches.tables
         self._usage.restore(settings.remembered)
+        self._note_written()
         pending = self._replacements.lift(self._pending(now))
         return Snapshot(
             inventory=tables.inventory,
@@ -177,7 +206,6 @@ class SnapshotBuilder:
                 found[gang_id] = self._replacements.running(gang_id, running)
         for gang_id, admission in self._tasks.admissions().items():
             gang = self._caches.gangs.get(gang_id)
-            if gang is not None:
-                labels = self._caches.namespace_labels(gang.namespace)
-                found[gang_id] = admitted_gang(gang, admission, self.record(gang, now), labels, now)
+            if gang is not None and not gang.plain:
+                found[gang_id] = self._admitted(gang, admission, now)
         return found

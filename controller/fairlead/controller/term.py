@@ -21,7 +21,7 @@ from fairlead.controller.commit.claim_reconciler import ClaimReconciler
 from fairlead.controller.commit.committer import Committer
 from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
-from fairlead.controller.commit.gang_tasks import GangTasks
+from fairlead.controller.commit.gang_tasks import SETTLE_S, GangTasks
 from fairlead.controller.commit.queue_budgets import QueueBudgets
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.commit.takeover import Takeover
@@ -92,7 +92,8 @@ class Term:
             guarded, caches, concurrent=options.concurrent_writes, clock=clock, wall=wall, random=random
         )
         backoffs = GangBackoffs(random)
-        gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall)
+        settle_s = min(SETTLE_S, options.gang_timeout_s)
+        gang_tasks = GangTasks(self.tasks, backoffs, caches.triggers, wall=wall, settle_s=settle_s)
         budgets = QueueBudgets(writer, caches)
         committer = Committer(writer, caches, wall=wall)
         admitter = Admitter(committer, caches, events, metrics, clock=clock)
@@ -109,6 +110,7 @@ class Term:
             caches, snapshots, claims, recoverer, evictor, gang_tasks, backoffs, replacements,
             gang_timeout_s=options.gang_timeout_s, now=wall(),
         )  # fmt: skip
+        caches.triggers.put_off = reconciler.put_off
         cycle = Cycle(caches, snapshots, executor, budgets, usage, self.reporter, metrics, clock=clock)
         reporting = Reporting(caches, cycle, executor, evictor, gang_tasks, backoffs, usage, self.reporter, metrics)
         self.controller = Controller(
@@ -118,6 +120,7 @@ class Term:
     def close(self) -> None:
         """The caches forget what this term assumed and held."""
         self._claims.close()
+        self._caches.triggers.put_off = None
         self._caches.tables.forget_all()
 
 

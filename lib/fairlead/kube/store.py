@@ -84,6 +84,7 @@ class Store(Generic[T]):
         self._handlers: list[Callable[[Change[T]], None]] = []
         self._index_functions = dict(indexes or {})
         self._indexes: dict[str, dict[str, set[str]]] = {name: {} for name in self._index_functions}
+        self._indexed: dict[str, tuple[tuple[str, ...], ...]] = {}  # what the index functions gave, by object
         self._tombstones: collections.OrderedDict[str, int] = (
             collections.OrderedDict()
         )  # version of the deletion, by uid
@@ -134,7 +135,7 @@ class Store(Generic[T]):
                 self._drop(known, old)
                 old = None
         self._objects[new.key] = obj if self._transform is None else self._transform(obj)
-        self._reindex(new.key, old, obj)
+        self._reindex(new.key, obj)
         self._publish(Change(ADDED if old is None else MODIFIED, new.key, old, obj))
 
     def _drop(self, deleted: Revision, final: T) -> None:
@@ -149,7 +150,7 @@ class Store(Generic[T]):
         if known.uid != deleted.uid and known.version > deleted.version:
             return  # a successor of the same name
         del self._objects[deleted.key]
-        self._reindex(deleted.key, old, None)
+        self._reindex(deleted.key, None)
         self._publish(Change(DELETED, deleted.key, final if known.uid == deleted.uid else old, None))
 
     def _drop_absent(self, present: set[str], version: int) -> None:
@@ -159,18 +160,22 @@ class Store(Generic[T]):
             if key not in present and known.version <= version:
                 self._drop(Revision(known.key, known.uid, version), obj)
 
-    def _reindex(self, key: str, old: T | None, new: T | None) -> None:
-        for name, function in self._index_functions.items():
-            index = self._indexes[name]
-            before = () if old is None else tuple(function(old))
-            after = () if new is None else tuple(function(new))
-            if before == after:
-                continue
-            for gone in set(before).difference(after):
+    def _reindex(self, key: str, new: T | None) -> None:
+        if not self._index_functions:
+            return
+        before = self._indexed.pop(key, None)
+        after = None if new is None else tuple([tuple(function(new)) for function in self._index_functions.values()])
+        if after is not None:
+            self._indexed[key] = after
+        if before == after:
+            return
+        nothing: tuple[tuple[str, ...], ...] = ((),) * len(self._index_functions)
+        for index, were, are in zip(self._indexes.values(), before or nothing, after or nothing, strict=True):
+            for gone in set(were).difference(are):
                 index[gone].discard(key)
                 if not index[gone]:
                     del index[gone]
-            for added in set(after).difference(before):
+            for added in set(are).difference(were):
                 index.setdefault(added, set()).add(key)
 
     def _publish(self, change: Change[T]) -> None:

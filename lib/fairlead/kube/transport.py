@@ -1,6 +1,7 @@
 """One connection pool to one apiserver: authentication, limits, retries, and HTTP answers as errors.
 
-Configuration and authentication are the official client's (see `credentials`); HTTP is aiohttp's.
+Configuration and authentication are the official client's (see `credentials`). Requests go through `exchange`; watches, and
+all that goes through a proxy, through aiohttp.
 Retries, at most `RETRIES` times: 429, and 503 with a Retry-After, for then the server did nothing. A 401 is tried once more
 with a credential that was read again. Everything else is raised as an `errors.ApiError`; no answer is `Unreachable`.
 """
@@ -21,6 +22,7 @@ import aiohttp
 import msgspec
 
 from fairlead.kube import credentials, errors
+from fairlead.kube.exchange import Answer, Exchange, ExchangeError, Stale
 from fairlead.kube.limits import Backoff, Clock, Sleep, TokenBucket
 
 log = logging.getLogger(__name__)
@@ -29,6 +31,8 @@ RETRIES = 5
 RETRY_AFTER_MAX_S = 60.0
 TIMEOUT_S = 60.0
 CONNECTIONS = 100
+REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
+"""Methods whose request may be sent again where it is not known whether it arrived."""
 CLOSE_S = 2.0
 """Most that closing waits for sockets; those of TLS close some turns of the loop after their connection."""
 
@@ -54,6 +58,7 @@ class Transport:
         self._backoff = Backoff()
         self._user_agent = user_agent
         self._session: aiohttp.ClientSession | None = None
+        self._exchange: Exchange | None = None  # where there is no proxy
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._guard: Callable[[], None] | None = None
         self._timeout_s = TIMEOUT_S
@@ -101,9 +106,20 @@ class Transport:
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=2**20,
         )
+        if self._access.proxy is None:
+            self._exchange = Exchange(
+                self._access.url,
+                tls=self._access.tls,
+                server_name=self._access.server_name,
+                user_agent=self._user_agent,
+                limit=CONNECTIONS,
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._exchange is not None:
+            await self._exchange.close(CLOSE_S)
+            self._exchange = None
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -147,12 +163,11 @@ class Transport:
         """The answer's body. `body` is sent as it is when it is bytes, else encoded as JSON. Raises ApiError."""
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
         headers = {} if data is None else {"Content-Type": content_type}
-        timeout = aiohttp.ClientTimeout(total=self._timeout_s if timeout_s is None else timeout_s)
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
         retries = self._retries if retries is None else retries
         for attempt in range(retries + 1):
             try:
-                async with await self._open(method, path, params or {}, data, headers, timeout) as response:
-                    return await response.read()
+                return await self._answer(method, path, params or {}, data, headers, timeout_s)
             except (errors.TooManyRequests, errors.ServerError) as error:
                 undone = isinstance(error, errors.TooManyRequests) or (
                     error.status == 503 and error.retry_after_s is not None
@@ -163,7 +178,7 @@ class Transport:
                 delay = self._backoff.delay(attempt, self._random) if delay is None else delay
                 log.debug("%s %s: %s; trying again in %.1f s", method, path, error, delay)
                 await self._sleep(min(delay, RETRY_AFTER_MAX_S))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (aiohttp.ClientError, ExchangeError, TimeoutError, OSError) as error:
                 raise errors.Unreachable(f"{method} {self.url}{path}: {_reason(error)}") from error
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -178,12 +193,82 @@ class Transport:
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=silence_max_s)
         try:
-            async with await self._open("GET", path, params, None, {}, timeout) as response:
+            async with await self._open(path, params, timeout) as response:
                 yield response.content.iter_any()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{subject} at {self.url}: {_reason(error)}") from error
 
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> bytes:
+        """The answer's body. Raises the ApiError that its status means; a 401 is tried once more."""
+        for force in (False, True):
+            authorization = await self._permitted(force=force)
+            sent = {**headers, **authorization}
+            try:
+                answer = await self._exchanged(method, path, params, data, sent, timeout_s)
+            except Stale:
+                if method not in REPEATABLE:
+                    raise
+                await self._permitted()
+                answer = await self._exchanged(method, path, params, data, sent, timeout_s)
+            if answer.status < 300:
+                return answer.body
+            error = errors.from_response(answer.status, answer.body, retry_after=answer.retry_after)
+            if not isinstance(error, errors.Unauthorized) or not authorization:
+                raise error
+        raise error
+
+    async def _permitted(self, *, force: bool = False) -> dict[str, str]:
+        """To be called before every attempt. The header that authenticates it, if any; raises what the guard raises."""
+        if self._bucket is not None:
+            await self._bucket.take()
+        if self._guard is not None:
+            self._guard()
+        authorization = await self._access.authorization(force=force)
+        return {"Authorization": authorization} if authorization else {}
+
+    async def _exchanged(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout_s: float,
+    ) -> Answer:
+        if self._exchange is not None:
+            return await self._exchange.request(
+                method, path, params=params, headers=headers, body=data, timeout_s=timeout_s
+            )
+        response = await self._requested(method, path, params, data, headers, aiohttp.ClientTimeout(total=timeout_s))
+        async with response:
+            return Answer(response.status, await response.read(), response.headers.get("Retry-After"))
+
     async def _open(
+        self, path: str, params: Mapping[str, str], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.ClientResponse:
+        """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
+        for force in (False, True):
+            authorization = await self._permitted(force=force)
+            response = await self._requested("GET", path, params, None, authorization, timeout)
+            if response.status < 300:
+                return response
+            async with response:
+                error = errors.from_response(
+                    response.status, await response.read(), retry_after=response.headers.get("Retry-After")
+                )
+            if not isinstance(error, errors.Unauthorized) or not authorization:
+                raise error
+        raise error
+
+    async def _requested(
         self,
         method: str,
         path: str,
@@ -192,35 +277,19 @@ class Transport:
         headers: Mapping[str, str],
         timeout: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
-        """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
         if self._session is None:
             raise RuntimeError("the client is closed; use it inside `async with`")
-        for force in (False, True):
-            if self._bucket is not None:
-                await self._bucket.take()
-            if self._guard is not None:
-                self._guard()
-            authorization = await self._access.authorization(force=force)
-            response = await self._session.request(
-                method,
-                self._access.url + path,
-                params=params,
-                data=data,
-                headers=dict(headers) | ({"Authorization": authorization} if authorization else {}),
-                timeout=timeout,
-                proxy=self._access.proxy,
-                server_hostname=self._access.server_name,
-                allow_redirects=False,
-            )
-            if response.status < 300:
-                return response
-            async with response:
-                error = errors.from_response(
-                    response.status, await response.read(), retry_after=response.headers.get("Retry-After")
-                )
-            if not isinstance(error, errors.Unauthorized) or authorization is None:
-                raise error
-        raise error
+        return await self._session.request(
+            method,
+            self._access.url + path,
+            params=params,
+            data=data,
+            headers=headers,
+            timeout=timeout,
+            proxy=self._access.proxy,
+            server_hostname=self._access.server_name,
+            allow_redirects=False,
+        )
 
 
 def _reason(error: BaseException) -> str:

@@ -152,6 +152,8 @@ def controller(
     log_level: LogLevel = "INFO",
 ) -> None:
     """Run the controller: decide which gangs get which GPUs, and give them."""
+    import uvloop
+
     from fairlead.api.gang import duration_s
     from fairlead.cli.programs.serve import options_of, serve
     from fairlead.controller.app import ControllerOptions, run
@@ -161,7 +163,8 @@ def controller(
         usage_half_life_s = duration_s(usage_half_life)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--usage-half-life") from None
-    serve(run, options_of(ControllerOptions, locals()), log_format=log_format, log_level=log_level)
+    options = options_of(ControllerOptions, locals())
+    serve(run, options, log_format=log_format, log_level=log_level, loop=uvloop.new_event_loop)
 
 
 def drain(

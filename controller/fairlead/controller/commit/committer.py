@@ -77,7 +77,7 @@ class Committer:
             return self._writer.release_pod(pods[index], node, _claim_names(member, written))
 
         results = await outcomes([release(0)])
-        if results[0] is True:
+        if results[0] is True and len(placed) > 1:
             results += await outcomes(map(release, range(1, len(placed))))
         released = sum(result is True for result in results)
         problems = [

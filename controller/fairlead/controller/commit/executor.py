@@ -36,9 +36,9 @@ class Executor:
         self._backoffs = backoffs
         self._wall = wall
 
-    def start(self, plan: Plan, now: float) -> list[GangId]:
-        """Returns the gangs whose admission started. Waits for no write."""
-        started: list[GangId] = []
+    def start(self, plan: Plan, now: float) -> list[Admission]:
+        """Returns the admissions that started. Waits for no write."""
+        started: list[Admission] = []
         writing = self._tasks.writing()
         for admission in plan.admissions:
             keys = {claim.key for claim in admission.claims}
@@ -46,19 +46,19 @@ class Executor:
                 self._tasks.awaited()
                 continue
             writing |= keys
-            started.append(self._start_admission(admission))
+            self._start_admission(admission)
+            started.append(admission)
         times = eviction_marks.eviction_times(plan.evictions, now)
         for eviction in plan.evictions:
             self._start_eviction(eviction, times[eviction.id])
         return started
 
-    def _start_admission(self, admission: Admission) -> GangId:
+    def _start_admission(self, admission: Admission) -> None:
         gang_id = (admission.namespace, admission.name)
         gang = self._caches.gangs[gang_id]
         self._admitter.assume(gang, admission)
         self.queues[gang_id] = admission.queue
         self._tasks.start(gang_id, self._admit(gang, admission), admission)
-        return gang_id
 
     async def _admit(self, gang: Gang, admission: Admission) -> None:
         why = await self._admitter.admit(gang, admission)
@@ -66,6 +66,8 @@ class Executor:
             self._backoffs.note_failure(gang.id, why, now=self._wall())
         else:
             self._evictor.admitted(gang.id)
+            if gang.plain and self._caches.gang_object(gang.id) is None:  # else its status is to follow
+                self._tasks.settle_later(gang.id)
 
     def _start_eviction(self, eviction: Eviction, at: float) -> None:
         gang_id = (eviction.namespace, eviction.name)

@@ -3,11 +3,15 @@
 While a gang's task runs, nothing else is started for it. When it ends, the gang is looked at again. A decision is due then,
 since devices that the gang could not get may go to others: but not after an admission that succeeded, unless another gang
 waits. A failure starts the gang's backoff.
+
+A gang whose pod alone shows all that there is to know of it (`Gang.plain`, without a Gang object) settles after its admission: it is
+looked at when kube-scheduler has bound its pod or has tried to, or else after `SETTLE_S`. Until then it counts as busy.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.tasks import Job, Tasks
@@ -16,29 +20,38 @@ from fairlead.controller.watch.triggers import Triggers
 from fairlead.engine.types.plan import Admission
 from fairlead.kube.limits import Clock
 
+SETTLE_S = 15.0  # much longer than kube-scheduler takes, unless it is away or has a backlog of thousands
+
 
 class GangTasks:
-    def __init__(self, tasks: Tasks, backoffs: GangBackoffs, triggers: Triggers, *, wall: Clock) -> None:
+    def __init__(
+        self, tasks: Tasks, backoffs: GangBackoffs, triggers: Triggers, *, wall: Clock, settle_s: float = SETTLE_S
+    ) -> None:
         self._tasks = tasks
         self._backoffs = backoffs
         self._triggers = triggers
         self._wall = wall
-        self._running: dict[GangId, Admission | None] = {}
+        self._settle_s = settle_s
+        self._running: set[GangId] = set()
+        self._admissions: dict[GangId, Admission] = {}  # that are being written
+        self._settling: dict[GangId, float] = {}  # until when; in this order
+        self._written: list[GangId] = []
         self._awaited = False
 
     def running(self, gang_id: GangId) -> bool:
         return gang_id in self._running
 
     def admitting(self, gang_id: GangId) -> bool:
-        return self._running.get(gang_id) is not None
+        """Whether its admission is being written, or it settles."""
+        return gang_id in self._admissions or gang_id in self._settling
 
-    def admissions(self) -> dict[GangId, Admission]:
+    def admissions(self) -> Mapping[GangId, Admission]:
         """Those that are being written."""
-        return {gang_id: admission for gang_id, admission in self._running.items() if admission is not None}
+        return self._admissions
 
     def writing(self) -> set[str]:
         """Keys of the claims that admissions are writing."""
-        return {claim.key for admission in self.admissions().values() for claim in admission.claims}
+        return {claim.key for admission in self._admissions.values() for claim in admission.claims}
 
     def awaited(self) -> None:
         """A gang waits: for a claim that another's admission writes, or until what others were given may be evicted."""
@@ -46,14 +59,14 @@ class GangTasks:
 
     def start(self, gang_id: GangId, job: Job, admission: Admission | None = None) -> None:
         """`admission`: what the job writes, where it is one."""
-        self._running[gang_id] = admission
+        self._running.add(gang_id)
+        if admission is not None:
+            self._admissions[gang_id] = admission
 
         def ended() -> None:
-            self._running.pop(gang_id, None)
-            if admission is None or self._awaited or self._backoffs.active(gang_id, self._wall()):
-                self._awaited = False
-                self._triggers.decide()
-            self._triggers.gang(gang_id, soon=admission is None)
+            if gang_id not in self._settling:
+                self._end(gang_id, quietly=self._admissions.pop(gang_id, None) is not None)
+                self._triggers.gang(gang_id, soon=admission is None)
 
         self._tasks.start(
             f"gang {'/'.join(gang_id)}",
@@ -62,3 +75,42 @@ class GangTasks:
             ended=ended,
             level=logging.INFO if admission is None else logging.DEBUG,  # an admission logs its own line
         )
+
+    def _end(self, gang_id: GangId, *, quietly: bool) -> None:
+        """`quietly`: an admission, whose end frees nothing if it was a success."""
+        self._running.discard(gang_id)
+        if not quietly or self._awaited or self._backoffs.active(gang_id, self._wall()):
+            self._awaited = False
+            self._triggers.decide()
+
+    # -- gangs whose pod is about to be bound ----------------------------------------------------------------------
+
+    def settle_later(self, gang_id: GangId) -> None:
+        """To be called at the end of an admission's job that succeeded: the gang is busy until `settle`, or for so long."""
+        self._admissions.pop(gang_id, None)
+        self._settling[gang_id] = self._wall() + self._settle_s
+        self._written.append(gang_id)
+
+    def settling(self, gang_id: GangId) -> bool:
+        return gang_id in self._settling
+
+    def take_written(self) -> list[GangId]:
+        """The gangs that began to settle since the last call."""
+        written, self._written = self._written, []
+        return written
+
+    def settle(self, gang_id: GangId) -> None:
+        """The gang is looked at now: its admission has ended."""
+        del self._settling[gang_id]
+        self._end(gang_id, quietly=True)
+
+    def settle_due(self, now: float) -> None:
+        """Gangs that settled long enough are to be looked at."""
+        while (due := self.settled_at()) is not None and due <= now:
+            gang_id = next(iter(self._settling))
+            self.settle(gang_id)
+            self._triggers.gang(gang_id)
+
+    def settled_at(self) -> float | None:
+        """When the first of them has settled long enough; unix seconds."""
+        return next(iter(self._settling.values()), None)

@@ -98,6 +98,12 @@ async def outcomes(steps: Iterable[Awaitable[T]]) -> list[T | Exception]:
 
     GivenUpError and ApiError are returned in place of a result; LeaseLostError and others are raised.
     """
+    steps = list(steps)
+    if len(steps) == 1:  # nearly always: a gang of one, or a pod with one claim
+        try:
+            return [await steps[0]]
+        except (GivenUpError, errors.ApiError) as error:
+            return [error]
     results = await asyncio.gather(*steps, return_exceptions=True)
     found: list[T | Exception] = []
     for result in results:

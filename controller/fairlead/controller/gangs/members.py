@@ -30,6 +30,11 @@ class GangProblem:
     message: str
 
 
+def tried(pod: core.Pod) -> bool:
+    """Whether kube-scheduler has tried a released pod: its condition is no longer that of a gated one."""
+    return not any(each.type == "PodScheduled" and each.reason == "SchedulingGated" for each in pod.status.conditions)
+
+
 def reserved_for_pod(claim: resource.ResourceClaim, pod_uid: str, pod_group: str) -> bool:
     """Whether `reservedFor` has the pod, or its PodGroup (Kubernetes 1.36, behind DRAWorkloadResourceClaims)."""
     return any(
@@ -99,10 +104,8 @@ class Member:
 
     @property
     def tried(self) -> bool:
-        """Whether kube-scheduler has tried the pod since its release: its condition is no longer that of a gated pod."""
-        return not any(
-            each.type == "PodScheduled" and each.reason == "SchedulingGated" for each in self.pod.status.conditions
-        )
+        """Whether kube-scheduler has tried the pod since its release."""
+        return tried(self.pod)
 
     @property
     def terminating(self) -> bool:

@@ -60,6 +60,8 @@ class Metrics:
             registry=registry,
         )
         self.gangs = Gauge("fairlead_controller_gangs", "Gangs by phase.", ["phase"], registry=registry)
+        phases = ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed")
+        self._phases = {phase: self.gangs.labels(phase) for phase in phases}
         self.queue_gangs = Gauge(
             "fairlead_queue_gangs", "Gangs of a queue by state.", ["queue", "state"], registry=registry
         )
@@ -75,8 +77,8 @@ class Metrics:
 
     def note_phases(self, counts: Mapping[str, int]) -> None:
         """`counts`: gangs by phase."""
-        for phase in ("Gathering", "Waiting", "Admitted", "Running", "Finished", "Failed"):
-            self.gangs.labels(phase).set(counts.get(phase, 0))
+        for phase, gauge in self._phases.items():
+            gauge.set(counts.get(phase, 0))
 
     def note_queues(self, uses: Iterable[QueueUse]) -> None:
         self.queue_gangs.clear()

@@ -7,7 +7,7 @@ the gangs that changed since the last call. Writes nothing to the cluster.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs import disruption, past_evictions
@@ -43,15 +43,9 @@ class Caches(Informers):
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
-    def refresh(self, put_off: Callable[[Gang], bool] | None = None) -> set[GangId]:
-        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too.
-
-        Not known gangs that are `put_off`: they are triggered again later.
-        """
+    def refresh(self) -> set[GangId]:
+        """Rebuilds the gangs that changed since the last call; returns their ids, of those that are gone too."""
         changed = self.triggers.take_gangs()
-        if put_off is not None:
-            known = ((gang_id, self.gangs.get(gang_id)) for gang_id in changed)
-            changed = {gang_id for gang_id, gang in known if gang is None or not put_off(gang)}
         for gang_id in changed:
             key = "/".join(gang_id)
             gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)

@@ -112,6 +112,8 @@ class Handlers:
             self._tables.drop_pod(pod.metadata.uid)
         else:
             self._tables.set_pod(pod)
+        if change.old and change.new and indexes.reads_the_same(change.old, change.new):
+            return
         for seen in (change.old, change.new):
             if seen is not None and indexes.may_be_member(seen):
                 self._triggers.gang(gang_id(seen), soon=change.old is None)

@@ -22,6 +22,18 @@ def decision_fields(node: core.Node) -> tuple[object, ...]:
     return (node.metadata.labels, node.spec, node.status.allocatable, node.ready)
 
 
+def reads_the_same(old: core.Pod, new: core.Pod) -> bool:
+    """Whether nothing changed of the pod that is read here, nor is its status written here with its resourceVersion.
+
+    kube-scheduler writes `status.nominatedNodeName` of each pod before it binds it.
+    """
+    if old.spec != new.spec or old.status != new.status:
+        return False
+    if any(use.resource_claim_template_name for use in new.spec.resource_claims):
+        return False
+    return structs.replace(new.metadata, resource_version=old.metadata.resource_version) == old.metadata
+
+
 def may_be_member(pod: core.Pod) -> bool:
     return bool(pod.spec.resource_claims) or pod.has_gate(names.ADMISSION_GATE) or gangs.named_gang(pod) is not None
 

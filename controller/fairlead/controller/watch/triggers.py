@@ -8,19 +8,23 @@ some gangs' reports change. The loop runs `soon` for what a gang that comes wait
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fairlead.controller.gangs.gangs import GangId
 
 
 class Triggers:
-    """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look."""
+    """`wake` is set by every trigger, `soon` by some; the loop clears both when it starts to look.
+
+    `put_off` says of a gang that it will be triggered again when it is worth looking at: until then it is not noted.
+    """
 
     def __init__(self) -> None:
         self.decision = True
         self.urgent = True
         self.wake = asyncio.Event()
         self.soon = asyncio.Event()
+        self.put_off: Callable[[GangId], bool] | None = None
         self._gangs: set[GangId] = set()
 
     def gang(self, gang: GangId, *, soon: bool = False) -> None:
@@ -28,7 +32,7 @@ class Triggers:
         self.gangs((gang,), soon=soon)
 
     def gangs(self, gangs: Iterable[GangId], *, soon: bool = False) -> None:
-        noted = list(gangs)
+        noted = [gang for gang in gangs if self.put_off is None or not self.put_off(gang)]
         if noted:
             self._gangs.update(noted)
             self._wake(soon)
