@@ -84,9 +84,16 @@ async def life(made: Cluster, view: View) -> None:
     for name in ("first", "second", "legacy"):
         await view.phase(name, "Succeeded")
 
-    long = pod("long", claim="eight", command=FOREVER, priorityClassName="batch")
+    # A gang by name has a Gang object a few seconds after it runs; the eviction then patches it.
+    named = gang_of("long", 1)
+    long = pod("long", claim="eight", command=FOREVER, annotations=named, priorityClassName="batch")
     await made.apply([long])
     await view.phase("long", "Running")
+
+    async def reported() -> bool:
+        return await view.get(GANGS, "long") is not None
+
+    await until(reported, what="the gang has its object")
     await made.apply([pod("rush", claim="eight", command=FOREVER, priorityClassName="urgent")])
     await view.phase("rush", "Running")
     await _fail_a_gpu(made, view)
