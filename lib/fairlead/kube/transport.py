@@ -13,10 +13,10 @@ import logging
 import socket
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from random import Random
-from typing import Self
+from typing import Self, TypeVar
 
 import aiohttp
 import msgspec
@@ -24,6 +24,8 @@ import msgspec
 from fairlead.kube import credentials, errors
 from fairlead.kube.exchange import Answer, Exchange, ExchangeError, Stale
 from fairlead.kube.limits import Backoff, Clock, Sleep, TokenBucket
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -208,8 +210,8 @@ class Transport:
         timeout_s: float,
     ) -> bytes:
         """The answer's body. Raises the ApiError that its status means; a 401 is tried once more."""
-        for force in (False, True):
-            authorization = await self._permitted(force=force)
+
+        async def attempt(authorization: Mapping[str, str]) -> bytes:
             sent = {**headers, **authorization}
             try:
                 answer = await self._exchanged(method, path, params, data, sent, timeout_s)
@@ -220,10 +222,19 @@ class Transport:
                 answer = await self._exchanged(method, path, params, data, sent, timeout_s)
             if answer.status < 300:
                 return answer.body
-            error = errors.from_response(answer.status, answer.body, retry_after=answer.retry_after)
-            if not isinstance(error, errors.Unauthorized) or not authorization:
-                raise error
-        raise error
+            raise errors.from_response(answer.status, answer.body, retry_after=answer.retry_after)
+
+        return await self._authorized(attempt)
+
+    async def _authorized(self, attempt: Callable[[Mapping[str, str]], Awaitable[T]]) -> T:
+        """What `attempt` returns, given the header that authenticates it; after a 401 once more, with a credential read anew."""
+        authorization = await self._permitted()
+        try:
+            return await attempt(authorization)
+        except errors.Unauthorized:
+            if not authorization:
+                raise
+        return await attempt(await self._permitted(force=True))
 
     async def _permitted(self, *, force: bool = False) -> dict[str, str]:
         """To be called before every attempt. The header that authenticates it, if any; raises what the guard raises."""
@@ -255,18 +266,16 @@ class Transport:
         self, path: str, params: Mapping[str, str], timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
-        for force in (False, True):
-            authorization = await self._permitted(force=force)
+
+        async def attempt(authorization: Mapping[str, str]) -> aiohttp.ClientResponse:
             response = await self._requested("GET", path, params, None, authorization, timeout)
             if response.status < 300:
                 return response
             async with response:
-                error = errors.from_response(
-                    response.status, await response.read(), retry_after=response.headers.get("Retry-After")
-                )
-            if not isinstance(error, errors.Unauthorized) or not authorization:
-                raise error
-        raise error
+                body, retry_after = await response.read(), response.headers.get("Retry-After")
+            raise errors.from_response(response.status, body, retry_after=retry_after)
+
+        return await self._authorized(attempt)
 
     async def _requested(
         self,
