@@ -121,7 +121,7 @@ class GangReconciler:
         if gang is not None:
             again = self._claims.reconcile(gang, now, busy=busy)
             if again is not None:
-                self._set_deadline(gang_id, max(again, now + DEADLINE_MIN_S))
+                self._deadlines.set(gang_id, max(again, now + DEADLINE_MIN_S))
         if gang is None or not gang.members:
             self._evictor.gone(gang_id)
             self._bind_clock.forget(gang_id)
@@ -135,12 +135,12 @@ class GangReconciler:
         if gang.gated and blocking_problem(gang) is None:
             awaited_until = claims_awaited_until(gang)
             if awaited_until > now:
-                self._set_deadline(gang_id, awaited_until)
+                self._deadlines.set(gang_id, awaited_until)
                 return
             request = self._snapshots.set_request(gang, record, before)
             hold_end = eviction_marks.holds_until(gang)
             if request is not None and request.preemptor and hold_end > now:
-                self._set_deadline(gang_id, hold_end)
+                self._deadlines.set(gang_id, hold_end)
 
     def _recover(self, gang: Gang, now: float) -> bool:
         """Whether a recovery step is needed. Starts it unless the gang's backoff is active."""
@@ -152,9 +152,9 @@ class GangReconciler:
             self._recoverer.no_step(gang)
             for deadline in (recovery.next_deadline(gang, self._gang_timeout_s, tried), recovery.untried(gang, now)[1]):
                 if deadline is not None:
-                    self._set_deadline(gang.id, max(deadline, now + DEADLINE_MIN_S))
+                    self._deadlines.set(gang.id, max(deadline, now + DEADLINE_MIN_S))
         elif self._backoffs.active(gang.id, now):
-            self._set_deadline(gang.id, self._backoffs.get(gang.id).until)
+            self._deadlines.set(gang.id, self._backoffs.get(gang.id).until)
         else:
             self._tasks.start(gang.id, self._recoverer.carry_out(gang, step))
         return step is not None
@@ -165,7 +165,7 @@ class GangReconciler:
         if step is None:
             return False
         if isinstance(step, eviction_steps.Wait):
-            self._set_deadline(gang.id, step.until)
+            self._deadlines.set(gang.id, step.until)
         else:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
@@ -176,7 +176,7 @@ class GangReconciler:
         deadline = self._replacements.deadline(gang.id)
         if not why:
             if deadline is not None:
-                self._set_deadline(gang.id, deadline)
+                self._deadlines.set(gang.id, deadline)
             return False
         eviction = Eviction(
             kind="Replace",
@@ -199,6 +199,3 @@ class GangReconciler:
         if gang is None or not gang.gated or self._tasks.admitting(beneficiary):
             return False
         return blocking_problem(gang) is None
-
-    def _set_deadline(self, gang_id: GangId, at: float) -> None:
-        self._deadlines.set(gang_id, at)

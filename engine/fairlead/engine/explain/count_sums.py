@@ -33,9 +33,8 @@ class RequestCounts:
         self.best = 0  # most free on one node
         self.nodes = 0  # nodes with at least one free
         self.removed: dict[Rejection, int] = {}
-        self.holders: dict[
-            str, int
-        ] = {}  # claim UID, or gang id for this decision's: devices; without those of `cluster`
+        # By claim UID, or gang id for this decision's; without those of `cluster`.
+        self.holders: dict[str, int] = {}
         self.cluster: LargestHolders | None = None
         self.detail = ""
         self.incomplete = False
