@@ -45,7 +45,21 @@ def figures() -> list[dict[str, Any]]:
         found += _mig(nodes, bars=nodes == 10_000)
     for nodes, bar in ((100, None), (500, 20_000.0), (1_000, None), (10_000, 10_000.0)):
         found += _whole_gpus(nodes, bar)
-    return found
+    return [*found, *_unlike(200, 3_000)]
+
+
+def _unlike(nodes: int, count: int) -> list[dict[str, Any]]:
+    """Pods of which no two are alike wait for a full cluster: the first decision on them, and the next."""
+    world = _cluster(nodes, partitioned=False)
+    jobs = [gang(f"job-{number:05d}", 1, ONE, created=float(number)) for number in range(8 * nodes)]
+    world.carry_out(world.decide(*jobs), jobs)
+    waiting = [gang(f"unlike-{number}", 1, ONE, cpu=f"{1_000 + number}m", created=1e4) for number in range(count)]
+    _settle()
+    label = f"allocator/unlike-{count}/{nodes}x8"
+    first, plan = _timed(lambda: _decide(world, *waiting), warm=0)
+    assert len(plan.waiting) == count
+    again, plan = _timed(lambda: _decide(world, *waiting), warm=0)
+    return [_figure(label, first, "s", 1.0), _figure(f"{label}/again", again, "s", None)]
 
 
 def _whole_gpus(nodes: int, bar: float | None) -> list[dict[str, Any]]:

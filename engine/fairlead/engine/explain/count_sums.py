@@ -11,7 +11,7 @@ from fairlead.engine.explain.largest_holders import UNKNOWN, LargestHolders
 from fairlead.engine.types.reasons import Holder, Rejection
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sized
+    from collections.abc import Callable, Container, Mapping, Sized
 
     from fairlead.engine.explain.largest_holders import ClaimOwners, Owner
     from fairlead.engine.placement.candidate_nodes import CandidateNode
@@ -66,7 +66,7 @@ class RequestCounts:
 
 
 class NodeCounts:
-    """The share of one node in the RequestCounts."""
+    """The share of one node in the RequestCounts, pods' needs besides devices aside."""
 
     __slots__ = ("detail", "devices", "free", "holders", "removed")
 
@@ -76,6 +76,15 @@ class NodeCounts:
         self.removed: dict[Rejection, int] = {}
         self.holders: dict[str, int] = {}
         self.detail = ""
+
+    def refused(self) -> NodeCounts:
+        """The same where the node does not take the pods: its free devices are of no use to them."""
+        counts = NodeCounts()
+        counts.devices, counts.holders, counts.detail = self.devices, self.holders, self.detail
+        counts.removed = dict(self.removed)
+        if self.free:
+            counts.removed[Rejection.NODE] = counts.removed.get(Rejection.NODE, 0) + self.free
+        return counts
 
 
 class ClusterCounts:
@@ -87,7 +96,7 @@ class ClusterCounts:
         self.cursor = -1  # of the log of changed nodes
         self.nodes: dict[CandidateNode, NodeCounts] = {}
         self.devices = 0
-        self.free: dict[int, int] = {}  # number of nodes by how many devices are free there
+        self.free: dict[CandidateNode, int] = {}  # devices that are free there, where there are any
         self.removed: dict[Rejection, int] = {}
         self.holders: dict[str, int] = {}
         self.largest = LargestHolders(self.holders)
@@ -108,7 +117,7 @@ class ClusterCounts:
 
     def _add(self, node: CandidateNode, counts: NodeCounts, times: int) -> None:
         self.devices += times * counts.devices
-        _note(self.free, counts.free, times)
+        _note(self.free, node, times * counts.free)
         for why, number in counts.removed.items():
             _note(self.removed, why, times * number)
         for holder, devices in counts.holders.items():
@@ -119,14 +128,16 @@ class ClusterCounts:
         elif counts.detail:
             del self.details[node.name]
 
-    def total(self, others: Mapping[str, NodeCounts]) -> RequestCounts:
-        """With those of other nodes, by name."""
+    def total(self, others: Mapping[str, NodeCounts], willing: Container[CandidateNode]) -> RequestCounts:
+        """For pods that the `willing` nodes take; with the counts of other nodes, by name."""
         counts = RequestCounts()
         counts.devices = self.devices
-        counts.free = sum(free * nodes for free, nodes in self.free.items())
-        counts.nodes = sum(nodes for free, nodes in self.free.items() if free)
-        counts.best = max(self.free, default=0)
         counts.removed = dict(self.removed)
+        reachable = [free for node, free in self.free.items() if node in willing]
+        counts.free, counts.nodes, counts.best = sum(reachable), len(reachable), max(reachable, default=0)
+        refused = sum(self.free.values()) - counts.free if len(reachable) < len(self.free) else 0
+        if refused:
+            counts.removed[Rejection.NODE] = counts.removed.get(Rejection.NODE, 0) + refused
         counts.cluster = self.largest
         counts.incomplete = bool(self.removed.get(Rejection.POOL))
         for each in others.values():

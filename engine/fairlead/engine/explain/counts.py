@@ -1,7 +1,8 @@
 """How many devices and nodes each rejection removes for a request, counted once per kind of request.
 
-Counting reads every node and device, so its results are kept: for the decision, since many shapes differ in counts only,
-and what was found on each node for later decisions, until that node changes. Changes nothing.
+Counting reads every node and device, so its results are kept: for the decision, since many shapes differ in counts only or in
+what their pods need besides devices, and what was found on each node for later decisions, until that node changes.
+Changes nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.explain.count_sums import ClusterCounts, KnownCounts, NodeCounts, RequestCounts
 from fairlead.engine.explain.node_refusals import NodeRefusals
+from fairlead.engine.explain.node_room import NodeRoom
 from fairlead.engine.types.reasons import Rejection, RequestShortage
 
 if TYPE_CHECKING:
@@ -47,20 +49,24 @@ class ShortageCounter:
         self._taken_by = taken_by
         self._held_for = held_for
         self._counts: dict[object, RequestCounts] = {}
-        self._refusals: dict[object, NodeRefusals] = {}
+        self._on_nodes: dict[object, tuple[ClusterCounts, dict[CandidateNode, NodeCounts]]] = {}  # by kind of request
+        self._refusals: dict[object, NodeRefusals] = {}  # by refusal class
+        self._room: NodeRoom = node_snapshot.memo.setdefault(NodeRoom, NodeRoom())
+        self._room.update(node_snapshot, ledger)
 
     def nodes(self, shape: UnitShape) -> NodeRefusals:
         """Which nodes refuse the pods, devices aside."""
-        found = self._refusals.get(shape.needs)
+        kind = self._room.refusal_class(shape.needs, self._node_snapshot, self._ledger)
+        found = self._refusals.get(kind)
         if found is None:
             nodes = len(self._node_snapshot.all)
             found = self._known.of(("needs", shape.needs), nodes, lambda: NodeRefusals(shape.needs))
             found.update(self._node_snapshot, self._ledger)
-            self._refusals[shape.needs] = found
+            self._refusals[kind] = found
         return found
 
     def shortages(
-        self, unit: PlacementUnit, willing: set[CandidateNode]
+        self, unit: PlacementUnit, refusals: NodeRefusals
     ) -> tuple[tuple[RequestShortage, ...], RequestCounts | None]:
         """One entry per alternative of each request, and the counts of the request with the fewest devices for its count."""
         shortages: list[RequestShortage] = []
@@ -69,7 +75,7 @@ class ShortageCounter:
         for claim, claim_request in zip(unit.shape.claims, unit.claims, strict=True):
             for alternatives in claim.alternatives:
                 for request in alternatives:
-                    counts = self._counts_for(unit.shape, request, willing)
+                    counts = self._counts_for(request, refusals)
                     count = max(request.count, 1)
                     shortages.append(
                         RequestShortage(
@@ -91,15 +97,15 @@ class ShortageCounter:
                         worst, least = counts, counts.best / count
         return tuple(shortages), worst
 
-    def _counts_for(self, shape: UnitShape, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
-        key = (shape.needs, request.filter, request.admin, request.all)
-        counts = self._counts.get(key)
+    def _counts_for(self, request: CompiledRequest, refusals: NodeRefusals) -> RequestCounts:
+        kind = (request.filter, request.admin, request.all)
+        counts = self._counts.get((kind, refusals))
         if counts is None:
             if self._node_snapshot.has_network_attached:
-                counts = self._count_all(request, willing)
+                counts = self._count_all(request, refusals.willing)
             else:
-                counts = self._count_changed(key, request, willing)
-            self._counts[key] = counts
+                counts = self._count_changed(kind, request, refusals.willing)
+            self._counts[kind, refusals] = counts
         return counts
 
     def _count_all(self, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
@@ -107,33 +113,42 @@ class ShortageCounter:
         counts = RequestCounts()
         seen: set[Device] = set()
         for node in self._node_snapshot.all:
-            found = self._count_on(node, request, reachable=node in willing, seen=seen)
-            counts.add(found)
+            found = self._count_on(node, request, seen=seen)
+            counts.add(found if node in willing else found.refused())
             counts.detail = counts.detail or found.detail
         return counts
 
-    def _count_changed(self, key: object, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+    def _count_changed(self, kind: object, request: CompiledRequest, willing: set[CandidateNode]) -> RequestCounts:
+        known, special = self._on_nodes.get(kind) or self._count_nodes(kind, request)
+        counts: dict[str, NodeCounts] = {}
+        for node, count in special.items():
+            counts[node.name] = count if node in willing else count.refused()
+        return known.total(counts, willing)
+
+    def _count_nodes(
+        self, kind: object, request: CompiledRequest
+    ) -> tuple[ClusterCounts, dict[CandidateNode, NodeCounts]]:
+        """The cluster's counts, as of now, and those of the nodes that count in this decision only."""
         snapshot = self._node_snapshot
-        known = self._known.of(("devices", key), len(snapshot.all), ClusterCounts)
+        known = self._known.of(("devices", kind), len(snapshot.all), ClusterCounts)
         changed = snapshot.log.since(known.cursor)
         if changed is None:
-            known = self._known.renew(("devices", key), ClusterCounts())
+            known = self._known.renew(("devices", kind), ClusterCounts())
             changed = snapshot.all
         known.cursor = snapshot.log.cursor
-        special: dict[str, NodeCounts] = {}
+        special: dict[CandidateNode, NodeCounts] = {}
         for node in dict.fromkeys([*changed, *known.special]):
             exists = snapshot.by_name.get(node.name) is node
             count = exists and node.name not in self._special
-            known.put(node, self._count_on(node, request, reachable=node in willing, seen=None) if count else None)
+            known.put(node, self._count_on(node, request, seen=None) if count else None)
         known.special = [snapshot.by_name[name] for name in self._special if name in snapshot.by_name]
         for node in known.special:
             known.put(node, None)
-            special[node.name] = self._count_on(node, request, reachable=node in willing, seen=None)
-        return known.total(special)
+            special[node] = self._count_on(node, request, seen=None)
+        self._on_nodes[kind] = (known, special)
+        return known, special
 
-    def _count_on(
-        self, node: CandidateNode, request: CompiledRequest, *, reachable: bool, seen: set[Device] | None
-    ) -> NodeCounts:
+    def _count_on(self, node: CandidateNode, request: CompiledRequest, *, seen: set[Device] | None) -> NodeCounts:
         found = self._node_snapshot.candidates(node, request)
         counts = NodeCounts()
         counts.devices = len(node.devices.devices) + found.removed.get(Rejection.POOL, 0)
@@ -152,8 +167,6 @@ class ShortageCounter:
                 rejection = None if free(device) else Rejection.IN_USE
             else:
                 rejection = self._rejection(request, device, found.consumption.get(device, ()))
-            if rejection is None and not reachable:
-                rejection = Rejection.NODE
             if rejection is None:
                 counts.free += 1
                 continue

@@ -42,6 +42,7 @@ class Explainer:
         held_for: Mapping[Device, tuple[str, str]] = NO_DEVICES,
     ) -> None:
         self._node_snapshot = node_snapshot
+        self._ledger = ledger
         self._owners = owners
         self._queues = dict((*taken_by.values(), *held_for.values()))  # of this decision's gangs, by id
         self._counts = ShortageCounter(node_snapshot, ledger, taken_by, held_for)
@@ -58,7 +59,7 @@ class Explainer:
         unit = result.unplaced or units[0]
         refusals = self._counts.nodes(unit.shape)
         willing = refusals.willing
-        shortages, worst = self._counts.shortages(unit, willing)
+        shortages, worst = self._counts.shortages(unit, refusals)
         refined = code = messages.code_of(result, ever, worst, willing, shortages)
         if code is Code.NO_DEVICES:
             refined = messages.refined_code(
@@ -73,7 +74,7 @@ class Explainer:
             blockers=blockers if code in {Code.NO_DEVICES, Code.SEARCH_ENDED} else (),
             could_ever_fit=ever,
             requests=shortages,
-            nodes=refusals.shortages(),
+            nodes=refusals.shortages(unit.shape.needs, self._ledger),
             near_miss=messages.near_miss_of(gang, result),
             holders=() if worst is None else worst.largest(HOLDERS_MAX, self._owners, self._queues),
         )

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 class NodeRefusals:
-    """Of pods with these needs, all on one node. Memory only."""
+    """Of pods with these needs, or others of their refusal class, all on one node. Memory only."""
 
     def __init__(self, needs: Sequence[PodNeeds]) -> None:
         self.willing: set[CandidateNode] = set()
         self._needs = needs
-        self._refused: dict[str, dict[str, str]] = {}  # by need: example by name of node
+        self._refused: dict[str, dict[str, CandidateNode]] = {}  # by need, by name of node
         self._why: dict[CandidateNode, str] = {}
         self._cursor = -1  # of the log of changed nodes
 
@@ -42,11 +42,11 @@ class NodeRefusals:
             if snapshot.by_name.get(node.name) is node:
                 self._look(node, ledger)
 
-    def shortages(self) -> tuple[NodeShortage, ...]:
-        """By need: how many nodes lack it, and the first of them as an example."""
+    def shortages(self, needs: Sequence[PodNeeds], ledger: Ledger) -> tuple[NodeShortage, ...]:
+        """By need: how many nodes lack it, and the first of them as an example, with what these pods want there."""
         return tuple(
-            NodeShortage(need=need, nodes=len(examples), example=examples[min(examples)])
-            for need, examples in sorted(self._refused.items())
+            NodeShortage(need=need, nodes=len(nodes), example=_refusal(nodes[min(nodes)], needs, ledger)[1])
+            for need, nodes in sorted(self._refused.items())
         )
 
     def _forget(self, node: CandidateNode) -> None:
@@ -58,23 +58,22 @@ class NodeRefusals:
                 del self._refused[why]
 
     def _look(self, node: CandidateNode, ledger: Ledger) -> None:
-        why, example = self._refusal(node, ledger)
+        why, _ = _refusal(node, self._needs, ledger)
         if why is None:
             self.willing.add(node)
             return
         self._why[node] = why
-        self._refused.setdefault(why, {})[node.name] = example
+        self._refused.setdefault(why, {})[node.name] = node
 
-    def _refusal(self, node: CandidateNode, ledger: Ledger) -> tuple[str | None, str]:
-        """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
-        example = node.info.name
-        why = next((why for needs in self._needs if (why := node.info.refuses(needs)) is not None), None)
-        if why is not None:
-            return why, example
-        lacking = next(
-            (lack for needs in self._needs if (lack := ledger.node_lacks(node.info, needs)) is not None), None
-        )
-        if lacking is None:
-            return None, example
-        why, _, rest = lacking.partition(":")
-        return why, example + (f":{rest}" if rest else "")
+
+def _refusal(node: CandidateNode, wanted: Sequence[PodNeeds], ledger: Ledger) -> tuple[str | None, str]:
+    """Which need of the pods the node does not meet, None if it meets all; and the node as an example of it."""
+    example = node.info.name
+    why = next((why for needs in wanted if (why := node.info.refuses(needs)) is not None), None)
+    if why is not None:
+        return why, example
+    lacking = next((lack for needs in wanted if (lack := ledger.node_lacks(node.info, needs)) is not None), None)
+    if lacking is None:
+        return None, example
+    why, _, rest = lacking.partition(":")
+    return why, example + (f":{rest}" if rest else "")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.pod_needs import PodNeeds, Port
 
 Consumption = tuple[tuple[str, "Amount"], ...]
+UNLIMITED = 1 << 62
 
 
 class Ledger:
@@ -249,6 +250,14 @@ class Ledger:
             if clash is not None:
                 return f"host port {clash[2]}/{clash[0]} is taken"
         return None
+
+    def left(self, node: NodeInfo, resource: str) -> int:
+        """How much of the resource the node has left, in thousandths; as `node_lacks` counts."""
+        total = node.allocatable.get(resource, 0)
+        if total == 0 and resource == "pods" and not node.allocatable:
+            return UNLIMITED
+        load = self.loads.get(node)
+        return total - (0 if self.empty else node.used.get(resource, 0)) - (load.get(resource, 0) if load else 0)
 
     def add_pod(self, node: NodeInfo, needs: PodNeeds) -> None:
         """Count one pod with these needs on the node."""

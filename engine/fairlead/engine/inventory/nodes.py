@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fairlead.engine.inventory import node_selector
 from fairlead.engine.inventory.changes import ChangeLog
-from fairlead.engine.types.pod_needs import PodNeeds, Port, milli
+from fairlead.engine.types.pod_needs import Constraints, PodNeeds, Port, milli
 
 if TYPE_CHECKING:
     from fairlead.kube import core
@@ -36,7 +36,7 @@ class NodeInfo:
     allocatable: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     ports: dict[str, tuple[Port, ...]] = field(default_factory=dict)  # by pod UID
-    refusals: dict[PodNeeds, str | None] = field(default_factory=dict)  # remembered answers of `refuses`
+    refusals: dict[Constraints, str | None] = field(default_factory=dict)  # remembered answers of `refuses`
 
     def same(self, other: NodeInfo) -> bool:
         """Whether it is as the other, whatever runs on either."""
@@ -50,27 +50,28 @@ class NodeInfo:
 
     def refuses(self, needs: PodNeeds) -> str | None:
         """Why the node, whatever runs on it, does not take a pod with these needs; None when it does."""
+        constraints = needs.constraints
         try:
-            return self.refusals[needs]
+            return self.refusals[constraints]
         except KeyError:
             if len(self.refusals) >= REFUSALS_MAX:
                 self.refusals.clear()
-            refusal = self.refusals[needs] = self._refuses(needs)
+            refusal = self.refusals[constraints] = self._refuses(constraints)
             return refusal
 
-    def _refuses(self, needs: PodNeeds) -> str | None:
+    def _refuses(self, wanted: Constraints) -> str | None:
         if not self.ready:
             return "not ready"
-        if self.unschedulable and not tolerated(UNSCHEDULABLE, "", "NoSchedule", needs.tolerations):
+        if self.unschedulable and not tolerated(UNSCHEDULABLE, "", "NoSchedule", wanted.tolerations):
             return "unschedulable"
         for taint in self.taints:
             if taint.effect in {"NoSchedule", "NoExecute"} and not tolerated(
-                taint.key, taint.value, taint.effect, needs.tolerations
+                taint.key, taint.value, taint.effect, wanted.tolerations
             ):
                 return f"untolerated taint {taint.key}"
-        if any(self.labels.get(key) != value for key, value in needs.node_selector):
+        if any(self.labels.get(key) != value for key, value in wanted.node_selector):
             return "node selector"
-        if needs.affinity is not None and not node_selector.matches(needs.affinity, self.name, self.labels):
+        if wanted.affinity is not None and not node_selector.matches(wanted.affinity, self.name, self.labels):
             return "node affinity"
         return None
 

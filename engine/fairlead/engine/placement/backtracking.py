@@ -6,7 +6,6 @@ allocated jointly, so that the order of units does not decide.
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator import allocate as allocator
@@ -51,7 +50,7 @@ class Backtracking:
         unit = units[depth]
         alike = depth > 0 and units[depth - 1].shape is unit.shape
         least = placed[-1].node.name if alike and not self._placer.node_snapshot.has_network_attached else ""
-        for node in sorted(self._nodes_for(unit.shape).among, key=attrgetter("name")):
+        for node in self._nodes_for(unit.shape).among:
             if node.name < least:
                 continue  # alike units in ascending order of nodes: other orders are the same placement
             self._budget.steps -= NODE_STEPS

@@ -1,5 +1,6 @@
 """Upper bounds that rule a placement out before it is searched for: too few devices, too little room on nodes.
 
+`alike_fit` is exact, for gangs of alike pods on the empty cluster, or silent.
 Proving a "no" by search costs much, and most are of these kinds. Where devices are local to their nodes a bound may be too
 high, never too low; elsewhere it is not used.
 """
@@ -8,11 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.types.pod_needs import PODS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from fairlead.engine.inventory.device import Device
-    from fairlead.engine.placement.candidate_nodes import CandidateNode
+    from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.device_room import DeviceRoom
     from fairlead.engine.placement.scored_nodes import ScoredNodes
     from fairlead.engine.placement.shapes import PlacementUnit, UnitShape
 
@@ -69,7 +73,7 @@ def _units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
                 if found.consumption or request.admin:
                     here = UNBOUNDED
                 else:
-                    here = max(here, 1 if request.all else scored_nodes.free(request, found) // request.count)
+                    here = max(here, 1 if request.all else scored_nodes.room.free(request, found) // request.count)
             most = min(most, here)
     if not node.info.allocatable:
         return most
@@ -79,4 +83,36 @@ def _units_on(node: CandidateNode, scored_nodes: ScoredNodes) -> int:
         if not scored_nodes.ledger.empty:
             left -= node.info.used.get(resource, 0)
         most = min(most, max(0, left) // value)
+    return most
+
+
+def alike_fit(units: Sequence[PlacementUnit], snapshot: NodeSnapshot, room: DeviceRoom) -> bool | None:
+    """Whether units of one plain shape fit together on the empty cluster; None where only a search can tell.
+
+    `room`: of the shape's claims, in the ledger of the empty cluster. Ends at the first nodes that are enough, so thousands of
+    pods that all differ cost one look at a node each.
+    """
+    shape = units[0].shape
+    if not shape.plain or shape.bound or snapshot.has_network_attached:
+        return None
+    room.catch_up()
+    request, missing = shape.claims[0].alternatives[0][0], len(units)
+    for node, spare in room.nodes.items():
+        found = snapshot.candidates(node, request)
+        if not found.plain or request.admin or request.all:
+            return None
+        if node.info.refuses(shape.needs[0]) is None:
+            missing -= min(_pods_when_empty(node, shape), spare.left // request.count + 1)
+            if missing <= 0:
+                return True
+    return False
+
+
+def _pods_when_empty(node: CandidateNode, shape: UnitShape) -> int:
+    """By the pods' requests and host ports."""
+    needs, allocatable = shape.needs[0], node.info.allocatable
+    most = 1 if needs.ports else UNBOUNDED
+    for resource, value in needs.requests:
+        if allocatable or resource != PODS:  # a node that publishes no resources takes any number of pods
+            most = min(most, allocatable.get(resource, 0) // value)
     return most

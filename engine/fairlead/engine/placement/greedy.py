@@ -90,7 +90,7 @@ class Greedy:
         scored_nodes = self._nodes_for(unit.shape)
         seen: dict[CandidateNode, None] = dict.fromkeys(each.node for each in placed)
         for node in list(seen)[:JOINT_NODES_MAX]:
-            if node in scored_nodes.among:
+            if scored_nodes.eligible(node):
                 placement = self._placer.put_jointly(unit, node, placed, self._budget)
                 if placement is not None:
                     return placement

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import NodeSnapshot
+    from fairlead.engine.placement.device_room import DeviceRoom
     from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.model import PlacementResult, UnitPlacement
     from fairlead.engine.placement.scored_nodes import ScoredNodes
@@ -69,6 +70,10 @@ class Placer(NodePlacer):
 
     def scored_nodes(self, shape: UnitShape, scope: NodeScope) -> ScoredNodes:
         return self._cache.of(shape, scope, self.fragmentation)
+
+    def device_room(self, shape: UnitShape) -> DeviceRoom:
+        """Which nodes have devices for the shape, whatever its pods need besides."""
+        return self._cache.room(shape)
 
     def set_fragmentation(self, fragmentation: FragmentationScore | None) -> None:
         """Score nodes by this from now on."""

@@ -19,11 +19,10 @@ from fairlead.engine.inventory import node_selector
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from fairlead.engine.allocator.candidates import Candidates
-    from fairlead.engine.allocator.requests import CompiledRequest
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.inventory.nodes import NodeInfo
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
+    from fairlead.engine.placement.device_room import DeviceRoom, Spare
     from fairlead.engine.placement.fragmentation import FragmentationScore
     from fairlead.engine.placement.model import NodeScope
     from fairlead.engine.placement.shapes import UnitShape
@@ -41,16 +40,18 @@ class ScoredNodes:
         ledger: Ledger,
         scope: NodeScope,
         fragmentation: FragmentationScore | None,
+        room: DeviceRoom,
     ) -> None:
+        """`room`: of the shape's claims, in the same ledger."""
         self.shape = shape
         self.node_snapshot = node_snapshot
         self.ledger = ledger
+        self.room = room
         self.spread = scope.spread
         self.avoid = scope.avoid
         self.fragmentation = None if scope.spread else fragmentation
         self.domain = None if scope.among is None else frozenset(scope.among.nodes)
         self.preferring = [needs for needs in shape.needs if needs.preferred]
-        self.among: set[CandidateNode] = set()  # nodes that may take the shape when they have room
         self._stamp: dict[CandidateNode, int] = {}
         self._heap: list[tuple[Score, int, CandidateNode]] = []
         self._cursor = -1
@@ -58,8 +59,8 @@ class ScoredNodes:
 
     # --------------------------------------------------------------------------------------------------- the score
 
-    def score(self, node: CandidateNode) -> Score | None:
-        """None when the node certainly does not take the shape now."""
+    def score(self, node: CandidateNode, spare: Spare | None = None) -> Score | None:
+        """None when the node certainly does not take the shape now. `spare`: its devices, where they are known."""
         info = node.info
         needs = self.shape.needs
         if len(needs) == 1:
@@ -67,14 +68,11 @@ class ScoredNodes:
                 return None
         elif not self._room_for_all(info):
             return None
-        left = rank = 0
-        for claim in self.shape.claims:
-            for alternatives in claim.alternatives:
-                spare = self._spare(node, alternatives)
-                if spare is None:
-                    return None
-                rank += spare[0]
-                left += spare[1]
+        if spare is None:
+            spare = self.room.spare(node)
+        if spare is None:
+            return None
+        rank, left = spare
         preference = sum([info.preference(need) for need in self.preferring])
         waste, loss = (0, 0) if self.fragmentation is None else self.fragmentation.cost(self.shape, node)
         return (info.name in self.avoid, rank, -preference, waste, loss, -left if self.spread else left, node.name)
@@ -89,45 +87,6 @@ class ScoredNodes:
         for needs in self.shape.needs[:added]:
             self.ledger.remove_pod(info, needs)
         return added == len(self.shape.needs)
-
-    def _spare(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> tuple[int, int] | None:
-        """The rank of the first alternative that may fit, and how many free devices it would leave over."""
-        for rank, request in enumerate(alternatives):
-            found = self.node_snapshot.candidates(node, request)
-            if request.all:
-                if found.all_problem is None:
-                    return rank, 0
-                continue
-            if len(found.devices) < request.count:
-                continue
-            free = self.free(request, found)
-            if free >= request.count:
-                return rank, free - request.count
-        return None
-
-    def free(self, request: CompiledRequest, found: Candidates) -> int:
-        """How many of the candidates are free for the request now."""
-        ledger = self.ledger
-        if request.admin:
-            return len(found.devices)
-        if found.plain:
-            taken = ledger.taken
-            if ledger.empty:
-                return sum(device not in taken for device in found.devices)
-            if ledger.releasing:
-                return sum(ledger.free(device) for device in found.devices)
-            return sum(device.use is None and device not in taken for device in found.devices)
-        number, used = 0, ledger.used
-        for device in found.devices:
-            if device.use is None and device not in used and device.shared and not device.counter_consumption:
-                number += device not in ledger.taken  # unused: as a candidate it is big enough
-            elif (
-                ledger.free(device)
-                and (not device.counter_consumption or ledger.counters_fit(device))
-                and (not device.shared or ledger.capacity_fits(device, found.consumption[device]))
-            ):
-                number += 1
-        return number
 
     # ---------------------------------------------------------------------------------------------------- the heap
 
@@ -157,7 +116,8 @@ class ScoredNodes:
 
     def restore(self, node: CandidateNode) -> None:
         """Undo `drop`."""
-        if node in self.among:
+        if self.eligible(node):
+            self.room.catch_up()
             self._push(node)
 
     def ranked(self) -> list[CandidateNode]:
@@ -166,35 +126,14 @@ class ScoredNodes:
         entries = sorted(self._heap, key=itemgetter(0))
         return [node for _, stamp, node in entries if stamp == self._stamp.get(node, 0)]
 
-    def _push(self, node: CandidateNode) -> None:
-        """Score the node again; its earlier entries no longer count."""
-        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
-        score = self.score(node)
-        if score is not None:
-            heapq.heappush(self._heap, (score, stamp, node))
+    @property
+    def among(self) -> list[CandidateNode]:
+        """The nodes that may take the shape when they have room, in name order."""
+        nodes = self.node_snapshot.all
+        return [node for node in nodes if self.eligible(node)]
 
-    def _catch_up(self) -> None:
-        """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
-        log = self.node_snapshot.log
-        if self._cursor == log.cursor:
-            return
-        changed: Iterable[CandidateNode] | None = log.since(self._cursor)
-        self._cursor = log.cursor
-        if changed is None or self.node_snapshot.has_network_attached:
-            self._rebuild()
-            return
-        for node in dict.fromkeys(changed):
-            if self._eligible(node):
-                self.among.add(node)
-                self._push(node)
-            else:
-                self.among.discard(node)
-                self.drop(node)
-        if len(self._heap) > 64 + 4 * len(self.among):
-            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
-            heapq.heapify(self._heap)
-
-    def _eligible(self, node: CandidateNode) -> bool:
+    def eligible(self, node: CandidateNode) -> bool:
+        """Whether the node may take the shape when it has room."""
         return (
             (self.domain is None or node in self.domain)
             and self.node_snapshot.by_name.get(node.name) is node
@@ -210,13 +149,40 @@ class ScoredNodes:
         bound = self.shape.bound
         return bool(bound) and any(not node_selector.matches(selector, info.name, info.labels) for selector in bound)
 
+    def _push(self, node: CandidateNode) -> None:
+        """Score the node again; its earlier entries no longer count."""
+        stamp = self._stamp[node] = self._stamp.get(node, 0) + 1
+        spare = self.room.nodes.get(node)
+        score = None if spare is None else self.score(node, spare)
+        if score is not None:
+            heapq.heappush(self._heap, (score, stamp, node))
+
+    def _catch_up(self) -> None:
+        """Score again the nodes that changed since the last time; all of them where devices are network-attached."""
+        log = self.node_snapshot.log
+        if self._cursor == log.cursor:
+            return
+        self.room.catch_up()
+        changed: Iterable[CandidateNode] | None = log.since(self._cursor)
+        self._cursor = log.cursor
+        if changed is None or self.node_snapshot.has_network_attached:
+            self._rebuild()
+            return
+        for node in dict.fromkeys(changed):
+            if self.eligible(node):
+                self._push(node)
+            else:
+                self.drop(node)
+        if len(self._heap) > 64 + 4 * len(self.node_snapshot.all):
+            self._heap = [entry for entry in self._heap if entry[1] == self._stamp.get(entry[2], 0)]
+            heapq.heapify(self._heap)
+
     def _rebuild(self) -> None:
-        nodes = self.node_snapshot.all if self.domain is None else self.domain
-        self.among = {node for node in nodes if self._eligible(node)}
         self._stamp = {}
         self._heap = []
-        for node in self.among:
-            score = self.score(node)
-            if score is not None:
-                self._heap.append((score, 0, node))
+        for node, spare in self.room.nodes.items():
+            if self.eligible(node):
+                score = self.score(node, spare)
+                if score is not None:
+                    self._heap.append((score, 0, node))
         heapq.heapify(self._heap)

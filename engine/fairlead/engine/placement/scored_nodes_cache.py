@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.placement.device_room import DeviceRoom
 from fairlead.engine.placement.scored_nodes import ScoredNodes
 
 if TYPE_CHECKING:
+    from fairlead.engine.allocator.requests import CompiledClaim
     from fairlead.engine.inventory.ledger import Ledger
     from fairlead.engine.placement.candidate_nodes import CandidateNode, NodeSnapshot
     from fairlead.engine.placement.fragmentation import FragmentationScore
@@ -27,6 +29,7 @@ class ScoredNodesCache:
         self._node_snapshot = node_snapshot
         self._ledger = ledger
         self._known: dict[object, ScoredNodes] = {}
+        self._rooms: dict[tuple[CompiledClaim, ...], DeviceRoom] = {}
         self._dropped: list[tuple[ScoredNodes, CandidateNode]] = []
 
     def of(self, shape: UnitShape, scope: NodeScope, fragmentation: FragmentationScore | None) -> ScoredNodes:
@@ -35,11 +38,22 @@ class ScoredNodesCache:
         if found is None:
             while len(self._known) >= HEAPS_MIN and len(self._known) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
                 del self._known[next(iter(self._known))]
-            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation)
+            room = self.room(shape)
+            found = self._known[key] = ScoredNodes(shape, self._node_snapshot, self._ledger, scope, fragmentation, room)
+        return found
+
+    def room(self, shape: UnitShape) -> DeviceRoom:
+        """Which nodes have devices for the shape, whatever its pods need besides."""
+        found = self._rooms.get(shape.claims)
+        if found is None:
+            while len(self._rooms) >= HEAPS_MIN and len(self._rooms) * len(self._node_snapshot.all) > HEAP_ENTRIES_MAX:
+                del self._rooms[next(iter(self._rooms))]  # heaps that read it keep it
+            found = self._rooms[shape.claims] = DeviceRoom(shape.claims, self._node_snapshot, self._ledger)
         return found
 
     def clear(self) -> None:
         self._known.clear()
+        self._rooms.clear()
 
     def drop(self, scored_nodes: ScoredNodes, node: CandidateNode) -> None:
         """The allocator found nothing on the node, as the ledger is: leave it out for this decision."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlead.engine.allocator.model import SearchStatus, StepBudget
+from fairlead.engine.placement.bounds import alike_fit
 from fairlead.engine.placement.shapes import signature
 from fairlead.engine.queues.limits import held, limit_reason, over_limit
 from fairlead.engine.types.reasons import Code, PreemptionBlocker, Reason
@@ -103,12 +104,19 @@ class Places:
         key = (signature(gang, units, spread=False), self.snapshot.search_steps)
         known = self.cache.ever
         if key not in known:
-            placer, domains = self.cache.empty
-            placer.begin()
-            outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
-            placer.undo(outcome.placed)
-            known[key] = None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
+            known[key] = self._ever(gang, units)
         return known[key]
+
+    def _ever(self, gang: GangRequest, units: list[PlacementUnit]) -> bool | None:
+        placer, domains = self.cache.empty
+        placer.begin()
+        if not gang.topology and all(unit.shape is units[0].shape for unit in units):
+            found = alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
+            if found is not None:
+                return found
+        outcome = domains.place(gang, units, StepBudget(self.snapshot.search_steps), spread=False)
+        placer.undo(outcome.placed)
+        return None if outcome.status is SearchStatus.BUDGET_ENDED else outcome.status is SearchStatus.FOUND
 
 
 def for_gang(known: PlacementResult, units: list[PlacementUnit]) -> PlacementResult:

@@ -96,7 +96,7 @@ class EvictionCosts:
                 budget.ended = True
                 self._cursor = -1  # not all were seen: begin again
                 return
-            possible = node in self.scored.among
+            possible = self.scored.eligible(node)
             self._push(node, self._cheapest_on(preemptor, unit, node, budget) if possible else None)
         self._cursor = log.cursor
 
@@ -159,7 +159,7 @@ class EvictionCosts:
         if not unit.shape.plain:
             return True
         request = unit.shape.claims[0].alternatives[0][0]
-        free = self.scored.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
+        free = self.scored.room.free(request, self.cluster.cache.node_snapshot.candidates(node, request))
         return free + candidate.devices_on(node.name) >= request.count
 
     def _try(

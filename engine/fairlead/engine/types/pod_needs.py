@@ -20,6 +20,22 @@ PODS = "pods"
 Port = tuple[str, str, int]  # protocol, host IP, port
 
 
+@dataclass(frozen=True, slots=True)
+class Constraints:
+    """What of a pod's needs does not depend on what runs on a node: pods that differ in amounts only have equal ones. Hashed once."""
+
+    node_selector: tuple[tuple[str, str], ...] = ()
+    affinity: core.NodeSelector | None = None
+    tolerations: tuple[core.Toleration, ...] = ()
+    hash: int = field(default=0, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hash", hash((self.node_selector, self.affinity, self.tolerations)))
+
+    def __hash__(self) -> int:
+        return self.hash
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodNeeds:
     """What a pod needs of a node, as a hashable value: pods of one Job have equal needs. Hashed once."""
@@ -31,9 +47,11 @@ class PodNeeds:
     tolerations: tuple[core.Toleration, ...] = ()
     ports: tuple[Port, ...] = ()
     hash: int = field(default=0, init=False, repr=False, compare=False)
+    constraints: Constraints = field(default_factory=Constraints, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        content = (self.requests, self.node_selector, self.affinity, self.preferred, self.tolerations, self.ports)
+        object.__setattr__(self, "constraints", Constraints(self.node_selector, self.affinity, self.tolerations))
+        content = (self.requests, self.constraints.hash, self.preferred, self.ports)
         object.__setattr__(self, "hash", hash(content))
 
     def __hash__(self) -> int:
