@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
 
 from fairlead.controller import standby
-from fairlead.controller.health import STUCK_S, Health
+from fairlead.controller.health import DECISION_STUCK_S, STUCK_S, Health
 from fairlead.controller.watch.caches import Caches
 from fairlead.kube import resources
 from fairlead.kube.informer import Informer
@@ -142,10 +143,15 @@ async def test_a_leader_that_cannot_watch_is_not_ready_and_one_whose_loop_hangs_
     assert health.ready() == "cannot watch pods"
 
     class Hanging:
-        last_run_at = -STUCK_S
+        deciding = False
+        last_run_at = time.monotonic() - STUCK_S - 1
 
-    health.controller = Hanging()  # type: ignore[assignment]
+    health.controller = hanging = Hanging()  # type: ignore[assignment]
     assert "has not turned" in (health.healthy() or "")
+    hanging.deciding = True  # beside the loop: it may take minutes, not a quarter of an hour
+    assert health.healthy() is None
+    hanging.last_run_at -= DECISION_STUCK_S
+    assert "a decision has not ended" in (health.healthy() or "")
 
 
 async def test_what_a_queue_used_is_kept_in_its_status_and_read_back_by_the_next_controller(bench: Bench, queues):

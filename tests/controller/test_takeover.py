@@ -130,14 +130,14 @@ async def test_a_standby_rehearses_decisions_seldom_and_writes_nothing(bench: Be
 
         rehearsal = Rehearsal(bench.options(), client, caches, clock=lambda: now[0], decide=decide)
         with contextlib.closing(rehearsal):
-            rehearsal(caches.refresh())
+            await rehearsal(caches.refresh())
             assert [each.name for each in decided[0].gangs] == ["waits"]
             assert [each.name for each in decided[0].running] == ["runs"]
             caches.triggers.decide()
-            rehearsal(caches.refresh())
+            await rehearsal(caches.refresh())
             assert len(decided) == 1, "too early for another"
             now[0] += PAUSE_S
-            rehearsal(caches.refresh())
+            await rehearsal(caches.refresh())
             assert len(decided) == 2
         assert bench.gated(waiting)
         assert len(bench.allocated()) == 1

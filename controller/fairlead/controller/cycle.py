@@ -1,15 +1,19 @@
 """The scheduling cycle: build the snapshot, decide, start to commit, and remember the answers for reports.
 
 One cycle at a time, without waiting for a write. `due_at` is when time alone may change the next decision.
+
+A short decision is made in place, one that may be long beside the loop (`deciding`): a tenant may submit thousands of pods that
+all differ. What comes in between is seen by the next decision; a write that it makes void is refused by the apiserver, as after
+any decision.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.queue_budgets import QueueBudgets
+from fairlead.controller.deciding import Decide, decide_beside
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.pacing import Pacing
 from fairlead.controller.report.metrics import Metrics
@@ -26,7 +30,8 @@ from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
 
-Decide = Callable[[Snapshot, float], Plan]
+LONG_GANGS = 50  # waiting gangs from which on a decision may be long
+LONG_S = 0.05  # so is one after another that took this long
 
 
 class Cycle:
@@ -46,6 +51,8 @@ class Cycle:
         self.waiting: dict[GangId, Waiting] = {}  # of the last decision
         self.reservations: dict[GangId, Reservation] = {}
         self.due_at: float | None = None  # unix seconds
+        self.deciding = False  # a decision is being made in its thread
+        self._last_s = 0.0  # what the last decision took
         self._caches = caches
         self._snapshots = snapshots
         self._executor = executor
@@ -58,14 +65,14 @@ class Cycle:
         self._pacing = Pacing(clock)
         self._problems: set[Problem] = set()  # of Queues and Flavors, as last logged
 
-    def run(self, now: float) -> set[GangId]:
+    async def run(self, now: float) -> set[GangId]:
         """Returns the gangs of which there is something new to report."""
         self._caches.triggers.decided()
         began = self._clock()
         snapshot = self._snapshots.build(now)
         decided = Plan()
         try:
-            decided = self._timed_decision(snapshot, now, began)
+            decided = await self._timed_decision(snapshot, now, began)
         finally:
             self._snapshots.decided(decided)
         self._note_settings(decided, now)
@@ -73,13 +80,21 @@ class Cycle:
             self._snapshots.admitted(admission, now)
         return self._note_answers(decided) | {(each.namespace, each.name) for each in decided.admissions}
 
-    def _timed_decision(self, snapshot: Snapshot, now: float, began: float) -> Plan:
+    async def _timed_decision(self, snapshot: Snapshot, now: float, began: float) -> Plan:
         """`began`: when the snapshot was begun, of the clock."""
         decide_began = self._clock()
         with logs.operation(log, "decide", level=logging.DEBUG, clock=self._clock, gangs=len(snapshot.gangs)):
-            decided = self._decide(snapshot, now)
+            if len(snapshot.gangs) < LONG_GANGS and self._last_s < LONG_S:
+                decided = self._decide(snapshot, now)
+            else:
+                self.deciding = True
+                try:
+                    decided = await decide_beside(self._caches.tables, self._decide, snapshot, now)
+                finally:
+                    self.deciding = False
         ended = self._clock()
-        self._metrics.decide_seconds.observe(ended - decide_began)
+        self._last_s = ended - decide_began
+        self._metrics.decide_seconds.observe(self._last_s)
         self._pacing.note(began=began, decide_began=decide_began, ended=ended, admitted=bool(decided.admissions))
         return decided
 

@@ -10,6 +10,7 @@ from fairlead.controller.watch.caches import Caches
 
 BLIND_AFTER = 5  # failures in a row of one watch
 STUCK_S = 120.0
+DECISION_STUCK_S = 900.0  # a decision that takes this long does not end
 
 
 @dataclass
@@ -29,7 +30,11 @@ class Health:
         return f"cannot watch {', '.join(blind)}" if blind else None
 
     def healthy(self) -> str | None:
-        """None when healthy. The loop runs at least every `claim_reconciler.SWEEP_S`, whatever happens."""
-        if self.controller is not None and (idle_s := time.monotonic() - self.controller.last_run_at) > STUCK_S:
-            return f"the loop has not turned for {idle_s:.0f} s"
+        """None when healthy. The loop runs at least every `claim_reconciler.SWEEP_S`, but for a long decision beside it."""
+        if self.controller is None:
+            return None
+        idle_s = time.monotonic() - self.controller.last_run_at
+        if idle_s > (DECISION_STUCK_S if self.controller.deciding else STUCK_S):
+            doing = "a decision has not ended" if self.controller.deciding else "the loop has not turned"
+            return f"{doing} for {idle_s:.0f} s"
         return None

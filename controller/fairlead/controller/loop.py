@@ -48,11 +48,16 @@ class Controller:
         self._sleep = sleep
         self._first = True
 
+    @property
+    def deciding(self) -> bool:
+        """A decision is being made beside the loop."""
+        return self._cycle.deciding
+
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             try:
-                self.run_once()
+                await self.run_once()
             except Exception:  # one object that breaks a run must not stop the service for all others
                 log.exception("a run of the loop failed; the next one looks at everything again")
                 self._metrics.errors.labels("cycle").inc()
@@ -60,8 +65,8 @@ class Controller:
                 await self._sleep(ERROR_PAUSE_S)
             await self._wait()
 
-    def run_once(self) -> None:
-        """Reconcile, decide and commit, report. Starts tasks and waits for none."""
+    async def run_once(self) -> None:
+        """Reconcile, decide and commit, report. Starts tasks and waits for none; for a long decision it does."""
         self.last_run_at, now = self._clock(), self._wall()
         self._caches.triggers.looked()
         self._reconciler.expire(now)
@@ -70,7 +75,8 @@ class Controller:
         self._forget_gone(changed)
         self._reconciler.collect_garbage(now)
         if self._caches.triggers.decision and not self._cycle.wait_s():
-            changed |= self._cycle.run(now)
+            changed |= await self._cycle.run(now)
+            now = self._wall()
         self._reporting.report(changed, now)
 
     def _changed(self) -> set[GangId]:

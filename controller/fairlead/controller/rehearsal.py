@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from fairlead.controller.cycle import Decide
+from fairlead.controller.deciding import Decide, decide_beside
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.gangs.requests import blocking_problem
 from fairlead.controller.options import ControllerOptions
@@ -22,7 +22,7 @@ from fairlead.kube.client import Client
 from fairlead.kube.limits import Clock
 
 PAUSE_S = 30.0  # at least, between two
-PAUSE_FACTOR = 20  # and so many times as long as the last one took: it delays looks at the lease
+PAUSE_FACTOR = 20  # and so many times as long as the last one took: it costs a core
 
 
 class _NoLease:
@@ -57,7 +57,7 @@ class Rehearsal:
         self._changed = set(caches.gangs)
         self._next_at = 0.0  # of the clock
 
-    def __call__(self, changed: set[GangId]) -> None:
+    async def __call__(self, changed: set[GangId]) -> None:
         self._changed |= changed
         began, now = self._clock(), self._wall()
         if not self._caches.triggers.decision or began < self._next_at:
@@ -66,7 +66,7 @@ class Rehearsal:
             self._update(gang_id, now)
         self._changed.clear()
         self._caches.triggers.decided()
-        self._decide(self._term.snapshots.build(now), now)
+        await decide_beside(self._caches.tables, self._decide, self._term.snapshots.build(now), now)
         ended = self._clock()
         self._next_at = ended + max(PAUSE_S, PAUSE_FACTOR * (ended - began))
 

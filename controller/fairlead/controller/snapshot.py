@@ -139,7 +139,7 @@ class SnapshotBuilder:
         return Snapshot(
             inventory=tables.inventory,
             nodes=tables.nodes,
-            classes=tables.classes,
+            classes=dict(tables.classes),  # of now: a decision may run beside the watches
             gangs=tuple(sorted(pending, key=lambda request: request.id)),
             running=self._holding.all(self._held_otherwise(now)),
             queues=self._budgets.with_evictions_left(self._usage.with_past_usage(settings.queues, now), now),

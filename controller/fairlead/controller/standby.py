@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from fairlead.controller.background import background, first
@@ -29,10 +29,10 @@ GATHER_S = 1.0  # between two rebuilds of changed gangs
 ERROR_PAUSE_S = 5.0
 
 
-Rehearse = Callable[[set[GangId]], None]
+Rehearse = Callable[[set[GangId]], Awaitable[None]]
 
 
-def _nothing(changed: set[GangId]) -> None:
+async def _nothing(changed: set[GangId]) -> None:
     pass
 
 
@@ -69,7 +69,7 @@ async def _keep_gangs(caches: Caches, rehearse: Rehearse) -> None:
     while True:
         caches.triggers.wake.clear()
         try:
-            rehearse(caches.refresh())
+            await rehearse(caches.refresh())
         except Exception:  # one object that breaks a rebuild must not stop it for all others
             log.exception("rebuilding gangs failed; the next time looks at all of them")
             caches.refresh_all()

@@ -49,28 +49,28 @@ class Handlers:
 
     def _node(self, change: Change[core.Node]) -> None:
         if change.new is None:
-            self._tables.nodes.drop_node(change.key)
+            self._tables.drop_node(change.key)
             self._triggers.decide()
             # Rare; gangs whose pods are about to bind there need another step.
             self._gangs_of(lambda pod: bool(pod.spec.resource_claims) and not pod.finished)
         elif change.old is None or indexes.decision_fields(change.old) != indexes.decision_fields(change.new):
-            self._tables.nodes.set_node(change.new)
+            self._tables.set_node(change.new)
             self._triggers.decide()
 
     def _slice(self, change: Change[resource.ResourceSlice]) -> None:
         if change.new is None:
-            self._tables.inventory.drop_slice(change.key)
+            self._tables.drop_slice(change.key)
         elif change.old is not None and 0 < change.old.metadata.generation == change.new.metadata.generation:
             return  # its spec is the same
         else:
-            self._tables.inventory.set_slice(change.new)
+            self._tables.set_slice(change.new)
         self._triggers.decide()
 
     def _taint_rule(self, change: Change[resource.DeviceTaintRule]) -> None:
         if change.new is None:
-            self._tables.inventory.drop_taint_rule(change.key)
+            self._tables.drop_taint_rule(change.key)
         elif change.old is None or change.old.spec != change.new.spec:
-            self._tables.inventory.set_taint_rule(change.new)
+            self._tables.set_taint_rule(change.new)
             _warn_of_wide_rule(change.new)
         else:
             return

@@ -3,11 +3,17 @@
 An admission's devices and nodes count as taken from its decision on, until the informers show them or the admission is
 known to be undone (kube-scheduler's assumed pods). So the next decision never gives a device twice, though the watch
 lags behind the writes.
+
+A long decision reads inventory and nodes in a thread of its own (`cycle`). They stay as they are while it does: what changes
+meanwhile is put off to its end. Every change of the two goes through this class for that reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+import functools
+import logging
+from collections.abc import Callable, Iterable, Iterator
 
 from fairlead.controller.gangs.disruption import PodBudget
 from fairlead.controller.gangs.leftovers import Leftover
@@ -17,12 +23,15 @@ from fairlead.engine.inventory.nodes import NodeTable
 from fairlead.kube import core, resource
 from fairlead.kube.informer import Informer
 
+log = logging.getLogger(__name__)
+
 
 class Tables:
     def __init__(self, pods: Informer[core.Pod], claims: Informer[resource.ResourceClaim]) -> None:
         """Both informers have an index "uid"."""
         self.inventory = Inventory()
         self.nodes = NodeTable()
+        self._put_off: list[Callable[[], object]] | None = None  # changes, while a decision reads in its thread
         self.classes: dict[str, resource.DeviceClass] = {}
         self.namespace_quotas = NamespaceQuotaTable(claims.all, self.classes)
         self.pod_budgets: dict[str, PodBudget] = {}  # PodDisruptionBudgets by key
@@ -35,52 +44,94 @@ class Tables:
             str, tuple[core.Pod, str]
         ] = {}  # by UID: pods that ended, and the node whose room they keep
 
+    @contextlib.contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Inventory and nodes do not change inside; what came is done at the end, in order."""
+        changes: list[Callable[[], object]] = []
+        self._put_off = changes
+        try:
+            yield
+        finally:
+            self._put_off = None
+            for change in changes:
+                try:
+                    change()
+                except Exception:  # one object that cannot be read must not keep the others out
+                    log.exception("a change that came during a decision failed: %s", change)
+
+    def _change(self, change: Callable[..., object], *args: object) -> None:
+        """Now, or when the decision that reads the tables is over."""
+        if self._put_off is None:
+            change(*args)
+        else:
+            self._put_off.append(functools.partial(change, *args))
+
+    def set_node(self, node: core.Node) -> None:
+        self._change(self.nodes.set_node, node)
+
+    def drop_node(self, name: str) -> None:
+        self._change(self.nodes.drop_node, name)
+
+    def set_slice(self, published: resource.ResourceSlice) -> None:
+        self._change(self.inventory.set_slice, published)
+
+    def drop_slice(self, name: str) -> None:
+        self._change(self.inventory.drop_slice, name)
+
+    def set_taint_rule(self, rule: resource.DeviceTaintRule) -> None:
+        self._change(self.inventory.set_taint_rule, rule)
+
+    def drop_taint_rule(self, name: str) -> None:
+        self._change(self.inventory.drop_taint_rule, name)
+
     def set_claim(self, uid: str, claim: resource.ResourceClaim | None) -> None:
         """As watched; None: deleted. An assumed claim stays as assumed."""
         if uid in self._assumed_claims:
             return
         if claim is None:
-            self.inventory.drop_claim(uid)
+            self._change(self.inventory.drop_claim, uid)
         else:
-            self.inventory.set_claim(claim)
+            self._change(self.inventory.set_claim, claim)
 
     def set_pod(self, pod: core.Pod) -> None:
         """As watched; an assumed pod stays on its assumed node until it is bound."""
         if pod.metadata.uid not in self._held_pods:
-            self.nodes.set_pod(pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid))
+            self._change(
+                self.nodes.set_pod, pod, None if pod.spec.node_name else self._assumed_pods.get(pod.metadata.uid)
+            )
 
     def drop_pod(self, uid: str) -> None:
         """The pod is deleted or finished."""
         self._assumed_pods.pop(uid, None)
         if uid not in self._held_pods:
-            self.nodes.drop_pod(uid)
+            self._change(self.nodes.drop_pod, uid)
 
     def assume_claim(self, key: str, claim: resource.ResourceClaim) -> None:
         """The devices of `claim.status.allocation` are taken, under `key`, until `forget_claim`."""
         self._assumed_claims.add(key)
-        self.inventory.set_claim(claim)
+        self._change(self.inventory.set_claim, claim)
 
     def forget_claim(self, key: str) -> None:
         """From here on the watched claim counts."""
         if key not in self._assumed_claims:
             return
         self._assumed_claims.remove(key)
-        self.inventory.drop_claim(key)
+        self._change(self.inventory.drop_claim, key)
         for watched in self._claims.by_index("uid", key):
-            self.inventory.set_claim(watched)
+            self._change(self.inventory.set_claim, watched)
 
     def assume_pod(self, pod: core.Pod, node: str) -> None:
         """The pod takes room on `node` until `forget_pod`, or until it is bound."""
         self._assumed_pods[pod.metadata.uid] = node
-        self.nodes.set_pod(pod, node)
+        self._change(self.nodes.set_pod, pod, node)
 
     def forget_pod(self, uid: str) -> None:
         """From here on the watched pod counts."""
         if self._assumed_pods.pop(uid, None) is None:
             return
-        self.nodes.drop_pod(uid)
+        self._change(self.nodes.drop_pod, uid)
         for watched in self._pods.by_index("uid", uid):
-            self.nodes.set_pod(watched)
+            self._change(self.nodes.set_pod, watched)
 
     def forget_all(self) -> None:
         """From here on only what is watched counts: the end of a term, whose commits and held places mean nothing to the next."""
@@ -95,7 +146,7 @@ class Tables:
         """The place of a pod that ended stays taken until `unhold`: its room on `node`, and its devices."""
         if pod.metadata.uid not in self._held_pods:
             self._held_pods[pod.metadata.uid] = (pod, node)
-            self.nodes.set_pod(pod, node)
+            self._change(self.nodes.set_pod, pod, node)
         for claim in claims:
             if claim.metadata.uid not in self._assumed_claims:
                 self.assume_claim(claim.metadata.uid, claim)
@@ -104,8 +155,8 @@ class Tables:
         """From here on the watched pod and claims count: none, once they are gone."""
         if self._held_pods.pop(pod.metadata.uid, None) is None:
             return
-        self.nodes.drop_pod(pod.metadata.uid)
+        self._change(self.nodes.drop_pod, pod.metadata.uid)
         for watched in self._pods.by_index("uid", pod.metadata.uid):
-            self.nodes.set_pod(watched)
+            self._change(self.nodes.set_pod, watched)
         for claim in claims:
             self.forget_claim(claim.metadata.uid)
