@@ -29,8 +29,10 @@ from fairlead.driver.prepare import libraries
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
+from fairlead.driver.prepare.cleaner import Cleaner
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps.directory import SizeLimits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
@@ -44,11 +46,13 @@ from fairlead.driver.publish.slices import PoolSlices
 from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
+from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS
 
 log = logging.getLogger(__name__)
 
+MPS_SHM_SIZE = "1Gi"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RECOVERY_LOCK_S = 60.0
 
@@ -60,7 +64,9 @@ class DriverOptions:
     `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
     `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
     DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
-    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host.
+    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
+    is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
+    hardware.
     `device_metadata` gives containers a file with their devices' attributes.
     """
 
@@ -75,6 +81,7 @@ class DriverOptions:
     driver_root: Path = Path("/")
     driver_root_host: Path | None = None
     mps_dir: Path | None = None
+    mps_shm_size: str = MPS_SHM_SIZE
     device_metadata: bool = True
     dynamic_mig: bool = False
     shared_gpus: bool = False
@@ -85,6 +92,10 @@ class DriverOptions:
     sync_delay_s: float = 2.0
     self_check_s: float = 15.0
     self_check_timeout_s: float = 5.0
+
+    @property
+    def mps_shm_bytes(self) -> int:
+        return int(Quantity.of(self.mps_shm_size))
 
 
 async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -176,6 +187,13 @@ class Driver:
             report_unhealthy=monitor.report_unhealthy,
             interval_s=options.mps_interval_s,
         )
+        self._cleaner = Cleaner(
+            preparer.leftovers,
+            process_lock=self._process_lock,
+            threads=threads,
+            report=self._reporter.not_removed,
+            count=self._metrics.leftovers,
+        )
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
     @classmethod
@@ -213,7 +231,12 @@ class Driver:
                 enabled=options.device_metadata,
                 published=lambda: {device.name: device for device in monitor.built.devices},
             ),
-            daemons=Daemons((options.mps_dir or paths.mps).absolute(), backend.mps_program),
+            daemons=Daemons(
+                (options.mps_dir or paths.mps).absolute(),
+                backend.mps_program,
+                # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
+                size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
+            ),
             mounts=await threads.run(
                 libraries.find,
                 options.driver_root,
@@ -263,6 +286,7 @@ class Driver:
             group.create_task(self._orphan_gc.run())
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
+            group.create_task(self._cleaner.run())
             await self._publisher.published.wait()
             log.info(
                 "serving",
