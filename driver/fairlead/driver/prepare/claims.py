@@ -10,6 +10,7 @@ from fairlead.driver.backend import device_names
 from fairlead.driver.backend.types import Gpu, Inventory, MigDevice, MigProfile
 from fairlead.driver.prepare import records
 from fairlead.driver.prepare.records import DeviceRecord, MigRecord
+from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceRequestAllocationResult, ResourceClaim
 
 
@@ -80,9 +81,22 @@ def _device(
         gpu_uuid=gpu.uuid,
         minor=gpu.minor,
         share_id=result.share_id,
+        consumed=_consumed(result, field) if result.share_id else {},
         admin=bool(result.admin_access),
         mig=mig,
     )
+
+
+def _consumed(result: DeviceRequestAllocationResult, field: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in result.consumed_capacity.items():
+        try:
+            found[name] = int(Quantity.of(amount))
+        except QuantityError as error:
+            raise ClaimError(f"{field}.consumedCapacity[{name}]: {error}") from error
+        if found[name] < 0:
+            raise ClaimError(f"{field}.consumedCapacity[{name}]: {amount!r} is negative")
+    return found
 
 
 def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool) -> MigRecord:

@@ -8,7 +8,8 @@ what the one before did. Calls no apiserver and no kubelet. Blocks, so it runs i
     unprepare  record "unpreparing" (only where hardware changes), MPS daemon and compute modes, time slices,
                MIG devices, CDI file, metadata, record
 
-Keeps: no two claims have devices that overlap (admin access aside), finished or not; a claim that is prepared twice
+Keeps: no two claims have devices that overlap (admin access aside), finished or not, and the shares of a GPU take no more
+than it has; a claim that is prepared twice
 gets the same answer; one claim at a time works on a GPU, different GPUs in parallel. The steps themselves are
 steps.py's.
 """
@@ -26,7 +27,7 @@ from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, Mount
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
-from fairlead.driver.prepare import claims, hardware, records, sharing
+from fairlead.driver.prepare import claims, hardware, records, shares, sharing
 from fairlead.driver.prepare.cdi_builder import CdiBuilder
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
@@ -37,6 +38,7 @@ from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery import Recoverer, RecoveryResult
+from fairlead.driver.prepare.shares import Overdraft
 from fairlead.driver.prepare.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
@@ -182,7 +184,12 @@ class Preparer:
         )
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        conflict = self._cache.reserve(record)
+        conflict = self._cache.reserve(record, shares.capacities(self._inventory().gpus))
+        if isinstance(conflict, Overdraft):
+            raise PrepareError(
+                f"ResourceClaim {record.namespace}/{record.name}: {conflict}; delete this claim's pod so that it is placed "
+                "again, or wait until the other's last pod has ended"
+            )
         if conflict is not None:
             device, holder = conflict
             theirs = next(d for d in holder.devices if records.overlap(device, d))
@@ -190,7 +197,7 @@ class Preparer:
                 f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
                 f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
                 f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has "
-                "ended"
+                "ended, or delete this claim's pod so that it is placed again"
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:
