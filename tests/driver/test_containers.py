@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from fairlead.api import names
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.simulated.backend import SimulatedBackend
 from fairlead.driver.common import files, mounts, trees
@@ -29,7 +31,10 @@ from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.steps import Steps
 from fairlead.kube import errors
+from fairlead.kube.resources import EVENTS
 from tests.support.driver.claims import claim, gpu_config, mps
+from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.kubelet import Kubelet
 from tests.support.driver.node import Node
 
 EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
@@ -533,6 +538,23 @@ class TestTmpfs:
             remove_tree(tmp_path / "tree")
         assert (inner / "file").read_text() == "kept"
 
+    @pytest.mark.parametrize("seen", [False, True])
+    def test_whether_the_host_sees_it_is_read_from_its_own_table(self, tmp_path: Path, seen: bool) -> None:
+        device = tmp_path.stat().st_dev
+        own = f"{os.major(device)}:{os.minor(device)}" if seen else "0:1"
+        for process, namespace in (("1", "mnt:[1]"), ("self", "mnt:[2]")):
+            (tmp_path / process / "ns").mkdir(parents=True)
+            (tmp_path / process / "ns/mnt").symlink_to(namespace)
+        (tmp_path / "1/mountinfo").write_text(f"36 35 {own} / /data/kubelet rw shared:1 - tmpfs tmpfs rw\n")
+        assert mounts.reaches_host(tmp_path, proc=tmp_path) is seen
+
+    def test_mount_points_are_found_by_their_whole_names(self, tmp_path: Path) -> None:
+        table, path = tmp_path / "mountinfo", tmp_path / "a b"
+        points = [path, f"{path}/in", f"{path}c", tmp_path]
+        written = (str(point).replace(" ", "\\040") for point in points)
+        table.write_text("".join(f"36 35 0:1 / {point} rw - tmpfs tmpfs rw\n" for point in written))
+        assert mounts.mounts_below(path, table=table) == [path / "in", path]
+
     def test_without_the_privilege_it_is_refused_with_the_way_out(
         self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -556,6 +578,69 @@ class TestTmpfs:
         with pytest.raises(PrepareError, match="set mountPropagation: Bidirectional"):
             driver.prepare(claim("u1", "gpu-0", config=[mps()]))
         assert mounts.mounts_below(node.path) == []
+        assert node.leftovers() == EMPTY
+
+
+class TestWholeDriver:
+    async def test_a_nested_shm_and_a_file_that_stays_are_reported_and_hold_up_no_claim(
+        self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted, bind = await cluster.allocate("gpu-0", config=[mps()]), free_port()
+        uid = wanted.metadata.uid
+        data = cluster.path / "plugins/gpu.fairlead.dev"
+        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
+            assert (await kubelet.prepare(wanted))[uid].error == ""
+            nest(data / "mps" / uid / "shm", 3_000)
+        (data / "mps" / uid / "shm" / "stays").write_text("")
+        unlink = os.unlink
+
+        def refuse(name: Any, **more: Any) -> None:
+            if name == "stays":
+                raise PermissionError(1, "Operation not permitted", "stays")
+            unlink(name, **more)
+
+        monkeypatch.setattr(os, "unlink", refuse)
+        async with (
+            cluster.driver(metrics_bind=bind),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+
+            async def left(number: int) -> bool:
+                async with http.get(f"http://{bind}/metrics") as response:
+                    return f'fairlead_driver_leftovers{{kind="files"}} {number}.0' in await response.text()
+
+            assert (await kubelet.unprepare(wanted))[uid].error == ""
+            assert (await kubelet.prepare(wanted))[uid].error == ""  # the GPU is free, and so is the claim's name
+            assert (await kubelet.unprepare(wanted))[uid].error == ""
+
+            async def recorded() -> bool:
+                return bool((await cluster.client.list(EVENTS, "default")).items)
+
+            await cluster.until(lambda: left(1))
+            await cluster.until(recorded)
+            monkeypatch.undo()
+        [event] = (await cluster.client.list(EVENTS, "default")).items
+        assert (event["type"], event["reason"]) == ("Warning", "ClaimFilesNotRemoved")
+        assert (
+            f"claim {uid}, which has ended: what its containers left cannot be removed: stays: Operation"
+            in event["message"]
+        )
+        assert "tried again in 5 s" in event["message"]
+
+
+class TestNames:
+    def test_an_annotation_that_would_leave_the_directory_is_none(self, node: Node) -> None:
+        wanted = claim("u1", "gpu-0")
+        wanted.metadata.annotations[names.POD_CLAIM_NAME] = "../../../../etc"
+        record = node.start().prepare(wanted)
+        assert record.pod_claim is None
+        assert "/etc/" not in node.cdi_files.path("u1").read_text().replace("/etc/OpenCL", "")
+
+    @pytest.mark.parametrize("request_name", ["../../x", "a/../../x", "/etc", "a//b", "", "a\x00"])
+    def test_a_request_that_would_is_refused(self, node: Node, request_name: str) -> None:
+        with pytest.raises(ClaimError, match=r"results\[0\]\.request: .* is no request's name"):
+            node.start().prepare(claim("u1", {"device": "gpu-0", "request": request_name}))
         assert node.leftovers() == EMPTY
 
 

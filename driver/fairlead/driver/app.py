@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections import Counter
 from pathlib import Path
@@ -25,6 +24,7 @@ from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
@@ -46,56 +46,15 @@ from fairlead.driver.publish.slices import PoolSlices
 from fairlead.kube import probes
 from fairlead.kube.client import Client
 from fairlead.kube.events import EventRecorder
-from fairlead.kube.quantity import Quantity
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS
 
+__all__ = ["Driver", "DriverOptions", "run"]
+
 log = logging.getLogger(__name__)
 
-MPS_SHM_SIZE = "1Gi"
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RECOVERY_LOCK_S = 60.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DriverOptions:
-    """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
-
-    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
-    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
-    DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
-    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
-    is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
-    hardware.
-    `device_metadata` gives containers a file with their devices' attributes.
-    """
-
-    node_name: str
-    plugins_dir: Path
-    registry_dir: Path
-    cdi_dir: Path
-    kubeconfig: Path | None = None
-    backend: str = "nvml"
-    metrics_bind: str | None = None
-    pod_uid: str | None = None
-    driver_root: Path = Path("/")
-    driver_root_host: Path | None = None
-    mps_dir: Path | None = None
-    mps_shm_size: str = MPS_SHM_SIZE
-    device_metadata: bool = True
-    dynamic_mig: bool = False
-    shared_gpus: bool = False
-    dcgm_metrics: bool = False
-    hardware_interval_s: float = 5.0
-    mps_interval_s: float = 5.0
-    orphan_gc_interval_s: float = 120.0
-    sync_delay_s: float = 2.0
-    self_check_s: float = 15.0
-    self_check_timeout_s: float = 5.0
-
-    @property
-    def mps_shm_bytes(self) -> int:
-        return int(Quantity.of(self.mps_shm_size))
 
 
 async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:

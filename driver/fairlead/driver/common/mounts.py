@@ -51,11 +51,15 @@ def mounts_below(path: Path, *, table: Path = Path("/proc/self/mountinfo")) -> l
 
 
 def reaches_host(target: Path, *, proc: Path = Path("/proc")) -> bool:
-    """Whether the host's first process sees the mount, too; True where that cannot be found out."""
+    """Whether the host's first process sees the mount, too, by its device: the path may differ there. True where that cannot
+    be found out.
+    """
     try:
         if (proc / "1/ns/mnt").readlink() == (proc / "self/ns/mnt").readlink():
             return True
-        return target in mounts_below(target, table=proc / "1/mountinfo")
+        device = target.stat().st_dev
+        own = f"{os.major(device)}:{os.minor(device)}".encode()
+        return any(line.split()[2] == own for line in _lines(proc / "1/mountinfo"))
     except OSError:
         return True
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from fairlead.api import names
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, Mount
 from fairlead.driver.common import files
@@ -180,7 +179,7 @@ class Preparer:
             state="preparing",
             devices=planned,
             mps=mps,
-            pod_claim=claim.metadata.annotations.get(names.POD_CLAIM_NAME),
+            pod_claim=claims.pod_claim(claim),
         )
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:

@@ -159,7 +159,8 @@ class Daemons:
         try:
             home.make()
         except BackendError as error:
-            self.removals.discard(home.path)
+            with contextlib.suppress(OSError):
+                self.removals.discard(home.path)
             raise BackendError(f"MPS daemon of claim {uid}: {error}", permanent=error.permanent) from error
         daemon = (*program.daemon, *(("-multiuser-server",) if multi_user else ()))
         problem = "it does not listen"
