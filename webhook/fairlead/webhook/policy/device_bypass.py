@@ -70,8 +70,9 @@ def _bypasses(pod: Json, prefix: str, rules: TenancyPolicySpec, *, added: bool) 
     spec = map_at(pod, "spec", prefix.removesuffix("."))
     where = f"{prefix}spec"
     lists = ("ephemeralContainers",) if added else ALL_CONTAINERS
+    read_only = host_access.read_only_volumes(spec, rules.host_access)
     for at, container in host_access.all_containers(spec, where, lists):
-        yield from host_access.container_findings(container, at, spec, rules.host_access)
+        yield from host_access.container_findings(container, at, read_only, rules.host_access.capabilities)
         yield from _container_bypasses(container, at)
         if rules.legacy_requests != "Ignore":
             yield from _plugin_gpus(container, at)

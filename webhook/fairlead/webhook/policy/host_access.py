@@ -65,21 +65,27 @@ def pod_findings(pod: Json, prefix: str, allowed: HostAccess) -> Iterator[str]:
             yield f"{prefix}metadata.annotations[{key}]: {value!r}: only runtime/default and localhost/ are allowed; remove it"
 
 
-def container_findings(container: Json, where: str, spec: Json, allowed: HostAccess) -> Iterator[str]:
-    """Of one container of the pod with this spec. Raises MalformedError."""
+def read_only_volumes(spec: Json, allowed: HostAccess) -> frozenset[str]:
+    """Names of the pod's volumes that may only be read. Raises MalformedError."""
+    return frozenset(
+        str(volume.get("name"))
+        for volume in list_at(spec, "volumes", "spec")
+        if (entry := allowed_by(_host_path(volume, "spec.volumes"), allowed)) is not None and entry.read_only
+    )
+
+
+def container_findings(
+    container: Json, where: str, read_only: frozenset[str], capabilities: Sequence[str]
+) -> Iterator[str]:
+    """Of one container of a pod with these read-only volumes; capabilities: beyond the baseline. Raises MalformedError."""
     security = map_at(container, "securityContext", where)
     if security.get("privileged"):
         yield f"{where}.securityContext.privileged: a privileged container sees every GPU of its node; remove it"
     yield from _profiles(security, f"{where}.securityContext")
-    yield from _capabilities(security, f"{where}.securityContext", allowed.capabilities)
+    yield from _capabilities(security, f"{where}.securityContext", capabilities)
     mask = security.get("procMount")
     if mask not in (None, "", "Default"):
         yield f"{where}.securityContext.procMount: {mask!r}: only Default is allowed; remove it"
-    read_only = {
-        str(volume.get("name"))
-        for volume in list_at(spec, "volumes", "spec")
-        if (entry := allowed_by(_host_path(volume, "spec.volumes"), allowed)) is not None and entry.read_only
-    }
     for index, mount in enumerate(list_at(container, "volumeMounts", where) if read_only else ()):
         if str(mount.get("name")) in read_only and mount.get("readOnly") is not True:
             yield (
