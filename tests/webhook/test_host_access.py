@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from fairlead.api import names
 from fairlead.api.base import ManifestError
 from fairlead.api.policy import TenancyPolicy
+from fairlead.kube import errors
+from fairlead.kube.resources import PODS
+from fairlead.sandbox.install.apply import Applier
 from fairlead.webhook.handlers import dispatch
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.verdict import Verdict
@@ -223,6 +228,22 @@ def test_a_debug_container_is_held_to_the_same(added: Json) -> None:
     verdict = dispatch.validate(asked, facts(policies=(policy(),)))
     assert not verdict.allowed
     assert "spec.ephemeralContainers[0].securityContext" in verdict.message
+
+
+async def test_a_tenant_creates_no_pod_that_reaches_the_node(cluster: Any) -> None:
+    rules = {"deviceBypass": "Reject", "hostAccess": RDMA}
+    kind = {"apiVersion": names.API_VERSION, "kind": "TenancyPolicy", "metadata": {"name": "no-bypass"}, "spec": rules}
+    await Applier(cluster.admin).apply([kind])
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "ml"}}
+    async with cluster.webhook():
+        for path in ("/etc/kubernetes/manifests", "/database", "/data//../etc/cron.d", "/scratch/link"):
+            with pytest.raises(errors.ApiError, match="hostPath"):
+                await cluster.alice.create(PODS, body | {"spec": mounting(path, read_only=True)})
+        for case in ("ptrace", "host pid", "unmasked", "init container", "csi", "plugin", "variable"):
+            spec, field = REFUSED[case]
+            with pytest.raises(errors.ApiError, match=re.escape(field)):
+                await cluster.alice.create(PODS, body | {"spec": {"containers": [{"name": "c", "image": "i"}], **spec}})
+        await cluster.alice.create(PODS, body | {"spec": mounting("/data/sets", read_only=True)})
 
 
 JOB_SPEC: Json = {"template": {"spec": mounting("/etc/cron.d")}}
