@@ -65,6 +65,10 @@ POLICY: Json = {
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
         "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default",
         "deviceBypass": "Reject", "legacyRequests": "Reject",
+        "hostAccess": {
+            "hostPaths": [{"path": "/data", "readOnly": True}], "capabilities": ["IPC_LOCK"], "namespaces": ["Network"],
+            "csiDrivers": ["d"],
+        },
         "tolerations": {
             "missing": "Require",
             "tolerations": [

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections import Counter
 from pathlib import Path
@@ -25,12 +24,15 @@ from fairlead.driver.kubelet.plugin import Plugin
 from fairlead.driver.kubelet.self_check import SelfCheck
 from fairlead.driver.kubelet.services import RegistrationService
 from fairlead.driver.kubelet.sockets import PluginPaths
+from fairlead.driver.options import DriverOptions
 from fairlead.driver.prepare import libraries
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint
 from fairlead.driver.prepare.claim_consumers import ClaimConsumers
+from fairlead.driver.prepare.cleaner import Cleaner
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
+from fairlead.driver.prepare.mps.directory import SizeLimits
 from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
 from fairlead.driver.prepare.orphan_gc import OrphanGc
 from fairlead.driver.prepare.preparer import Preparer
@@ -47,44 +49,12 @@ from fairlead.kube.events import EventRecorder
 from fairlead.kube.resource import ResourceClaim
 from fairlead.kube.resources import RESOURCE_CLAIMS
 
+__all__ = ["Driver", "DriverOptions", "run"]
+
 log = logging.getLogger(__name__)
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 RECOVERY_LOCK_S = 60.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DriverOptions:
-    """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
-
-    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
-    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
-    DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
-    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host.
-    `device_metadata` gives containers a file with their devices' attributes.
-    """
-
-    node_name: str
-    plugins_dir: Path
-    registry_dir: Path
-    cdi_dir: Path
-    kubeconfig: Path | None = None
-    backend: str = "nvml"
-    metrics_bind: str | None = None
-    pod_uid: str | None = None
-    driver_root: Path = Path("/")
-    driver_root_host: Path | None = None
-    mps_dir: Path | None = None
-    device_metadata: bool = True
-    dynamic_mig: bool = False
-    shared_gpus: bool = False
-    dcgm_metrics: bool = False
-    hardware_interval_s: float = 5.0
-    mps_interval_s: float = 5.0
-    orphan_gc_interval_s: float = 120.0
-    sync_delay_s: float = 2.0
-    self_check_s: float = 15.0
-    self_check_timeout_s: float = 5.0
 
 
 async def run(options: DriverOptions, *, ready: asyncio.Event | None = None) -> None:
@@ -176,6 +146,13 @@ class Driver:
             report_unhealthy=monitor.report_unhealthy,
             interval_s=options.mps_interval_s,
         )
+        self._cleaner = Cleaner(
+            preparer.leftovers,
+            process_lock=self._process_lock,
+            threads=threads,
+            report=self._reporter.not_removed,
+            count=self._metrics.leftovers,
+        )
         self._self_check = SelfCheck(paths, interval_s=options.self_check_s, timeout_s=options.self_check_timeout_s)
 
     @classmethod
@@ -213,7 +190,12 @@ class Driver:
                 enabled=options.device_metadata,
                 published=lambda: {device.name: device for device in monitor.built.devices},
             ),
-            daemons=Daemons((options.mps_dir or paths.mps).absolute(), backend.mps_program),
+            daemons=Daemons(
+                (options.mps_dir or paths.mps).absolute(),
+                backend.mps_program,
+                # Simulated hardware serves no CUDA programs, and its driver need not run privileged.
+                size_limits=SizeLimits(shm_bytes=options.mps_shm_bytes) if options.backend == "nvml" else None,
+            ),
             mounts=await threads.run(
                 libraries.find,
                 options.driver_root,
@@ -263,6 +245,7 @@ class Driver:
             group.create_task(self._orphan_gc.run())
             group.create_task(self._self_check.run())
             group.create_task(self._mps_supervisor.run())
+            group.create_task(self._cleaner.run())
             await self._publisher.published.wait()
             log.info(
                 "serving",

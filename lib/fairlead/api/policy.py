@@ -4,6 +4,8 @@ Every field is a rule that the webhook enforces. An absent field sets no rule. W
 each is checked by itself (`fairlead.webhook.policy`), so the strictest applies.
 """
 
+import posixpath
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -23,6 +25,7 @@ from fairlead.api.gang import GANG_SIZE_MAX
 
 Mode = Literal["Enforce", "Warn", "Audit"]
 LegacyRequests = Literal["Translate", "Reject", "Ignore"]
+HostNamespace = Literal["PID", "IPC", "Network"]
 Missing = Literal["Default", "Require"]
 RuleKind = Literal[
     "Pod",
@@ -96,6 +99,56 @@ class NodeAffinity(Part):
     """All of these, in every term of the pod's required node affinity."""
 
 
+class AllowedHostPath(Part):
+    """A path of the node that pods may mount."""
+
+    path: str = Field(min_length=2, max_length=1024, pattern=r"^/[^:]*$")
+    """Absolute, without `..`; not / itself."""
+    read_only: bool = True
+    """true: the path and everything below it, in mounts with readOnly: true. false: the path itself, also to write."""
+
+    @model_validator(mode="after")
+    def _is_plain(self) -> Self:
+        if posixpath.normpath(self.path) != self.path.rstrip("/") or self.path.startswith("//"):
+            raise ValueError(
+                f"path: {self.path!r} is not in its shortest form: write {posixpath.normpath('/' + self.path.lstrip('/'))}"
+            )
+        return self
+
+
+class HostAccess(Part):
+    """What pods may use of their node beyond the Pod Security baseline, while deviceBypass is Reject."""
+
+    host_paths: list[AllowedHostPath] = Field(default_factory=list, max_length=64)
+    """Paths of the node that hostPath volumes may name; empty means none."""
+    capabilities: list[str] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    """Capabilities that containers may add to those of the baseline, such as IPC_LOCK."""
+    namespaces: list[HostNamespace] = Field(default_factory=list, max_length=3, json_schema_extra=dict(_SET))
+    """Namespaces of the node that pods may be in: hostPID, hostIPC, hostNetwork."""
+    csi_drivers: list[ObjectName] = Field(default_factory=list, max_length=64, json_schema_extra=dict(_SET))
+    """CSI drivers that pods may name in their own volumes; PersistentVolumeClaims are not concerned."""
+
+    @model_validator(mode="after")
+    def _capabilities_are_names(self) -> Self:
+        for name in self.capabilities:
+            if not re.fullmatch(r"[A-Z][A-Z_]{0,62}", name) or name.startswith("CAP_"):
+                raise ValueError(f"capabilities: {name!r}: write it as in a container, such as IPC_LOCK")
+        return self
+
+    @model_validator(mode="after")
+    def _written_paths_stand_alone(self) -> Self:
+        """A pod that writes can make a link to anywhere on the node, and what is allowed below or above would follow it."""
+        paths = [(entry.path.rstrip("/") + "/", entry.read_only) for entry in self.host_paths]
+        for index, (path, read_only) in enumerate(paths):
+            for other, _ in paths[:index] + paths[index + 1 :]:
+                if not read_only and (other.startswith(path) or path.startswith(other)):
+                    raise ValueError(
+                        f"hostPaths: {path.rstrip('/')} may be written to, so {other.rstrip('/')} cannot be allowed beside it: "
+                        "remove one of them"
+                    )
+        return self
+
+
 class CelRule(Part):
     """A custom rule: a CEL expression over the object that must be true."""
 
@@ -147,7 +200,9 @@ class TenancyPolicySpec(Part):
     pod_failure_policy: Literal["Any", "Default", "Require"] = "Any"
     """Whether evictions count against a gang Job's backoffLimit: Default adds a rule that ignores them, and back-off by index, to a Job without."""
     device_bypass: Literal["Allow", "Reject"] = "Allow"
-    """Reject: no pod may reach GPUs without a claim: privileged, NVIDIA_VISIBLE_DEVICES, /dev/nvidia*, runtime classes."""
+    """Reject: no pod may reach GPUs without a claim: by its node beyond the Pod Security baseline, NVIDIA_VISIBLE_DEVICES, runtime classes."""
+    host_access: HostAccess = Field(default_factory=HostAccess)
+    """What pods may use of their node all the same, while deviceBypass is Reject."""
     legacy_requests: LegacyRequests = "Translate"
     """What happens to limits such as nvidia.com/gpu: translated into claims, refused, or left to a device plugin."""
     rules: list[CelRule] = Field(

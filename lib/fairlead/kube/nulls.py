@@ -17,6 +17,7 @@ import msgspec
 from msgspec import inspect
 
 from fairlead.api.nulls import without_nulls
+from fairlead.kube import nesting
 
 T = TypeVar("T")
 
@@ -34,7 +35,13 @@ class Decoder(Generic[T]):
         self._holds_dicts = _holds_dicts(inspect.type_info(kind))
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
-        """Raises msgspec.MsgspecError."""
+        """Raises msgspec.MsgspecError. What is nested too deeply is read without its deepest values."""
+        try:
+            return self._decode(body)
+        except RecursionError:
+            return self._decode(nesting.cut(bytes(body)))
+
+    def _decode(self, body: bytes | msgspec.Raw) -> T:
         if self._holds_dicts and b"null" in bytes(body):
             return self._without_nulls(body)
         try:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.kube import errors
+from fairlead.kube import errors, nesting
 from fairlead.kube.listing import decoder
 from fairlead.kube.objects import ListMeta, Status
 
@@ -59,7 +59,7 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
     objects = decoder(kind)
     async for line in _split(chunks):
         try:
-            envelope = _lines.decode(line)
+            envelope = _line(line)
             if envelope.type == "ERROR":
                 raise errors.from_status(_statuses.decode(envelope.object))
             if envelope.type == BOOKMARK:
@@ -68,6 +68,13 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
                 yield WatchEvent(envelope.type, objects.decode(envelope.object))
         except msgspec.MsgspecError as error:
             raise errors.ServerError(f"watch: a line cannot be read: {error}: {line[:200]!r}") from error
+
+
+def _line(line: bytes) -> _Line:
+    try:
+        return _lines.decode(line)
+    except RecursionError:
+        return _lines.decode(nesting.cut(line))
 
 
 async def _split(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

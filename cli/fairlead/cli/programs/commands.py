@@ -30,6 +30,17 @@ def register(app: typer.Typer) -> None:
         app.command(rich_help_panel=PANEL)(command)
 
 
+def _size(text: str) -> str:
+    from fairlead.kube.quantity import Quantity, QuantityError
+
+    try:
+        if int(Quantity.of(text)) >= 1:
+            return text
+    except QuantityError:
+        pass
+    raise typer.BadParameter(f"{text!r} is no size: write a quantity of bytes, such as 1Gi")
+
+
 def driver(
     node_name: Annotated[str, typer.Option(help="Name of the Node this runs on.", envvar="NODE_NAME")],
     kubeconfig: Kubeconfig = None,
@@ -53,6 +64,12 @@ def driver(
         Path | None,
         typer.Option(help="Pipes and shared memory of MPS, the same path on the host. Default: in --plugins-dir."),
     ] = None,
+    mps_shm_size: Annotated[
+        str,
+        typer.Option(
+            metavar="QUANTITY", help="What the containers of an MPS claim can write into /dev/shm.", callback=_size
+        ),
+    ] = "1Gi",
     device_metadata: Annotated[
         bool,
         typer.Option(

@@ -8,8 +8,10 @@ runtime reads; `remove_temporaries` clears away those of a process that died.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
+import stat
 from pathlib import Path
 
 _count = itertools.count()
@@ -67,6 +69,29 @@ def remove(path: Path, *, durable: bool = True) -> bool:
     if durable:
         _fsync_directory(path.parent)
     return True
+
+
+def read(path: Path, *, bytes_max: int) -> bytes:
+    """The content of a regular file. Raises OSError: also for a link, a device or a pipe, and for a file that is too large."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is no regular file", os.fspath(path))
+        content = bytearray()
+        while len(content) <= bytes_max and (part := file.read(bytes_max + 1 - len(content))):
+            content += part
+    if len(content) > bytes_max:
+        raise OSError(errno.EFBIG, f"is larger than {bytes_max} bytes", os.fspath(path))
+    return bytes(content)
+
+
+def tail(path: Path, bytes_max: int) -> bytes:
+    """The end of a file. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        file.seek(max(0, os.fstat(descriptor).st_size - bytes_max))
+        return file.read(bytes_max) or b""
 
 
 def remove_temporaries(directory: Path, prefix: str = "") -> None:

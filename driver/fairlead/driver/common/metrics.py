@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 OPERATIONS = ("NodePrepareResources", "NodeUnprepareResources")
+LEFTOVERS = ("claim", "orphan", "files")
 STATES = ("preparing", "prepared", "unpreparing")
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0)
 
@@ -57,6 +58,13 @@ class Metrics:
         self._mps_restarts = Counter(
             "fairlead_driver_mps_restarts", "MPS daemons that died and were started again.", registry=self.registry
         )
+        self._leftovers = Gauge(
+            "fairlead_driver_leftovers",
+            "What is left of claims and is tried again: claims that cannot be undone, files of their containers.",
+            ("kind",),
+            registry=self.registry,
+        )
+        self.leftovers({})
         for operation in OPERATIONS:
             self._inflight.labels(operation)
             self._seconds.labels(operation)
@@ -84,6 +92,10 @@ class Metrics:
 
     def wrote(self, verb: str, result: str) -> None:
         self._writes.labels(verb, result).inc()
+
+    def leftovers(self, kinds: Mapping[str, int]) -> None:
+        for kind in LEFTOVERS:
+            self._leftovers.labels(kind).set(kinds.get(kind, 0))
 
     def mps_restarted(self) -> None:
         self._mps_restarts.inc()

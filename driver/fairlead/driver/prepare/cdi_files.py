@@ -18,6 +18,7 @@ from fairlead.driver.common import files
 from fairlead.driver.prepare.cdi import BOOT_ID, RECORD
 from fairlead.driver.prepare.records import ClaimRecord, valid_uid
 
+BYTES_MAX: Final = 16 * 1024 * 1024
 _PREFIX: Final = f"k8s.{names.DRIVER}-claim_"
 
 
@@ -51,10 +52,10 @@ class CdiFiles:
     def record(self, uid: str, *, boot_id: str) -> ClaimRecord | None:
         """The record in a claim's spec; None when it cannot be read or is of another boot."""
         try:
-            annotations = json.loads(self.path(uid).read_bytes())["annotations"]
+            annotations = json.loads(files.read(self.path(uid), bytes_max=BYTES_MAX))["annotations"]
             if annotations[BOOT_ID] != boot_id:
                 return None
             record = msgspec.json.decode(annotations[RECORD], type=ClaimRecord)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
             return None
         return record if record.uid == uid and valid_uid(uid) else None

@@ -3,12 +3,13 @@
 One file per claim keeps a write small however many claims a node has, and a broken file costs one claim. A file is a
 header line {schema, bootID, sha256} and the record as it was hashed: the sum is over bytes, so a field that a later
 version adds does not make an old file "corrupt".
-Keeps: a file that cannot be read is moved aside, never deleted and never fatal; a record of an earlier boot is removed,
+Keeps: a file that cannot be read, for whatever reason, is moved aside, never deleted and never fatal; a record of an earlier boot is removed,
 since MIG instances and CDI files do not outlive a boot.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from pathlib import Path
@@ -20,6 +21,7 @@ from fairlead.driver.prepare import records
 from fairlead.driver.prepare.records import ClaimRecord
 
 SCHEMA = 1
+BYTES_MAX = 4 * 1024 * 1024
 _SUFFIX = ".json"
 _ASIDE = ".unreadable"
 
@@ -68,14 +70,18 @@ class Checkpoint:
         for path in sorted(self._directory.glob(f"*{_SUFFIX}")):
             uid = path.name.removesuffix(_SUFFIX)
             try:
-                boot_id, record = _decode(path.read_bytes())
+                boot_id, record = _decode(files.read(path, bytes_max=BYTES_MAX))
                 if record.uid != uid or not records.valid_uid(uid):
                     raise ValueError(f"it is the record of claim {record.uid!r}")
-            except (OSError, ValueError) as error:
-                unreadable.append(Unreadable(uid=uid, path=self._move_aside(path), reason=str(error)))
+            except (
+                Exception
+            ) as error:  # also RecursionError, MemoryError: one file must not keep the driver from starting
+                reason = str(error) if isinstance(error, OSError | ValueError) else f"{type(error).__name__}: {error}"
+                unreadable.append(Unreadable(uid=uid, path=self._move_aside(path), reason=reason))
                 continue
             if boot_id != self.boot_id:
-                files.remove(path)
+                with contextlib.suppress(OSError):  # else it is dropped at the next start
+                    files.remove(path)
                 earlier.append(uid)
                 continue
             found[uid] = record

@@ -6,11 +6,17 @@ skipped: one claim may have devices of several. The claim's opaque configs are s
 
 from __future__ import annotations
 
+import re
+
+from fairlead.api import names
 from fairlead.driver.backend import device_names
 from fairlead.driver.backend.types import Gpu, Inventory, MigDevice, MigProfile
 from fairlead.driver.prepare import records
 from fairlead.driver.prepare.records import DeviceRecord, MigRecord
+from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.kube.resource import DeviceRequestAllocationResult, ResourceClaim
+
+_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class ClaimError(Exception):
@@ -34,6 +40,15 @@ def allocated(claim: ResourceClaim, *, driver: str) -> list[tuple[str, str, str,
     return [(r.request, r.pool, r.device, r.share_id, bool(r.admin_access)) for _, r in results(claim, driver=driver)]
 
 
+def pod_claim(claim: ResourceClaim) -> str | None:
+    """The pod's name for a claim that was created from a template.
+
+    Whoever may write the claim may write the annotation, and it becomes part of a path: what is no DNS label is not one.
+    """
+    written = claim.metadata.annotations.get(names.POD_CLAIM_NAME)
+    return written if written is not None and _LABEL.fullmatch(written) else None
+
+
 def plan(
     claim: ResourceClaim, *, driver: str, pool: str, inventory: Inventory, partitionable: frozenset[str] = frozenset()
 ) -> tuple[DeviceRecord, ...]:
@@ -45,6 +60,10 @@ def plan(
     devices: list[DeviceRecord] = []
     for index, result in results(claim, driver=driver):
         field = f"{describe(claim)}: status.allocation.devices.results[{index}]"
+        if not all(_LABEL.fullmatch(part) for part in result.request.split("/")):
+            raise ClaimError(
+                f"{field}.request: {result.request!r} is no request's name, and cannot be part of a file's"
+            )
         if result.pool != pool:
             raise ClaimError(f"{field}.pool: {result.pool!r} is not on this node, whose pool is {pool!r}")
         device = _device(result, field, inventory, partitionable)
@@ -80,9 +99,22 @@ def _device(
         gpu_uuid=gpu.uuid,
         minor=gpu.minor,
         share_id=result.share_id,
+        consumed=_consumed(result, field) if result.share_id else {},
         admin=bool(result.admin_access),
         mig=mig,
     )
+
+
+def _consumed(result: DeviceRequestAllocationResult, field: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, amount in result.consumed_capacity.items():
+        try:
+            found[name] = int(Quantity.of(amount))
+        except QuantityError as error:
+            raise ClaimError(f"{field}.consumedCapacity[{name}]: {error}") from error
+        if found[name] < 0:
+            raise ClaimError(f"{field}.consumedCapacity[{name}]: {amount!r} is negative")
+    return found
 
 
 def _mig(device: str, field: str, gpu: Gpu, profile_id: int, start: int, *, dynamic: bool) -> MigRecord:

@@ -9,7 +9,7 @@ Source: k8s.io/dynamic-resource-allocation/api/metadata; the Kubernetes task pag
 
 from __future__ import annotations
 
-import shutil
+import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +18,8 @@ import msgspec
 
 from fairlead.api import names
 from fairlead.driver.backend.types import Mount
-from fairlead.driver.common import files
-from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+from fairlead.driver.common import files, trees
+from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord, valid_uid
 from fairlead.kube.resource import Device
 
 VERSIONS: Final = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
@@ -45,15 +45,16 @@ class Metadata:
 
     def remove(self, uid: str) -> bool:
         """Raises OSError; False when there was none."""
-        try:
-            shutil.rmtree(self._directory / uid)
-        except FileNotFoundError:
+        path = self._directory / uid
+        if not path.exists():
             return False
+        if not trees.remove_tree(path):
+            raise OSError(errno.ETIMEDOUT, "not removed in time", str(path))
         return True
 
     def uids(self) -> list[str]:
         """UIDs of the claims that have files, sorted."""
-        return sorted(path.name for path in self._directory.glob("*") if path.is_dir())
+        return sorted(path.name for path in self._directory.glob("*") if valid_uid(path.name) and path.is_dir())
 
     def mounts(self, record: ClaimRecord, device: DeviceRecord) -> list[Mount]:
         """For a container with this device: the file of the device's request."""

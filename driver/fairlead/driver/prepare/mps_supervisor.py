@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 
 from fairlead.driver.common.process_lock import ProcessLock, ProcessLockError
 from fairlead.driver.common.threads import Threads
+from fairlead.driver.prepare.leftovers import reason
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.kube.limits import Sleep
 
@@ -47,29 +48,34 @@ class MpsSupervisor:
         self._report_unhealthy = report_unhealthy
         self._interval_s = interval_s
         self._sleep = sleep
-        self._failing = False
+        self._failing: frozenset[str] = frozenset()  # UIDs, so that each claim is logged once
 
     async def run(self) -> None:
         while True:
-            await self.check()
+            try:
+                await self.check()
+            except Exception:
+                log.exception("MPS daemons could not be checked; tried again in %g s", self._interval_s)
             await self._sleep(self._interval_s)
 
     async def check(self) -> None:
         unhealthy: dict[str, str] = {}
+        failing: set[str] = set()
         for record in await self._threads.run(self._preparer.without_mps_daemon):
             try:
                 async with self._process_lock.hold(timeout_s=LOCK_TIMEOUT_S):
                     restarted = await self._threads.run(self._preparer.restart_mps_daemon, record.uid)
-            except (PrepareError, ProcessLockError) as error:
-                if not self._failing:
-                    log.error("%s: its MPS daemon is dead and cannot be started: %s", record, error)
-                assert record.mps is not None
-                unhealthy |= dict.fromkeys(record.mps.devices, f"no MPS daemon: {error}")
+            except Exception as error:  # of this claim: the next is checked all the same
+                why = str(error) if isinstance(error, PrepareError | ProcessLockError) else reason(error)
+                if record.uid not in self._failing:
+                    log.error("%s: its MPS daemon is dead and cannot be started: %s", record, why)
+                failing.add(record.uid)
+                unhealthy |= dict.fromkeys(record.mps.devices if record.mps else (), f"no MPS daemon: {why}")
                 continue
             if restarted:
                 self._restarted()
                 log.warning(
                     "%s: its MPS daemon had died and was started again; programs that it served are lost", record
                 )
-        self._failing = bool(unhealthy)
+        self._failing = frozenset(failing)
         self._report_unhealthy(unhealthy)

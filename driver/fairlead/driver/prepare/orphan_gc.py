@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from fairlead.driver.prepare.claim_consumers import Fetch
+from fairlead.driver.prepare.leftovers import reason
 from fairlead.driver.prepare.preparer import PrepareError, Preparer
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.kube import errors
@@ -42,7 +43,10 @@ class OrphanGc:
     async def run(self) -> None:
         while True:
             await self._sleep(self._interval_s)
-            await self.collect()
+            try:
+                await self.collect()
+            except Exception:
+                log.exception("orphans could not be collected; tried again in %g s", self._interval_s)
 
     async def collect(self) -> list[str]:
         """UIDs of the claims that were unprepared."""
@@ -56,8 +60,9 @@ class OrphanGc:
                 continue
             try:
                 await self._unprepare(record)
-            except PrepareError as error:
-                log.error("%s no longer exists, but cannot be unprepared: %s", record, error)
+            except Exception as error:  # of this claim: the next is collected all the same
+                why = str(error) if isinstance(error, PrepareError) else reason(error)
+                log.error("%s no longer exists, but cannot be unprepared: %s", record, why)
                 missing.add(record.uid)
             else:
                 log.warning("%s no longer exists; it was unprepared without a call of kubelet", record)
@@ -72,5 +77,8 @@ class OrphanGc:
             return True
         except errors.ApiError as error:
             log.debug("%s: not known whether it still exists: %s", record, error)
+            return False
+        except Exception as error:  # such as an object nested too deeply to be read: it does exist
+            log.warning("%s: cannot be read: %s", record, reason(error))
             return False
         return claim.metadata.uid != record.uid

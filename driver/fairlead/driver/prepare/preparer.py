@@ -8,7 +8,8 @@ what the one before did. Calls no apiserver and no kubelet. Blocks, so it runs i
     unprepare  record "unpreparing" (only where hardware changes), MPS daemon and compute modes, time slices,
                MIG devices, CDI file, metadata, record
 
-Keeps: no two claims have devices that overlap (admin access aside), finished or not; a claim that is prepared twice
+Keeps: no two claims have devices that overlap (admin access aside), finished or not, and the shares of a GPU take no more
+than it has; a claim that is prepared twice
 gets the same answer; one claim at a time works on a GPU, different GPUs in parallel. The steps themselves are
 steps.py's.
 """
@@ -21,21 +22,22 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from fairlead.api import names
 from fairlead.driver.backend.interface import Backend, BackendError
 from fairlead.driver.backend.types import Inventory, Mount
 from fairlead.driver.common import files
 from fairlead.driver.common.locks import KeyedLocks
-from fairlead.driver.prepare import claims, hardware, records, sharing
+from fairlead.driver.prepare import claims, hardware, records, shares, sharing
 from fairlead.driver.prepare.cdi_builder import CdiBuilder
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
 from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.leftovers import Leftovers, reason
 from fairlead.driver.prepare.metadata import Metadata
 from fairlead.driver.prepare.mps.daemons import Daemons
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.records import ClaimRecord
 from fairlead.driver.prepare.recovery import Recoverer, RecoveryResult
+from fairlead.driver.prepare.shares import Overdraft
 from fairlead.driver.prepare.steps import StepError, Steps
 from fairlead.kube.resource import ResourceClaim
 
@@ -103,6 +105,9 @@ class Preparer:
         self._recoverer = Recoverer(checkpoint=checkpoint, cdi_files=cdi_files, steps=self._steps, records=cache)
         self._claim_locks = KeyedLocks()
         self._gpu_locks = KeyedLocks()
+        self.leftovers = Leftovers(
+            steps=self._steps, records=cache, claim_locks=self._claim_locks, gpu_locks=self._gpu_locks
+        )
 
     def records(self) -> tuple[ClaimRecord, ...]:
         """Every claim known, prepared or on its way, sorted by UID."""
@@ -119,7 +124,10 @@ class Preparer:
 
     def recover(self) -> RecoveryResult:
         """Take over or undo what an earlier process left. Raises OSError when the directories cannot be used."""
-        return self._recoverer.recover()
+        result = self._recoverer.recover()
+        for uid, _ in result.not_undone:
+            self.leftovers.not_undone(uid)
+        return result
 
     # -- prepare -----------------------------------------------------------------------------------------------------
 
@@ -143,7 +151,7 @@ class Preparer:
                     log.warning("%s: a MIG device of it is gone; it is prepared from the start", existing)
             if existing is not None:
                 with self._gpu_locks.hold(existing.gpus_to_lock):
-                    self._steps.undo(existing)
+                    self.leftovers.undo(existing)
             record = self._plan(claim)
             return self._carry_out(record) if record.devices else msgspec.structs.replace(record, state="prepared")
 
@@ -171,11 +179,16 @@ class Preparer:
             state="preparing",
             devices=planned,
             mps=mps,
-            pod_claim=claim.metadata.annotations.get(names.POD_CLAIM_NAME),
+            pod_claim=claims.pod_claim(claim),
         )
 
     def _carry_out(self, record: ClaimRecord) -> ClaimRecord:
-        conflict = self._cache.reserve(record)
+        conflict = self._cache.reserve(record, shares.capacities(self._inventory().gpus))
+        if isinstance(conflict, Overdraft):
+            raise PrepareError(
+                f"ResourceClaim {record.namespace}/{record.name}: {conflict}; delete this claim's pod so that it is placed "
+                "again, or wait until the other's last pod has ended"
+            )
         if conflict is not None:
             device, holder = conflict
             theirs = next(d for d in holder.devices if records.overlap(device, d))
@@ -183,7 +196,7 @@ class Preparer:
                 f"ResourceClaim {record.namespace}/{record.name}: {device.device} "
                 f"{'is' if theirs.device == device.device else f'overlaps {theirs.device}, which is'} "
                 f"held by {holder}, which is {holder.state} on this node; it is free when that claim's last pod has "
-                "ended"
+                "ended, or delete this claim's pod so that it is placed again"
             )
         with self._gpu_locks.hold(record.gpus_to_lock):
             try:
@@ -202,6 +215,7 @@ class Preparer:
                 self._steps.write_container_files(record)
         if self._lacks_mps_daemon(record):
             self._restart_mps_daemon(record)
+        self.leftovers.forget(record.uid)
         return record
 
     # -- unprepare ---------------------------------------------------------------------------------------------------
@@ -217,33 +231,42 @@ class Preparer:
                     self._cdi_files.remove(uid)
                     return False
                 with self._gpu_locks.hold(record.gpus_to_lock):
-                    self._steps.undo(record)
+                    self.leftovers.undo(record)
                 return True
 
     def _try_undo(self, record: ClaimRecord) -> None:
         try:
-            self._steps.undo(record)
-        except (BackendError, OSError) as error:
-            log.error("%s: could not be undone (%s); its devices stay held until that works", record, error)
+            self.leftovers.undo(record)
+        except Exception as error:
+            log.error("%s: could not be undone (%s); its devices stay held until that works", record, reason(error))
 
     # -- MPS ---------------------------------------------------------------------------------------------------------
 
     def without_mps_daemon(self) -> tuple[ClaimRecord, ...]:
-        """Prepared claims whose MPS daemon does not run."""
-        return tuple(r for r in self.records() if r.state == "prepared" and self._lacks_mps_daemon(r))
+        """Prepared claims whose MPS daemon does not run, or of which that cannot be found out."""
+        return tuple(r for r in self.records() if r.state == "prepared" and self._may_lack_mps_daemon(r))
 
     def restart_mps_daemon(self, uid: str) -> bool:
         """Start the claim's MPS daemon again; False when that is not needed any more. Raises PrepareError."""
         with self._claim_locks.hold([uid]):
             record = self.record(uid)
-            if record is None or record.state != "prepared" or not self._lacks_mps_daemon(record):
+            if record is None or record.state != "prepared":
                 return False
             with _as_prepare_error(str(record)):
+                if not self._lacks_mps_daemon(record):
+                    return False
                 self._restart_mps_daemon(record)
             return True
 
     def _lacks_mps_daemon(self, record: ClaimRecord) -> bool:
         return record.mps is not None and not self._daemons.alive(record.uid)
+
+    def _may_lack_mps_daemon(self, record: ClaimRecord) -> bool:
+        try:
+            return self._lacks_mps_daemon(record)
+        except OSError as error:
+            log.error("%s: is its MPS daemon alive? %s", record, reason(error))
+            return True
 
     def _restart_mps_daemon(self, record: ClaimRecord) -> None:
         with self._gpu_locks.hold(record.gpus_to_lock):

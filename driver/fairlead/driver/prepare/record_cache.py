@@ -10,8 +10,9 @@ import threading
 from collections.abc import Mapping
 
 from fairlead.driver.backend.types import MigPlacement
-from fairlead.driver.prepare import records
+from fairlead.driver.prepare import records, shares
 from fairlead.driver.prepare.records import ClaimRecord, DeviceRecord
+from fairlead.driver.prepare.shares import Capacities, Overdraft
 
 
 class RecordCache:
@@ -41,14 +42,17 @@ class RecordCache:
         with self._mutex:
             self._records = dict(found)
 
-    def reserve(self, record: ClaimRecord) -> tuple[DeviceRecord, ClaimRecord] | None:
-        """Put the record unless another claim conflicts with it; then the device in conflict and that claim's record.
+    def reserve(
+        self, record: ClaimRecord, capacities: Capacities | None = None
+    ) -> tuple[DeviceRecord, ClaimRecord] | Overdraft | None:
+        """Put the record unless another claim conflicts with it; then the device in conflict and that claim's record,
+        or the capacity that their shares overdraw together.
 
         Of two claims for one device at once, one is refused before anything is done for it.
         """
         with self._mutex:
-            others = (other for other in self._records.values() if other.uid != record.uid)
-            found = records.conflict(record.devices, others)
+            others = [other for other in self._records.values() if other.uid != record.uid]
+            found = records.conflict(record.devices, others) or shares.overdraft(record, others, capacities or {})
             if found is None:
                 self._records[record.uid] = record
             return found

@@ -41,6 +41,7 @@ class MigRecord(_Record, frozen=True, kw_only=True):
 class DeviceRecord(_Record, frozen=True, kw_only=True):
     """One allocation result of the claim. `request` is named as in the allocation, "main" or "main/sub".
 
+    `consumed` is what a share takes of the device's capacity: bytes of memory, multiprocessors.
     `time_slice` is set on the GPU while the claim has it, and reset afterwards; `sliced` is recorded before it is set.
     """
 
@@ -54,6 +55,7 @@ class DeviceRecord(_Record, frozen=True, kw_only=True):
     mig: MigRecord | None = None
     time_slice: TimeSlice | None = None
     sliced: bool = False
+    consumed: dict[str, int] = {}
 
     @property
     def request_name(self) -> str:

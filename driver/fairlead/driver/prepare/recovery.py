@@ -1,7 +1,8 @@
 """What a start does with the claims of the process before: finished ones stay, unfinished ones are undone.
 
 A record that is lost or cannot be read is rebuilt from the claim's CDI file. Runs once, before any other thread.
-Keeps: a broken or missing record costs at most its claim; a full disk does not keep the driver from starting; daemons
+Keeps: whatever fails for one claim, in whatever way, costs at most that claim, and the start takes at most about
+`TIMEOUT_S`: the rest is left to `cleaner`; a broken or missing record costs at most its claim; a full disk does not keep the driver from starting; daemons
 and files without a record are removed.
 """
 
@@ -9,17 +10,20 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 
 import msgspec
 
-from fairlead.driver.backend.interface import BackendError
-from fairlead.driver.common import files
 from fairlead.driver.prepare.cdi_files import CdiFiles
 from fairlead.driver.prepare.checkpoint import Checkpoint, Unreadable
+from fairlead.driver.prepare.leftovers import reason
 from fairlead.driver.prepare.record_cache import RecordCache
 from fairlead.driver.prepare.steps import Steps
+from fairlead.kube.limits import Clock
 
 log = logging.getLogger(__name__)
+
+TIMEOUT_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class Recoverer:
     cdi_files: CdiFiles
     steps: Steps
     records: RecordCache
+    clock: Clock = time.monotonic
 
     def recover(self) -> RecoveryResult:
         """Fills the cache with the records that stay. Raises OSError when the directories cannot be used at all."""
@@ -49,15 +54,19 @@ class Recoverer:
         rebuilt = [uid for uid in self.cdi_files.uids() if uid not in loaded.records and self._rebuild(uid)]
         undone: list[str] = []
         not_undone: list[tuple[str, str]] = []
+        until = self.clock() + TIMEOUT_S
         for record in self.records.all():
             if record.state == "prepared":
+                continue
+            if self.clock() >= until:
+                not_undone.append((record.uid, "not tried yet: other claims took too long"))
                 continue
             try:
                 self.steps.undo(record)
                 undone.append(record.uid)
-            except (BackendError, OSError) as error:
-                not_undone.append((record.uid, str(error)))
-        self._remove_orphans({record.uid for record in self.records.all()})
+            except Exception as error:
+                not_undone.append((record.uid, reason(error)))
+        self._remove_orphans({record.uid for record in self.records.all()}, until)
         return RecoveryResult(
             kept=tuple(record.uid for record in self.records.all() if record.state == "prepared"),
             undone=tuple(undone),
@@ -78,16 +87,25 @@ class Recoverer:
                 self.cdi_files.remove(uid)
             else:
                 self.checkpoint.write(record)
-        except OSError as error:
+        except Exception as error:
             # It is in memory all the same: a full disk at the start must not become a crash loop.
-            log.error("claim %s: %s", uid, files.describe(error))
+            log.error("claim %s: %s", uid, reason(error))
         return record is not None
 
-    def _remove_orphans(self, known: set[str]) -> None:
+    def _remove_orphans(self, known: set[str], until: float) -> None:
         """MPS daemons and metadata of claims without a record: of an earlier boot, or lost."""
-        for uid in sorted({*self.steps.daemons.uids(), *self.steps.metadata.uids()} - known):
+        found: set[str] = set()
+        for uids in (self.steps.daemons.uids, self.steps.metadata.uids):
             try:
-                self.steps.daemons.stop(uid)
-                self.steps.metadata.remove(uid)
-            except (BackendError, OSError) as error:
-                log.error("claim %s has no record, and its MPS daemon or metadata cannot be removed: %s", uid, error)
+                found.update(uids())
+            except OSError as error:
+                log.error("MPS daemons and metadata without a record cannot be found: %s", reason(error))
+        for uid in sorted(found - known):
+            if self.clock() >= until:
+                return
+            try:
+                self.steps.remove_orphan(uid)
+            except Exception as error:
+                log.error(
+                    "claim %s has no record, and its MPS daemon or metadata cannot be removed: %s", uid, reason(error)
+                )

@@ -10,10 +10,13 @@ from collections.abc import Container, Iterable
 
 from fairlead.driver.common.metrics import Metrics
 from fairlead.driver.prepare.checkpoint import Unreadable
+from fairlead.driver.prepare.leftovers import Leftover
 from fairlead.driver.prepare.recovery import RecoveryResult
 from fairlead.kube.events import EventRecorder, Regarding
 
 log = logging.getLogger(__name__)
+
+_REASONS = {"claim": "ClaimNotUndone", "orphan": "ClaimFilesNotRemoved", "files": "ClaimFilesNotRemoved"}
 
 
 class RecoveryReporter:
@@ -40,6 +43,17 @@ class RecoveryReporter:
                 "earlier_boot": len(result.earlier_boot),
             },
         )
+
+    def not_removed(self, left: Leftover, why: str, again_s: float) -> None:
+        if left.kind == "claim":
+            text, then = (
+                "cannot be undone",
+                "its devices stay held until then; a GPU that does not answer needs a reset",
+            )
+        else:
+            text = "what its containers left cannot be removed"
+            then = f"if this repeats, remove {left.name} in the directory of MPS by hand; no device is held by it"
+        self._warn(_REASONS[left.kind], f"{left.subject}: {text}: {why}; tried again in {again_s:g} s; {then}")
 
     def unreadable(self, found: Iterable[Unreadable], *, rebuilt: Container[str] = ()) -> None:
         """`rebuilt` are the UIDs of those whose record was rebuilt."""

@@ -72,6 +72,8 @@ def _requested(claim: ResourceClaim, device: DeviceRecord, *, driver: str) -> _R
             decoded = opaque.decode(entry.opaque.parameters if entry.opaque else None, subject=field, strict=False)
         except ManifestError as error:
             raise ClaimError(str(error)) from error
+        except RecursionError as error:
+            raise ClaimError(f"{field}: is nested too deeply; write the fields of {wanted} only") from error
         if decoded.kind != wanted:
             if entry.requests:
                 raise ClaimError(

@@ -153,6 +153,11 @@ class Steps:
         self.on_step("record removed")
         self.records.remove(record.uid)
 
+    def remove_orphan(self, uid: str) -> None:
+        """End the MPS daemon and remove the files of a claim without a record. Raises BackendError or OSError."""
+        self.daemons.stop(uid)
+        self.metadata.remove(uid)
+
     def _stop_mps(self, record: ClaimRecord) -> None:
         self.daemons.stop(record.uid)
         self.on_step("MPS stopped")

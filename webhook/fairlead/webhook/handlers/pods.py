@@ -125,8 +125,7 @@ def mutate_ephemeral(review: Review, facts: Facts) -> Verdict:
 
 def validate_ephemeral(review: Review, facts: Facts) -> Verdict:
     """Raises MalformedError."""
-    containers = map_at(review.object or {}, "spec").get("ephemeralContainers")
-    findings = device_bypass.bypass_findings(facts.policies, {"spec": {"ephemeralContainers": containers}})
+    findings = device_bypass.bypass_findings(facts.policies, review.object or {}, added=True)
     return policies.apply_findings(UNTOUCHED, review.subject, findings)
 
 

@@ -21,7 +21,10 @@ from pathlib import Path
 from fairlead.driver.backend.interface import BackendError
 from fairlead.driver.backend.types import Mount, MpsProgram
 from fairlead.driver.common import launch
-from fairlead.driver.prepare.mps.directory import DaemonDirectory, try_flock
+from fairlead.driver.prepare.mps.conversation import converse
+from fairlead.driver.prepare.mps.directory import DaemonDirectory, SizeLimits, try_flock
+from fairlead.driver.prepare.mps.removals import Removals
+from fairlead.driver.prepare.records import valid_uid
 from fairlead.kube.limits import Clock
 
 CONTAINER_PIPE = "/tmp/nvidia-mps"
@@ -51,18 +54,25 @@ class Limits:
 
 
 class Daemons:
-    """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS."""
+    """The daemons of one node. `program` says how to run one here, or raises BackendError where there is no MPS.
+
+    `size_limits` bound what a claim's containers can write; None: nothing is mounted, and only the disk bounds it.
+    `removals` are the directories of ended claims that are not gone yet.
+    """
 
     def __init__(
         self,
         directory: Path,
         program: Callable[[], MpsProgram],
         *,
+        size_limits: SizeLimits | None = None,
         clock: Clock = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._directory = directory
         self._program = program
+        self._size_limits = size_limits
+        self.removals = Removals(directory)
         self._clock = clock
         self._sleep = sleep
 
@@ -77,7 +87,7 @@ class Daemons:
     def uids(self) -> list[str]:
         """Claims that have a daemon, or had one that was not cleaned up; sorted."""
         try:
-            return sorted(path.name for path in self._directory.iterdir() if path.is_dir())
+            return sorted(path.name for path in self._directory.iterdir() if valid_uid(path.name) and path.is_dir())
         except FileNotFoundError:
             return []
 
@@ -100,53 +110,58 @@ class Daemons:
                 self.stop(uid)
             raise
 
-    def command(self, uid: str, commands: Iterable[str]) -> str:
-        """The daemon's answer to these commands. Raises BackendError."""
+    def command(self, uid: str, commands: Iterable[str], *, timeout_s: float = COMMAND_S) -> str:
+        """The daemon's answer to these commands. Raises BackendError.
+
+        A container can answer in the daemon's place, with anything: time and size of the answer are bounded.
+        """
         lines = list(commands)
         if not lines:
             return ""
         program = self._program()
         try:
-            done = subprocess.run(  # noqa: S603 - a fixed program, its input our own
+            status, answer = converse(
                 (*self._launcher(uid, program), *program.control),
-                input="".join(f"{line}\n" for line in lines).encode(),
-                env=self._environment(uid, program),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                timeout=COMMAND_S,
-                check=False,
+                "".join(f"{line}\n" for line in lines).encode(),
+                environment=self._environment(uid, program),
+                timeout_s=timeout_s,
             )
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except (OSError, TimeoutError) as error:
             raise BackendError(f"MPS daemon of claim {uid}: {lines[0]}: {error}") from error
-        output = done.stdout.decode(errors="replace").strip()
-        if done.returncode or "Cannot find MPS control daemon" in output or "Invalid command" in output:
-            raise BackendError(f"MPS daemon of claim {uid}: {lines[0]}: exit status {done.returncode}: {output[:500]}")
+        output = answer.decode(errors="replace").strip()
+        if status or "Cannot find MPS control daemon" in output or "Invalid command" in output:
+            raise BackendError(f"MPS daemon of claim {uid}: {lines[0]}: exit status {status}: {output[:500]}")
         return output
 
     def stop(self, uid: str) -> bool:
-        """End the claim's daemon and remove its directory; False when there is none. Raises BackendError or OSError."""
+        """End the claim's daemon and put its directory aside; False when there is none. Raises BackendError or OSError."""
         home = self._home(uid)
         if not home.path.is_dir():
             return False
         if home.locked:
             with contextlib.suppress(BackendError):
-                self.command(uid, ["quit"])
+                self.command(uid, ["quit"], timeout_s=QUIT_S)
             if not self._wait(lambda: not home.locked, QUIT_S):
                 home.kill()
                 if not self._wait(lambda: not home.locked, KILL_S):
                     raise BackendError(f"MPS daemon of claim {uid} does not end; see {home.output_path}")
         home.reap()
-        home.remove()
+        self.removals.discard(home.path)
         return True
 
     # ------------------------------------------------------------------------------------------------------------------
 
     def _home(self, uid: str) -> DaemonDirectory:
-        return DaemonDirectory(self._directory / uid)
+        return DaemonDirectory(self._directory / uid, self._size_limits)
 
     def _launch(self, uid: str, program: MpsProgram, visible: str, *, multi_user: bool) -> None:
         home = self._home(uid)
-        home.make()
+        try:
+            home.make()
+        except BackendError as error:
+            with contextlib.suppress(OSError):
+                self.removals.discard(home.path)
+            raise BackendError(f"MPS daemon of claim {uid}: {error}", permanent=error.permanent) from error
         daemon = (*program.daemon, *(("-multiuser-server",) if multi_user else ()))
         problem = "it does not listen"
         with self._lock(home, uid) as lock, home.output_path.open("ab") as output:

@@ -8,6 +8,9 @@
                             lock    held while the daemon or one of its servers runs
                             pid     process ID and start time of the daemon
 
+Containers write into `tmp/nvidia-mps` and `shm`. With `SizeLimits`, `tmp` and `shm` are tmpfs of limited size: what a container
+fills, nests or links is there, and gone when they are unmounted. Nothing in them is read or followed by the driver.
+
 The kernel releases the lock with the last process that inherited it, however that ends: it is the proof of life that
 survives a restart of the driver.
 """
@@ -15,20 +18,33 @@ survives a restart of the driver.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import os
-import shutil
 import signal
 from pathlib import Path
 
-from fairlead.driver.common import launch
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.common import files, launch, mounts
 
 OUTPUT_CHARS_MAX = 500
+_TMP_BYTES, _TMP_INODES = 16 * 1024 * 1024, 1024  # pipes and logs
+_SHM_INODES = 16384
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SizeLimits:
+    """What the containers of one claim can write at most."""
+
+    shm_bytes: int
 
 
 class DaemonDirectory:
-    def __init__(self, path: Path) -> None:
+    """`limits`: None where nothing can be mounted (simulated hardware); then the directories are plain ones."""
+
+    def __init__(self, path: Path, limits: SizeLimits | None = None) -> None:
         self.path = path
+        self._limits = limits
         self.tmp = path / "tmp"
         self.pipe = self.tmp / "nvidia-mps"
         self.log = self.tmp / "nvidia-log"
@@ -37,15 +53,33 @@ class DaemonDirectory:
         self._lock = path / "lock"
 
     def make(self) -> None:
-        """Raises OSError."""
-        modes = ((self.path, 0o755), (self.tmp, 0o1777), (self.shm, 0o1777), (self.pipe, 0o755), (self.log, 0o755))
-        for path, mode in modes:
+        """Make what is missing. Raises OSError or BackendError."""
+        for path, mode in ((self.path, 0o755), (self.tmp, 0o1777), (self.shm, 0o1777)):
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(mode)  # whatever the umask: containers of any user reach through these
+        if self._limits is not None:
+            self._mount(self.tmp, _TMP_BYTES, _TMP_INODES)
+            self._mount(self.shm, self._limits.shm_bytes, _SHM_INODES)
+        for path in (self.pipe, self.log):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)
 
-    def remove(self) -> None:
-        """Raises OSError."""
-        shutil.rmtree(self.path)
+    def _mount(self, target: Path, size_bytes: int, inodes: int) -> None:
+        if mounts.mounts_below(target):
+            return
+        try:
+            mounts.mount_tmpfs(target, size_bytes=size_bytes, inodes=inodes, mode=0o1777)
+        except OSError as error:
+            raise BackendError(
+                f"cannot mount a tmpfs of {size_bytes} bytes ({files.describe(error)}); the driver has to run privileged"
+            ) from error
+        if not mounts.reaches_host(target):
+            mounts.unmount_below(target)
+            raise BackendError(
+                f"{target}: the host does not see the tmpfs that is mounted there; set mountPropagation: Bidirectional on "
+                "the volume of the driver's pod that holds this directory",
+                permanent=True,
+            )
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
@@ -107,7 +141,9 @@ class DaemonDirectory:
     def output(self) -> str:
         """The end of what the daemon printed."""
         with contextlib.suppress(OSError):
-            return self.output_path.read_text(encoding="utf-8", errors="replace").strip()[-OUTPUT_CHARS_MAX:]
+            return (
+                files.tail(self.output_path, 4 * OUTPUT_CHARS_MAX).decode(errors="replace").strip()[-OUTPUT_CHARS_MAX:]
+            )
         return ""
 
 
@@ -120,13 +156,19 @@ def try_flock(descriptor: int, kind: int) -> bool:
 
 
 def _processes_with_open(path: Path) -> list[int]:
-    """Other processes that have the file open, by its inode: they may see it under another path."""
+    """Other processes that have the file open, by its inode: they may see it under another path, with the same last part.
+
+    Other files are not looked at: to stat one on a file system that hangs would hang here.
+    """
     wanted = path.stat()
     found = []
     for process in Path("/proc").iterdir():
         if not process.name.isdigit() or int(process.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):  # it ended meanwhile, or may not be read
-            if any(os.path.samestat(wanted, descriptor.stat()) for descriptor in (process / "fd").iterdir()):
-                found.append(int(process.name))
+            for descriptor in (process / "fd").iterdir():
+                name = str(descriptor.readlink()).removesuffix(" (deleted)")
+                if name.endswith(f"/{path.name}") and os.path.samestat(wanted, descriptor.stat()):
+                    found.append(int(process.name))
+                    break
     return sorted(found)

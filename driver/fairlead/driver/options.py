@@ -1,0 +1,51 @@
+"""The options of one driver process: the flags of `fairlead driver` by the same names."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from fairlead.kube.quantity import Quantity
+
+MPS_SHM_SIZE = "1Gi"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DriverOptions:
+    """`backend` is "nvml", or "simulated:" and a profile's name or file. `pod_uid` makes rolling updates possible.
+
+    `dynamic_mig` publishes every MIG placement of GPUs without MIG devices, and creates MIG devices on demand.
+    `shared_gpus` lets a whole GPU be in several claims at once, each with a part of its memory. `dcgm_metrics` adds
+    DCGM's names. `driver_root` is where this process finds NVIDIA's driver, `driver_root_host` where the host does, if
+    that differs. `mps_dir` (default: in the driver's own directory) has to be the same path on the host. `mps_shm_size`
+    is a quantity: what the containers of one MPS claim can write into their /dev/shm; nothing bounds it on simulated
+    hardware.
+    `device_metadata` gives containers a file with their devices' attributes.
+    """
+
+    node_name: str
+    plugins_dir: Path
+    registry_dir: Path
+    cdi_dir: Path
+    kubeconfig: Path | None = None
+    backend: str = "nvml"
+    metrics_bind: str | None = None
+    pod_uid: str | None = None
+    driver_root: Path = Path("/")
+    driver_root_host: Path | None = None
+    mps_dir: Path | None = None
+    mps_shm_size: str = MPS_SHM_SIZE
+    device_metadata: bool = True
+    dynamic_mig: bool = False
+    shared_gpus: bool = False
+    dcgm_metrics: bool = False
+    hardware_interval_s: float = 5.0
+    mps_interval_s: float = 5.0
+    orphan_gc_interval_s: float = 120.0
+    sync_delay_s: float = 2.0
+    self_check_s: float = 15.0
+    self_check_timeout_s: float = 5.0
+
+    @property
+    def mps_shm_bytes(self) -> int:
+        return int(Quantity.of(self.mps_shm_size))

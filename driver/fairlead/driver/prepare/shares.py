@@ -1,0 +1,69 @@
+"""Whether the shares of a GPU take more of it than it has. Pure.
+
+The last defence, as `records.conflict` is for whole devices: a delayed or forged allocation can give out a GPU's memory
+twice. Example: shares of 40Gi and 30Gi are prepared on a GPU of 80Gi; one of 20Gi more is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from fairlead.driver.backend.types import Gpu
+from fairlead.driver.prepare.records import ClaimRecord
+from fairlead.kube.quantity import Quantity
+
+Capacities = Mapping[str, Mapping[str, int]]
+"""By the GPU's UUID and the capacity's name; what is not known is not checked."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Overdraft:
+    """`wanted` more of the capacity of a device, of which `holders` hold `held` of `total`."""
+
+    device: str
+    capacity: str
+    wanted: int
+    held: int
+    total: int
+    holders: tuple[ClaimRecord, ...]
+
+    def __str__(self) -> str:
+        wanted, held, total = (_amount(self.capacity, each) for each in (self.wanted, self.held, self.total))
+        by = ", ".join(str(holder) for holder in self.holders) or "no other claim"
+        return f"{self.device}: it takes {wanted} of {self.capacity}, and {held} of {total} is held by {by}"
+
+
+def capacities(gpus: Iterable[Gpu]) -> Capacities:
+    """What each GPU has, under the names by which its shares consume it."""
+    found: dict[str, dict[str, int]] = {}
+    for gpu in gpus:
+        amounts = {"memory": gpu.memory_bytes, "multiprocessors": gpu.multiprocessors}
+        found[gpu.uuid] = {name: amount for name, amount in amounts.items() if amount}
+    return found
+
+
+def overdraft(record: ClaimRecord, others: Iterable[ClaimRecord], known: Capacities) -> Overdraft | None:
+    """The first capacity that the shares of `record` and of `others` overdraw together; None where they fit."""
+    others = [other for other in others if other.uid != record.uid]
+    for device in record.devices:
+        for name in device.consumed:
+            total = known.get(device.gpu_uuid, {}).get(name)
+            if total is None:
+                continue
+            holders = tuple(other for other in others if _taken(other, device.gpu_uuid, name))
+            held = sum(_taken(other, device.gpu_uuid, name) for other in holders)
+            wanted = _taken(record, device.gpu_uuid, name)
+            if wanted and wanted + held > total:
+                return Overdraft(
+                    device=device.device, capacity=name, wanted=wanted, held=held, total=total, holders=holders
+                )
+    return None
+
+
+def _taken(record: ClaimRecord, gpu_uuid: str, capacity: str) -> int:
+    return sum(d.consumed.get(capacity, 0) for d in record.devices if d.gpu_uuid == gpu_uuid and not d.admin)
+
+
+def _amount(capacity: str, value: int) -> str:
+    return str(Quantity(value, 0, "BinarySI" if capacity == "memory" else "DecimalSI"))

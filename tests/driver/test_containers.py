@@ -1,0 +1,648 @@
+"""What a container writes into the directories that it shares with the node: it hurts neither the driver nor other claims."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fairlead.api import names
+from fairlead.driver.backend.interface import BackendError
+from fairlead.driver.backend.simulated.backend import SimulatedBackend
+from fairlead.driver.common import files, mounts, trees
+from fairlead.driver.common.process_lock import ProcessLock
+from fairlead.driver.common.threads import Threads
+from fairlead.driver.common.trees import remove_tree
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.cleaner import BACKOFF_MAX_S, BACKOFF_S, Cleaner
+from fairlead.driver.prepare.leftovers import Leftover
+from fairlead.driver.prepare.mps.daemons import Daemons, Limits
+from fairlead.driver.prepare.mps.directory import SizeLimits
+from fairlead.driver.prepare.mps_supervisor import MpsSupervisor
+from fairlead.driver.prepare.orphan_gc import OrphanGc
+from fairlead.driver.prepare.preparer import PrepareError, Preparer
+from fairlead.driver.prepare.steps import Steps
+from fairlead.kube import errors
+from fairlead.kube.resources import EVENTS
+from tests.support.driver.claims import claim, gpu_config, mps
+from tests.support.driver.cluster import DriverCluster, free_port
+from tests.support.driver.kubelet import Kubelet
+from tests.support.driver.node import Node
+
+EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
+
+
+def nest(path: Path, depth: int) -> None:
+    """`depth` directories in one another, made as a container makes them: by relative names."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY | os.O_DIRECTORY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+
+
+def removed(path: Path, attempts: int = 500) -> bool:
+    return any(remove_tree(path) for _ in range(attempts))
+
+
+def clean(driver: Preparer) -> None:
+    """What the cleaner does, as often as it takes."""
+    for _ in range(500):
+        left = driver.leftovers.all()
+        if not left:
+            return
+        for each in left:
+            driver.leftovers.attempt(each)
+    raise AssertionError(driver.leftovers.all())
+
+
+class TestTrees:
+    @pytest.mark.parametrize("depth", [3_000, 100_000])
+    def test_any_depth_is_removed_with_few_descriptors(self, tmp_path: Path, depth: int) -> None:
+        path = tmp_path / "deep"
+        path.mkdir()
+        nest(path, depth)
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        assert removed(path)
+        assert not path.exists()
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+    def test_descriptors_are_bounded_while_it_works(self, tmp_path: Path) -> None:
+        path = tmp_path / "deep"
+        path.mkdir()
+        nest(path, 200)
+        seen: list[int] = []
+
+        def clock() -> float:
+            seen.append(len(list(Path("/proc/self/fd").iterdir())))
+            return 0.0
+
+        assert remove_tree(path, clock=clock)
+        assert max(seen) - min(seen) <= 3
+
+    def test_links_are_removed_and_not_followed(self, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        (outside / "inner").mkdir(parents=True)
+        (outside / "file").write_text("kept")
+        path = tmp_path / "tree"
+        (path / "a").mkdir(parents=True)
+        for where in (path, path / "a"):
+            (where / "directory").symlink_to(outside, target_is_directory=True)
+            (where / "up").symlink_to("..")
+            (where / "zero").symlink_to("/dev/zero")
+            (where / "circle").symlink_to("circle")
+        os.link(outside / "file", path / "hard")
+        assert removed(path)
+        assert (outside / "file").read_text() == "kept"
+        assert (outside / "inner").is_dir()
+
+    def test_a_link_in_the_trees_own_place_is_removed_itself(self, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (tmp_path / "tree").symlink_to(outside)
+        assert remove_tree(tmp_path / "tree")
+        assert outside.is_dir()
+        assert not (tmp_path / "tree").is_symlink()
+
+    def test_pipes_sockets_modes_and_names_of_any_kind(self, tmp_path: Path) -> None:
+        path = tmp_path / "tree"
+        inner = path / "inner"
+        inner.mkdir(parents=True)
+        os.mkfifo(path / "pipe")
+        os.mkfifo(inner / "pipe")
+        for name in (b"\xff\xfe", b"new\nline", b"-rf", b" ", b"n" * 255):
+            (path / os.fsdecode(name)).write_text("")
+            (inner / os.fsdecode(name)).mkdir()
+        (inner / "closed").mkdir()
+        (inner / "closed" / "file").write_text("")
+        (inner / "closed").chmod(0)
+        inner.chmod(0)
+        assert removed(path)
+        assert not path.exists()
+
+    def test_one_attempt_is_bounded_in_time_and_the_next_goes_on(self, tmp_path: Path) -> None:
+        path = tmp_path / "tree"
+        path.mkdir()
+        nest(path, 300)
+        ticks = iter(range(100_000))
+        attempts = 0
+        while not remove_tree(path, timeout_s=50, clock=lambda: float(next(ticks))):
+            attempts += 1
+        assert 5 <= attempts <= 100
+
+    def test_entries_that_appear_and_move_meanwhile_are_tolerated(self, tmp_path: Path) -> None:
+        path = tmp_path / "tree"
+        for name in ("a", "b", "c"):
+            (path / name / "inner").mkdir(parents=True)
+        calls = 0
+
+        def clock() -> float:
+            nonlocal calls
+            calls += 1
+            if calls <= 20:
+                with contextlib.suppress(OSError):
+                    (path / "b").rename(path / "moved")
+                with contextlib.suppress(OSError):
+                    (path / f"new-{calls}" / "x").mkdir(parents=True)
+                with contextlib.suppress(OSError):
+                    (path / "c").rename(path / "a" / "c")
+            return 0.0
+
+        assert any(remove_tree(path, clock=clock) for _ in range(30))
+        assert not path.exists()
+
+    def test_a_tree_that_grows_without_end_ends_with_the_time(self, tmp_path: Path) -> None:
+        path = tmp_path / "tree"
+        path.mkdir()
+        ticks = 0
+
+        def clock() -> float:
+            nonlocal ticks
+            ticks += 1
+            (path / f"new-{ticks}").mkdir()
+            return float(ticks)
+
+        (path / "first").mkdir()
+        assert not remove_tree(path, timeout_s=200, clock=clock)
+
+    def test_what_cannot_be_removed_is_said_after_the_rest_was(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "tree"
+        for name in ("a", "b/immutable", "c"):
+            (path / name).mkdir(parents=True)
+        (path / "b/immutable/file").write_text("")
+        unlink = os.unlink
+
+        def refuse(name: Any, **more: Any) -> None:
+            if name == "file":
+                raise PermissionError(1, "Operation not permitted", "file")
+            unlink(name, **more)
+
+        monkeypatch.setattr(os, "unlink", refuse)
+        with pytest.raises(PermissionError):
+            remove_tree(path)
+        assert len(list(path.iterdir())) == 1
+        monkeypatch.undo()
+        assert removed(path)
+
+
+class TestReading:
+    @pytest.mark.parametrize("kind", ["fifo", "link", "directory", "large"])
+    def test_what_is_no_small_regular_file_is_refused_and_never_waited_for(self, tmp_path: Path, kind: str) -> None:
+        path = tmp_path / "file"
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "link":
+            path.symlink_to("/dev/zero")
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.write_bytes(b"x" * 101)
+        with pytest.raises(OSError):
+            files.read(path, bytes_max=100)
+
+    def test_the_end_of_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_bytes(b"a" * 1000 + b"end")
+        assert files.tail(tmp_path / "file", 10) == b"a" * 7 + b"end"
+
+
+class TestClaims:
+    @pytest.mark.parametrize("depth", [3_000, 100_000])
+    def test_a_nested_shm_holds_no_gpu_and_no_other_claim(self, node: Node, depth: int) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        driver.prepare(claim("u2", "gpu-1", config=[mps()]))
+        nest(node.path / "mps/u1/shm", depth)
+        assert driver.unprepare("u1")
+        driver.prepare(claim("u3", "gpu-0", config=[mps()]))
+        assert node.daemons.alive("u2")
+        driver.unprepare("u2")
+        driver.unprepare("u3")
+        assert driver.records() == ()
+        clean(driver)
+        assert node.leftovers() == EMPTY
+
+    @pytest.mark.parametrize("killed", ["unprepare intended", "MPS stopped", "compute mode 0 reset"])
+    def test_a_nested_shm_does_not_keep_the_driver_from_starting(self, node: Node, killed: str) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        driver.prepare(claim("u2", "gpu-1"))
+        nest(node.path / "mps/u1/shm", 3_000)
+        with node.killed_at(killed):
+            driver.unprepare("u1")
+        driver = node.start()
+        assert [record.uid for record in driver.records()] == ["u2"]
+        driver.prepare(claim("u3", "gpu-0"))
+        for uid in ("u2", "u3"):
+            driver.unprepare(uid)
+        clean(driver)
+        assert node.leftovers() == EMPTY
+
+    def test_a_daemon_whose_record_is_lost_is_ended_whatever_its_containers_nested(self, node: Node) -> None:
+        node.daemons.start("lost", ["GPU-0"], Limits())
+        nest(node.path / "mps/lost/shm", 3_000)
+        driver = node.start()
+        clean(driver)
+        assert node.leftovers() == EMPTY
+
+    def test_files_that_cannot_be_removed_hold_no_device(self, node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+
+        def immutable(path: Path, **more: Any) -> bool:
+            if path.name.endswith(".removing"):
+                raise PermissionError(1, "Operation not permitted", str(path))
+            return remove_tree(path, **more)
+
+        monkeypatch.setattr(trees, "remove_tree", immutable)
+        assert driver.unprepare("u1")
+        driver.prepare(claim("u2", "gpu-0"))
+        assert [(each.kind, each.subject) for each in driver.leftovers.all()] == [
+            ("files", "claim u1, which has ended")
+        ]
+        monkeypatch.undo()
+        driver.unprepare("u2")
+        clean(driver)
+        assert node.leftovers() == EMPTY
+
+    def test_what_answers_in_the_daemons_place_without_end_is_cut_off(
+        self, tmp_path: Path, hgx: SimulatedBackend
+    ) -> None:
+        script = "import sys\nwhile True: sys.stdout.write('x' * 65536)\n"
+        flood = dataclasses.replace(hgx.mps_program(), control=(sys.executable, "-I", "-S", "-c", script))
+        daemons = Daemons(tmp_path / "mps", lambda: flood)
+        with pytest.raises(BackendError, match=r"exit status -9: x+$") as raised:
+            daemons.command("u1", ["get_server_list"])
+        assert len(str(raised.value)) < 1000
+
+    def test_a_config_that_is_nested_too_deeply_is_refused_by_its_field(self, node: Node) -> None:
+        nested: dict[str, Any] = {}
+        for _ in range(100_000):
+            nested = {"a": nested}
+        wanted = claim("u1", "gpu-0", config=[gpu_config(sharing="later")])
+        assert wanted.status.allocation is not None
+        [entry] = wanted.status.allocation.devices.config
+        assert entry.opaque is not None
+        entry.opaque.parameters["sharing"] = nested
+        driver = node.start()
+        with pytest.raises(ClaimError, match=r"config\[0\]\.opaque\.parameters: is nested too deeply"):
+            driver.prepare(wanted)
+        driver.prepare(claim("u3", "gpu-0"))
+        driver.unprepare("u3")
+
+
+ERRORS = [
+    RecursionError("maximum recursion depth exceeded"),
+    MemoryError(),
+    UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    OSError(5, "Input/output error", "/x"),
+    BackendError("the GPU wants a reset"),
+    ValueError("odd"),
+]
+
+
+class TestContainment:
+    @pytest.fixture(params=ERRORS, ids=lambda error: type(error).__name__)
+    def broken(self, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+        """UIDs of claims whose undo fails."""
+        uids: set[str] = set()
+        undo = Steps.undo
+
+        def fail(steps: Steps, record: Any) -> None:
+            if record.uid in uids:
+                raise request.param
+            undo(steps, record)
+
+        monkeypatch.setattr(Steps, "undo", fail)
+        return uids  # type: ignore[return-value]
+
+    def test_a_start_undoes_the_others_and_tries_again(self, node: Node, broken: set[str]) -> None:
+        driver = node.start()
+        for number in range(3):
+            with node.killed_at("CDI written"), contextlib.suppress(PrepareError):
+                driver.prepare(claim(f"u{number}", f"gpu-{number}"))
+        broken.add("u1")
+        driver = node.start()
+        assert [uid for uid, _ in node.recovery.not_undone] == ["u1"]
+        assert node.recovery.undone == ("u0", "u2")
+        [left] = driver.leftovers.all()
+        assert (left.kind, left.name) == ("claim", "u1")
+        driver.prepare(claim("u3", "gpu-0"))
+        broken.clear()
+        clean(driver)
+        driver.unprepare("u3")
+        assert node.leftovers() == EMPTY
+
+    async def test_one_orphan_that_cannot_be_unprepared_keeps_none_of_the_others(
+        self, node: Node, broken: set[str]
+    ) -> None:
+        driver = node.start()
+        for number in range(3):
+            driver.prepare(claim(f"u{number}", f"gpu-{number}"))
+        broken.add("u1")
+
+        async def fetch(namespace: str, name: str) -> Any:
+            if name == "claim-u0":
+                raise RecursionError("an object nested too deeply")
+            raise errors.NotFound("gone", status=404)
+
+        async def unprepare(record: Any) -> None:
+            driver.unprepare(record.uid)
+
+        collector = OrphanGc(driver, fetch=fetch, unprepare=unprepare)
+        assert await collector.collect() == []
+        assert await collector.collect() == ["u2"]
+        broken.clear()
+        assert await collector.collect() == ["u1"]
+
+    async def test_a_retry_backs_off_and_is_reported_once(self, node: Node, broken: set[str], tmp_path: Path) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        broken.add("u1")
+        with contextlib.suppress(Exception):
+            driver.unprepare("u1")
+        now, reports, counts = [0.0], list[tuple[Leftover, str, float]](), list[Mapping[str, int]]()
+        threads = Threads()
+        cleaner = Cleaner(
+            driver.leftovers,
+            process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
+            threads=threads,
+            report=lambda left, why, again: reports.append((left, why, again)),
+            count=counts.append,
+            clock=lambda: now[0],
+        )
+        for _ in range(100):
+            await cleaner.clean()
+            now[0] += BACKOFF_S
+        [(left, why, again_s)] = reports
+        assert (left.subject, again_s) == ("ResourceClaim ml/claim-u1 (u1)", BACKOFF_S)
+        assert why
+        assert cleaner._tried[left].failures <= 10  # 500 s: 5, 10, 20 ... 300
+        assert counts[-1] == {"claim": 1}
+        broken.clear()
+        now[0] += BACKOFF_MAX_S
+        await cleaner.clean()
+        assert counts[-1] == {}
+        assert driver.records() == ()
+        assert node.leftovers() == EMPTY
+        threads.close()
+
+    async def test_one_claims_daemon_does_not_keep_the_supervisor_from_the_others(
+        self, node: Node, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        driver = node.start()
+        for number in range(2):
+            driver.prepare(claim(f"u{number}", f"gpu-{number}", config=[mps()]))
+        alive = Daemons.alive
+
+        def odd(daemons: Daemons, uid: str) -> bool:
+            if uid == "u0":
+                raise PermissionError(13, "Permission denied", "lock")
+            return alive(daemons, uid)
+
+        monkeypatch.setattr(Daemons, "alive", odd)
+        node.daemons.stop("u1")
+        reported: list[Mapping[str, str]] = []
+        restarts: list[int] = []
+        threads = Threads()
+        supervisor = MpsSupervisor(
+            driver,
+            process_lock=ProcessLock(tmp_path / "turn", reload=_nothing),
+            threads=threads,
+            restarted=lambda: restarts.append(1),
+            report_unhealthy=reported.append,
+        )
+        await supervisor.check()
+        assert restarts == [1]
+        assert set(reported[-1]) == {"gpu-0"}
+        monkeypatch.undo()
+        for number in range(2):
+            driver.unprepare(f"u{number}")
+        threads.close()
+
+    @pytest.mark.parametrize("kind", ["fifo", "nested", "directory", "link", "binary"])
+    def test_a_record_of_any_kind_costs_its_claim_alone(self, node: Node, kind: str) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-1"))
+        path = node.path / "claims/u0.json"
+        if kind == "fifo":
+            os.mkfifo(path)
+        elif kind == "nested":
+            path.write_bytes(b"[" * 100_000 + b"\n" + b"[" * 100_000)
+        elif kind == "directory":
+            path.mkdir()
+        elif kind == "link":
+            path.symlink_to("/dev/zero")
+        else:
+            path.write_bytes(b"\xff\xfe\n\x00")
+        (node.path / "cdi" / "k8s.gpu.fairlead.dev-claim_u9.json").write_bytes(b"[" * 100_000)
+        driver = node.start()
+        assert [broken.uid for broken in node.recovery.unreadable] == ["u0"]
+        assert [record.uid for record in driver.records()] == ["u1"]
+
+    def test_a_start_that_takes_too_long_leaves_the_rest_for_later(self, node: Node) -> None:
+        driver = node.start()
+        for number in range(3):
+            with node.killed_at("CDI written"):
+                driver.prepare(claim(f"u{number}", f"gpu-{number}"))
+        driver = node.fresh()
+        ticks = iter([0.0, 0.0, 100.0, 100.0, 100.0])
+        object.__setattr__(driver._recoverer, "clock", lambda: next(ticks))
+        result = driver.recover()
+        assert result.undone == ("u0",)
+        assert [uid for uid, _ in result.not_undone] == ["u1", "u2"]
+        clean(driver)
+        assert node.leftovers() == EMPTY
+
+
+def can_mount(path: Path) -> bool:
+    try:
+        mounts.mount_tmpfs(path, size_bytes=4096, inodes=8, mode=0o700)
+    except OSError:
+        return False
+    return mounts.unmount_below(path) == 1
+
+
+class TestTmpfs:
+    @pytest.fixture
+    def limited(self, node: Node, tmp_path: Path, hgx: SimulatedBackend) -> Iterator[Callable[[], Daemons]]:
+        if not can_mount(tmp_path):
+            pytest.skip("mounting needs privileges")
+        limits = SizeLimits(shm_bytes=1024 * 1024)
+        node.own_daemons = Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)
+        yield lambda: Daemons(tmp_path / "mps", hgx.mps_program, size_limits=limits)
+        mounts.unmount_below(tmp_path)
+
+    def test_a_container_fills_its_own_and_no_disk(self, node: Node, limited: Callable[[], Daemons]) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        shm = node.path / "mps/u1/shm"
+        assert stat.S_IMODE(shm.stat().st_mode) == 0o1777
+        with pytest.raises(OSError, match="No space left"):
+            (shm / "fill").write_bytes(b"x" * 2 * 1024 * 1024)
+        with pytest.raises(OSError, match="No space left"):
+            (node.path / "mps/u1/tmp/nvidia-mps/fill").write_bytes(b"x" * 32 * 1024 * 1024)
+        with pytest.raises(OSError, match="No space left"):
+            nest(shm, 100_000)
+        driver.unprepare("u1")
+        assert node.leftovers() == EMPTY
+        assert mounts.mounts_below(node.path) == []
+
+    def test_a_link_in_it_is_not_followed(self, node: Node, limited: Callable[[], Daemons]) -> None:
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        link = node.path / "mps/u1/tmp/nvidia-mps/log"
+        link.symlink_to(node.path / "victim")
+        with pytest.raises(OSError, match="symbolic link"):
+            link.write_text("overwritten")
+        assert not (node.path / "victim").exists()
+        driver.unprepare("u1")
+
+    def test_a_restarted_driver_finds_it_and_removes_it_with_the_claim(
+        self, node: Node, limited: Callable[[], Daemons]
+    ) -> None:
+        node.start().prepare(claim("u1", "gpu-0", config=[mps()]))
+        assert len(mounts.mounts_below(node.path)) == 2
+        node.own_daemons = limited()
+        driver = node.start()
+        driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        assert len(mounts.mounts_below(node.path)) == 2
+        driver.unprepare("u1")
+        assert mounts.mounts_below(node.path) == []
+        assert node.leftovers() == EMPTY
+
+    def test_one_whose_record_is_lost_is_removed_at_the_start(self, node: Node, limited: Callable[[], Daemons]) -> None:
+        node.daemons.start("lost", ["GPU-0"], Limits())
+        node.own_daemons = limited()
+        node.start()
+        assert mounts.mounts_below(node.path) == []
+        assert node.leftovers() == EMPTY
+
+    def test_a_mount_in_a_tree_is_not_entered(self, tmp_path: Path, limited: Callable[[], Daemons]) -> None:
+        inner = tmp_path / "tree/a"
+        inner.mkdir(parents=True)
+        mounts.mount_tmpfs(inner, size_bytes=65536, inodes=16, mode=0o777)
+        (inner / "file").write_text("kept")
+        with pytest.raises(OSError, match="busy"):
+            remove_tree(tmp_path / "tree")
+        assert (inner / "file").read_text() == "kept"
+
+    @pytest.mark.parametrize("seen", [False, True])
+    def test_whether_the_host_sees_it_is_read_from_its_own_table(self, tmp_path: Path, seen: bool) -> None:
+        device = tmp_path.stat().st_dev
+        own = f"{os.major(device)}:{os.minor(device)}" if seen else "0:1"
+        for process, namespace in (("1", "mnt:[1]"), ("self", "mnt:[2]")):
+            (tmp_path / process / "ns").mkdir(parents=True)
+            (tmp_path / process / "ns/mnt").symlink_to(namespace)
+        (tmp_path / "1/mountinfo").write_text(f"36 35 {own} / /data/kubelet rw shared:1 - tmpfs tmpfs rw\n")
+        assert mounts.reaches_host(tmp_path, proc=tmp_path) is seen
+
+    def test_mount_points_are_found_by_their_whole_names(self, tmp_path: Path) -> None:
+        table, path = tmp_path / "mountinfo", tmp_path / "a b"
+        points = [path, f"{path}/in", f"{path}c", tmp_path]
+        written = (str(point).replace(" ", "\\040") for point in points)
+        table.write_text("".join(f"36 35 0:1 / {point} rw - tmpfs tmpfs rw\n" for point in written))
+        assert mounts.mounts_below(path, table=table) == [path / "in", path]
+
+    def test_without_the_privilege_it_is_refused_with_the_way_out(
+        self, node: Node, hgx: SimulatedBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(target: Path, **_: object) -> None:
+            raise PermissionError(1, "Operation not permitted", str(target))
+
+        monkeypatch.setattr(mounts, "mount_tmpfs", refuse)
+        node.own_daemons = Daemons(node.path / "mps", hgx.mps_program, size_limits=SizeLimits(shm_bytes=1))
+        driver = node.start()
+        with pytest.raises(
+            PrepareError, match=r"tmpfs of .* Operation not permitted\); the driver has to run privileged"
+        ):
+            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        assert node.leftovers() == EMPTY
+
+    def test_a_mount_that_does_not_reach_the_host_is_refused_with_the_way_out(
+        self, node: Node, limited: Callable[[], Daemons], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(mounts, "reaches_host", lambda target: False)
+        driver = node.start()
+        with pytest.raises(PrepareError, match="set mountPropagation: Bidirectional"):
+            driver.prepare(claim("u1", "gpu-0", config=[mps()]))
+        assert mounts.mounts_below(node.path) == []
+        assert node.leftovers() == EMPTY
+
+
+class TestWholeDriver:
+    async def test_a_nested_shm_and_a_file_that_stays_are_reported_and_hold_up_no_claim(
+        self, cluster: DriverCluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        wanted, bind = await cluster.allocate("gpu-0", config=[mps()]), free_port()
+        uid = wanted.metadata.uid
+        data = cluster.path / "plugins/gpu.fairlead.dev"
+        async with cluster.driver(), Kubelet.connect(cluster.registration) as kubelet:
+            assert (await kubelet.prepare(wanted))[uid].error == ""
+            nest(data / "mps" / uid / "shm", 3_000)
+        (data / "mps" / uid / "shm" / "stays").write_text("")
+        unlink = os.unlink
+
+        def refuse(name: Any, **more: Any) -> None:
+            if name == "stays":
+                raise PermissionError(1, "Operation not permitted", "stays")
+            unlink(name, **more)
+
+        monkeypatch.setattr(os, "unlink", refuse)
+        async with (
+            cluster.driver(metrics_bind=bind),
+            Kubelet.connect(cluster.registration) as kubelet,
+            aiohttp.ClientSession() as http,
+        ):
+
+            async def left(number: int) -> bool:
+                async with http.get(f"http://{bind}/metrics") as response:
+                    return f'fairlead_driver_leftovers{{kind="files"}} {number}.0' in await response.text()
+
+            assert (await kubelet.unprepare(wanted))[uid].error == ""
+            assert (await kubelet.prepare(wanted))[uid].error == ""  # the GPU is free, and so is the claim's name
+            assert (await kubelet.unprepare(wanted))[uid].error == ""
+
+            async def recorded() -> bool:
+                return bool((await cluster.client.list(EVENTS, "default")).items)
+
+            await cluster.until(lambda: left(1))
+            await cluster.until(recorded)
+            monkeypatch.undo()
+        [event] = (await cluster.client.list(EVENTS, "default")).items
+        assert (event["type"], event["reason"]) == ("Warning", "ClaimFilesNotRemoved")
+        assert (
+            f"claim {uid}, which has ended: what its containers left cannot be removed: stays: Operation"
+            in event["message"]
+        )
+        assert "tried again in 5 s" in event["message"]
+
+
+class TestNames:
+    def test_an_annotation_that_would_leave_the_directory_is_none(self, node: Node) -> None:
+        wanted = claim("u1", "gpu-0")
+        wanted.metadata.annotations[names.POD_CLAIM_NAME] = "../../../../etc"
+        record = node.start().prepare(wanted)
+        assert record.pod_claim is None
+        assert "/etc/" not in node.cdi_files.path("u1").read_text().replace("/etc/OpenCL", "")
+
+    @pytest.mark.parametrize("request_name", ["../../x", "a/../../x", "/etc", "a//b", "", "a\x00"])
+    def test_a_request_that_would_is_refused(self, node: Node, request_name: str) -> None:
+        with pytest.raises(ClaimError, match=r"results\[0\]\.request: .* is no request's name"):
+            node.start().prepare(claim("u1", {"device": "gpu-0", "request": request_name}))
+        assert node.leftovers() == EMPTY
+
+
+async def _nothing() -> None:
+    pass

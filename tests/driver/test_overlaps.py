@@ -1,0 +1,114 @@
+"""The driver prepares no two claims that overlap beyond what sharing allows, whatever the API says, also after a restart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fairlead.driver.prepare.claims import ClaimError
+from fairlead.driver.prepare.preparer import PrepareError
+from tests.support.driver.claims import claim
+from tests.support.driver.node import Node
+
+EMPTY: dict[str, list[str]] = {"claims": [], "cdi": [], "migs": []}
+WHOLE = {"device": "gpu-0"}
+MIG = {"device": "gpu-0-mig-3g40gb-9-4"}
+INSIDE = {"device": "gpu-0-mig-1g10gb-19-5"}
+BESIDE = {"device": "gpu-0-mig-1g10gb-19-0"}
+
+
+def share(name: str, memory: str | None = None, multiprocessors: str | None = None) -> dict[str, Any]:
+    consumed = {"memory": memory, "multiprocessors": multiprocessors}
+    return {
+        "device": "gpu-0",
+        "shareID": name,
+        "consumedCapacity": {key: value for key, value in consumed.items() if value is not None},
+    }
+
+
+OVERLAPS = {
+    "exclusive and exclusive": ([WHOLE], WHOLE),
+    "exclusive and MIG": ([WHOLE], MIG),
+    "MIG and exclusive": ([MIG], WHOLE),
+    "MIG and the same": ([MIG], MIG),
+    "MIG and one inside it": ([MIG], INSIDE),
+    "MIG and one around it": ([INSIDE], MIG),
+    "exclusive and share": ([WHOLE], share("a", "1Gi")),
+    "share and exclusive": ([share("a", "1Gi")], WHOLE),
+    "share and MIG": ([share("a", "1Gi")], MIG),
+    "MIG and share": ([MIG], share("a", "1Gi")),
+    "share and the same": ([share("a", "1Gi")], share("a", "1Gi")),
+}
+FITS = {
+    "MIG beside MIG": ([MIG], BESIDE),
+    "share beside share": ([share("a", "40Gi")], share("b", "30Gi")),
+    "exclusive and admin access": ([WHOLE], WHOLE | {"adminAccess": True}),
+    "share and admin access": ([share("a", "70Gi")], share("b", "70Gi") | {"adminAccess": True}),
+    "shares of memory alone": ([share("a", "10Gi", "132")], share("b", "10Gi", "0")),
+    "shares that say nothing": ([share("a")], share("b")),
+}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("case", OVERLAPS)
+def test_an_overlap_is_refused_with_both_claims(node: Node, case: str, restart: bool) -> None:
+    held, wanted = OVERLAPS[case]
+    driver = node.start()
+    driver.prepare(claim("u1", *held))
+    if restart:
+        driver = node.start()
+    with pytest.raises(PrepareError) as raised:
+        driver.prepare(claim("u2", wanted))
+    text = str(raised.value)
+    assert "ResourceClaim ml/claim-u2: gpu-0" in text
+    assert "held by ResourceClaim ml/claim-u1 (u1)" in text
+    assert "delete this claim's pod so that it is placed again" in text
+    driver.unprepare("u1")
+    driver.prepare(claim("u2", wanted))
+    driver.unprepare("u2")
+    assert node.leftovers() == EMPTY
+
+
+@pytest.mark.parametrize("case", FITS)
+def test_what_sharing_allows_is_prepared(node: Node, case: str) -> None:
+    held, wanted = FITS[case]
+    driver = node.start()
+    driver.prepare(claim("u1", *held))
+    driver.prepare(claim("u2", wanted))
+
+
+@pytest.mark.parametrize("restart", ["no", "from the records", "from the CDI files"])
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (share("c", "20Gi"), r"it takes 20Gi of memory, and 70Gi of \S+ is held by"),
+        (share("c", "1Gi", "33"), r"it takes 33 of multiprocessors, and 100 of 132 is held by"),
+    ],
+)
+def test_shares_take_no_more_than_the_gpu_has(node: Node, restart: str, wanted: dict[str, Any], words: str) -> None:
+    driver = node.start()
+    driver.prepare(claim("u1", share("a", "40Gi", "50")))
+    driver.prepare(claim("u2", share("b", "30Gi", "50")))
+    if restart == "from the CDI files":
+        for path in (node.path / "claims").iterdir():
+            path.unlink()
+    if restart != "no":
+        driver = node.start()
+    with pytest.raises(PrepareError, match=words) as raised:
+        driver.prepare(claim("u3", wanted))
+    for name in ("ml/claim-u1 (u1)", "ml/claim-u2 (u2)", "ResourceClaim ml/claim-u3: gpu-0"):
+        assert name in str(raised.value)
+    driver.unprepare("u2")
+    driver.prepare(claim("u3", wanted))
+
+
+def test_two_shares_in_one_claim_count_together(node: Node) -> None:
+    with pytest.raises(PrepareError, match=r"it takes 100Gi of memory, and 0 of \S+ is held by no other claim"):
+        node.start().prepare(claim("u1", share("a", "50Gi"), share("b", "50Gi") | {"request": "other"}))
+
+
+@pytest.mark.parametrize("amount", ["-1Gi", "1e", "lots"])
+def test_an_amount_that_is_none_is_refused_by_its_field(node: Node, amount: str) -> None:
+    with pytest.raises(ClaimError, match=r"results\[0\]\.consumedCapacity\[memory\]"):
+        node.start().prepare(claim("u1", share("a", amount)))

@@ -1,0 +1,186 @@
+"""What of its node a pod may use under `deviceBypass: Reject`: the Pod Security baseline, and what the policy's `hostAccess` lists.
+
+A list of what is allowed, since whatever writes to a node's files, or runs outside of its container, reaches every GPU there: a static
+pod under /etc/kubernetes/manifests, a program in /opt/cni/bin, a job in /etc/cron.d, another process by SYS_PTRACE.
+
+A host path is compared whole, after `..`, doubled slashes and the last slash are resolved; /var/run counts as /run. The apiserver cannot see
+links on the node: whoever can write into an allowed path can make one there, and the next pod's volume would follow it. So below
+an allowed path only what is `readOnly` for every pod is allowed, and a path that pods may write to is allowed by itself only.
+
+Not judged: PersistentVolumes, which administrators and their provisioners make, and what leads to no device (sysctls, host ports).
+Source: Kubernetes, Pod Security Standards, baseline.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Sequence
+
+from fairlead.api.policy import AllowedHostPath, HostAccess
+from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
+from fairlead.webhook.objects.pods import containers
+
+BASELINE_CAPABILITIES = (
+    "AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "NET_BIND_SERVICE", "SETFCAP", "SETGID",
+    "SETPCAP", "SETUID", "SYS_CHROOT",
+)  # fmt: skip
+PRIVILEGED_CAPABILITIES = frozenset({"ALL", "SYS_ADMIN", "SYS_RAWIO", "SYS_MODULE"})
+SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "container_engine_t")
+APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
+DEVICE_PATHS = (
+    "/dev",
+    "/proc",
+    "/sys",
+    "/run/nvidia",
+    "/run/nvidia-persistenced",
+    "/run/nvidia-fabricmanager",
+    "/run/cdi",
+    "/etc/cdi",
+    "/run/containerd",
+    "/run/crio",
+    "/run/docker.sock",
+    "/var/lib/kubelet",
+)
+"""With everything below them, these lead to a GPU directly: a message of their own."""
+_NAMESPACES = {"hostPID": "PID", "hostIPC": "IPC", "hostNetwork": "Network"}
+_CHANGE = "an administrator can allow it by spec.hostAccess.{} of the policy"
+
+
+def pod_findings(pod: Json, prefix: str, allowed: HostAccess) -> Iterator[str]:
+    """Of the fields of a pod that are not its containers'. Raises MalformedError."""
+    where = f"{prefix}spec"
+    spec = map_at(pod, "spec", prefix.removesuffix("."))
+    for field, name in _NAMESPACES.items():
+        if spec.get(field) and name not in allowed.namespaces:
+            yield (
+                f"{where}.{field}: {_shown(spec[field])}: the namespaces of the node are not allowed here; remove it, or "
+                f"{_CHANGE.format('namespaces')}"
+            )
+    yield from _profiles(map_at(spec, "securityContext", where), f"{where}.securityContext")
+    for index, volume in enumerate(list_at(spec, "volumes", where)):
+        yield from _volume(volume, f"{where}.volumes[{index}]", allowed)
+    annotations = strings_at(map_at(pod, "metadata", prefix.removesuffix(".")), "annotations", f"{prefix}metadata")
+    for key, value in annotations.items():
+        if key.startswith(APPARMOR_ANNOTATION) and not (value == "runtime/default" or value.startswith("localhost/")):
+            yield f"{prefix}metadata.annotations[{key}]: {value!r}: only runtime/default and localhost/ are allowed; remove it"
+
+
+def read_only_volumes(spec: Json, allowed: HostAccess) -> frozenset[str]:
+    """Names of the pod's volumes that may only be read. Raises MalformedError."""
+    return frozenset(
+        str(volume.get("name"))
+        for volume in list_at(spec, "volumes", "spec")
+        if (entry := allowed_by(_host_path(volume, "spec.volumes"), allowed)) is not None and entry.read_only
+    )
+
+
+def container_findings(
+    container: Json, where: str, read_only: frozenset[str], capabilities: Sequence[str]
+) -> Iterator[str]:
+    """Of one container of a pod with these read-only volumes; capabilities: beyond the baseline. Raises MalformedError."""
+    security = map_at(container, "securityContext", where)
+    if security.get("privileged"):
+        yield f"{where}.securityContext.privileged: a privileged container sees every GPU of its node; remove it"
+    yield from _profiles(security, f"{where}.securityContext")
+    yield from _capabilities(security, f"{where}.securityContext", capabilities)
+    mask = security.get("procMount")
+    if mask not in (None, "", "Default"):
+        yield f"{where}.securityContext.procMount: {mask!r}: only Default is allowed; remove it"
+    for index, mount in enumerate(list_at(container, "volumeMounts", where) if read_only else ()):
+        if str(mount.get("name")) in read_only and mount.get("readOnly") is not True:
+            yield (
+                f"{where}.volumeMounts[{index}].readOnly: is not true, and the host path of volume {mount['name']!r} may "
+                f"only be read; write readOnly: true, or {_CHANGE.format('hostPaths')}"
+            )
+
+
+def all_containers(spec: Json, where: str, lists: Sequence[str]) -> Iterator[tuple[str, Json]]:
+    """The path and the content of each container of those lists. Raises MalformedError."""
+    for list_name, index, container in containers(spec, where, lists):
+        yield f"{where}.{list_name}[{index}]", container
+
+
+def allowed_by(path: str | None, allowed: HostAccess) -> AllowedHostPath | None:
+    """The entry that allows a host path; the one that allows to write, where two do."""
+    if path is None:
+        return None
+    plain = plain_path(path)
+    found = [
+        entry
+        for entry in allowed.host_paths
+        if plain == plain_path(entry.path) or (entry.read_only and within(plain, plain_path(entry.path)))
+    ]
+    return min(found, key=lambda entry: entry.read_only, default=None)
+
+
+def within(path: str, directory: str) -> bool:
+    """Whether a plain path is this directory, or below it."""
+    return path == directory or path.startswith(directory if directory == "/" else f"{directory}/")
+
+
+def plain_path(path: str) -> str:
+    plain = posixpath.normpath(f"/{path.lstrip('/')}")
+    return plain.removeprefix("/var") if plain == "/var/run" or plain.startswith("/var/run/") else plain
+
+
+def _volume(volume: Json, where: str, allowed: HostAccess) -> Iterator[str]:
+    host = _host_path(volume, where)
+    if host is not None and allowed_by(host, allowed) is None:
+        plain = plain_path(host)
+        if any(within(plain, barred) for barred in DEVICE_PATHS):
+            yield f"{where}.hostPath.path: {host!r} reaches device nodes or their managers; remove the volume"
+        else:
+            paths = ", ".join(f"{entry.path}{' (read-only)' * entry.read_only}" for entry in allowed.host_paths)
+            yield (
+                f"{where}.hostPath.path: {host!r} is not among the paths of the node that are allowed here "
+                f"({paths or 'none'}); use another kind of volume, or {_CHANGE.format('hostPaths')}"
+            )
+    if volume.get("csi") is not None:
+        driver = text_at(map_at(volume, "csi", where), "driver", f"{where}.csi")
+        if driver not in allowed.csi_drivers:
+            yield (
+                f"{where}.csi.driver: {driver!r} is not among the drivers that are allowed here for volumes in a pod "
+                f"({', '.join(allowed.csi_drivers) or 'none'}); use a PersistentVolumeClaim, or {_CHANGE.format('csiDrivers')}"
+            )
+    for kind in ("flexVolume", "gitRepo"):
+        if volume.get(kind) is not None:
+            yield f"{where}.{kind}: runs programs on the node; use another kind of volume"
+
+
+def _host_path(volume: Json, where: str) -> str | None:
+    """None where the volume is no path of the node."""
+    return None if volume.get("hostPath") is None else text_at(map_at(volume, "hostPath", where), "path", where)
+
+
+def _capabilities(security: Json, where: str, more: Sequence[str]) -> Iterator[str]:
+    added = map_at(security, "capabilities", where).get("add")
+    for written in added if isinstance(added, list) else []:
+        name = str(written).upper().removeprefix("CAP_")
+        if name in BASELINE_CAPABILITIES or name in more:
+            continue
+        if name in PRIVILEGED_CAPABILITIES:
+            yield f"{where}.capabilities.add: {written} is as good as privileged; remove it"
+        else:
+            yield (
+                f"{where}.capabilities.add: {written} is not among those that are allowed here "
+                f"({', '.join((*BASELINE_CAPABILITIES, *more))}); remove it, or {_CHANGE.format('capabilities')}"
+            )
+
+
+def _profiles(security: Json, where: str) -> Iterator[str]:
+    """Of the security context of a pod or a container."""
+    for field in ("seccompProfile", "appArmorProfile"):
+        if text_at(map_at(security, field, where), "type", f"{where}.{field}") == "Unconfined":
+            yield f"{where}.{field}.type: 'Unconfined': only RuntimeDefault and Localhost are allowed; remove it"
+    labels = map_at(security, "seLinuxOptions", where)
+    if labels.get("type") is not None and labels["type"] not in SELINUX_TYPES:
+        yield f"{where}.seLinuxOptions.type: {labels['type']!r}: only {', '.join(SELINUX_TYPES[1:])} are allowed; remove it"
+    for field in ("user", "role"):
+        if labels.get(field):
+            yield f"{where}.seLinuxOptions.{field}: {labels[field]!r}: none is allowed; remove it"
+    if map_at(security, "windowsOptions", where).get("hostProcess"):
+        yield f"{where}.windowsOptions.hostProcess: the container would run on the node itself; remove it"
+
+
+def _shown(value: object) -> str:
+    return "true" if value is True else repr(value)
