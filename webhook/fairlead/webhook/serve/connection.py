@@ -67,6 +67,7 @@ class Connection(asyncio.Protocol):
     """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone.
 
     proven: whether the connection has carried a review; one that has not may be idle for as long as a head may take, only.
+    settled: called when an answer that was made later is sent, or a client reads its answers again; buffered_bytes has changed.
     """
 
     def __init__(
@@ -79,9 +80,10 @@ class Connection(asyncio.Protocol):
         opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
         proven: Callable[[], bool] = lambda: True,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle, self._refuse, self._limits, self._clock = handle, refuse, limits, clock
-        self._opened, self._closed, self._proven = opened, closed, proven
+        self._opened, self._closed, self._proven, self._settled = opened, closed, proven, settled
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._searched = 0
@@ -249,7 +251,9 @@ class Connection(asyncio.Protocol):
             self._send(await answer, close=close)
         finally:
             self._answering, self._answer, self._answering_bytes = None, None, 0
-        if not self._blocked:
+        if self._blocked:
+            self._settled()
+        else:
             self._advance_and_read()
 
     def _advance_and_read(self) -> None:
@@ -257,6 +261,7 @@ class Connection(asyncio.Protocol):
         if self._paused and self._answering is None and not self._blocked and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+        self._settled()
 
     def _fail(self, error: HttpError) -> None:
         self._send(Answer(self._refuse(error.status, error.reason), error.status), close=True)

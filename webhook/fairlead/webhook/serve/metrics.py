@@ -6,7 +6,7 @@ The one exception is the name of a TenancyPolicy, of which a cluster has few: af
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -87,7 +87,7 @@ class Metrics:
     def serving(self, states: Callable[[], dict[str, int]], buffered_bytes: Callable[[], int]) -> None:
         """Where the gauges of connections are read from, when they are scraped."""
         for state in states():
-            self._open.labels(state).set_function(lambda state=state: states()[state])
+            self._open.labels(state).set_function(partial(lambda state: states()[state], state))
         self._buffered.set_function(buffered_bytes)
 
     def ended(self, reason: str) -> None:

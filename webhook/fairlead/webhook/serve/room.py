@@ -5,7 +5,7 @@ has done: one that has carried a review is proven, and an address with proven co
 never refused; for it ends, in this order,
 - a socket that only lingers after its answer;
 - an unproven one: of the address with the most of them, the oldest;
-- a proven one: of the address with the most of them, the one whose last review is longest ago.
+- a proven one: of the address with the most of them, the one with the fewest reviews, and of those the one whose last is longest ago.
 Where the bytes that are buffered exceed the limit, unproven connections end first, those of addresses that are not trusted before
 others, and among them the one with the most bytes x seconds held: an apiserver sends a review at once.
 
@@ -62,6 +62,7 @@ class Guest:
     address: Address
     since: float
     proven: bool = False
+    reviews: int = 0
     held_bytes: int = 0
     held_since: float = 0.0
 
@@ -101,7 +102,7 @@ class Room:
             crowded = max(self._open, key=lambda address: len(address.unproven))
             if not crowded.unproven:
                 crowded = max(self._open, key=lambda address: len(address.proven))
-            guest = next(iter(crowded.unproven or crowded.proven))
+            guest = next(iter(crowded.unproven), None) or min(crowded.proven, key=lambda proven: proven.reviews)
         guest.socket.end("no place")
 
     def leave(self, socket: TlsSocket) -> Guest | None:
@@ -122,6 +123,7 @@ class Room:
         """The connection has carried a review."""
         address = guest.address
         address.reviewed_at = self._clock()
+        guest.reviews += 1
         if guest.socket not in self.guests:
             return
         address.unproven.pop(guest, None)
@@ -190,6 +192,7 @@ class Room:
         for guest in sorted(self._holders, key=cost, reverse=True):
             if self.held_bytes <= enough:
                 return
+            guest.socket.abort_reason = "no memory"
             guest.connection.shed()
             if guest.socket.state is State.OPEN and guest.socket.unsent_bytes:
                 guest.socket.end("no memory")

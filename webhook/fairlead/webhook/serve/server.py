@@ -104,6 +104,7 @@ class Server:
             opened=lambda _: True,
             closed=lambda _: None,
             proven=lambda: guest.proven,
+            settled=lambda: self._room.count(guest),
         )
         accepted = TlsSocket(
             raw,
@@ -159,10 +160,8 @@ class Server:
         answering = [task for guest in guests if (task := guest.connection.drain()) is not None]
         if answering:
             await asyncio.wait(answering, timeout=self._limits.body_s)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.linger_s):
-                while any(guest.socket.unsent_bytes for guest in self._room.guests.values()):
-                    await asyncio.sleep(0.01)
+        if any(guest.socket.unsent_bytes for guest in self._room.guests.values()):
+            await asyncio.sleep(self._limits.linger_s)  # a large answer to a slow client
         for guest in list(self._room.guests.values()):
             guest.socket.end("server stops")
         await asyncio.sleep(0)

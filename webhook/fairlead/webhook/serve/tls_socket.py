@@ -56,6 +56,7 @@ class TlsSocket(asyncio.Transport):
         self._reading = self._writing = self._paused = self._queued = False
         self._closing = False
         self._unsent = bytearray()
+        self.abort_reason = "late"
         self.linger_since = 0.0
         """Of the loop's clock; where the state is LINGERING."""
         self._read_on()
@@ -120,7 +121,7 @@ class TlsSocket(asyncio.Transport):
                 self._linger()
 
     def abort(self) -> None:
-        self.end("aborted")
+        self.end(self.abort_reason)
 
     def is_closing(self) -> bool:
         return self._closing or self.state is not State.OPEN
