@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import START_CONTAINERS, containers
-from fairlead.webhook.policy.policies import Policies, finding
+from fairlead.webhook.policy.policies import Policies, finding, first
 from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.verdict import Finding
 
@@ -55,7 +55,7 @@ def bypass_findings(policies: Policies, pod: Json, path: str = "") -> Iterator[F
     if not judging:
         return
     prefix = f"{path}." if path else ""
-    for text in _bypasses(pod, prefix):
+    for text in first(_bypasses(pod, prefix)):
         for policy in judging:
             yield finding(policy, "deviceBypass", text)
 

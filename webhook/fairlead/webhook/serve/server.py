@@ -22,7 +22,7 @@ import msgspec
 
 from fairlead.kube import errors, logs
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
-from fairlead.webhook.review.envelope import BadReviewError, Review, decode, encode
+from fairlead.webhook.review.envelope import BadReviewError, OversizedReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.serve.connection import Answer, Connection, Request
 from fairlead.webhook.serve.limited_log import LimitedLog
@@ -185,6 +185,9 @@ class Server:
             facts = None if self._cached_facts is None else self._cached_facts(review)
             if facts is not None:
                 return self._judge(guest, phase, handler, review, facts, began)
+        except OversizedReviewError as error:
+            self._refuse(error.status, str(error))
+            return Answer(encode(error.uid, error.verdict))
         except BadReviewError as error:
             return self._refusal(error.status, str(error))
         except Exception:
