@@ -29,7 +29,7 @@ from fairlead.webhook.certificates.secret import CertificateSecret
 from fairlead.webhook.certificates.signing import signing_key
 from fairlead.webhook.certificates.tls import load, tls_context
 from fairlead.webhook.registration import registrar
-from fairlead.webhook.registration.configurations import Target
+from fairlead.webhook.registration.configurations import BYPASSES_MAX, Target, sharing_policies
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.serve.metrics import Metrics
@@ -90,6 +90,7 @@ class _Program:
     def __init__(self, options: WebhookOptions, client: Client, hosts: tuple[str, ...], ready: asyncio.Event) -> None:
         self._options, self._client, self._ready = options, client, ready
         self._metrics = Metrics(CollectorRegistry())
+        self._sharing: list[str] = []
         self._cache = InformerCache(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
         self._certificate: CertificateSecret | MountedCertificate
         if options.certificate_from is not None:
@@ -113,6 +114,7 @@ class _Program:
                 tune_garbage_collection()
             target = self._target(bound_port)
             await registrar.ensure(self._client, target)
+            self._tell_sharing(target)
             log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
             self._ready.set()
             await self._reconcile(target)
@@ -146,6 +148,20 @@ class _Program:
             policies=self._cache.policies,
         )
 
+    def _tell_sharing(self, target: Target) -> None:
+        """Report the policies on bypasses that have no webhooks of their own, once for each change."""
+        sharing = sharing_policies(target)
+        self._metrics.sharing_policies(len(sharing))
+        if sharing != self._sharing:
+            self._sharing = sharing
+            if sharing:
+                log.warning(
+                    "TenancyPolicies %s: deviceBypass is judged by shared webhooks with failurePolicy Ignore, since %d policies "
+                    "have webhooks of their own already; merge policies, so that there are fewer",
+                    ", ".join(sharing[:20]) + (f" and {len(sharing) - 20} more" if len(sharing) > 20 else ""),
+                    BYPASSES_MAX,
+                )
+
     async def _reconcile(self, target: Target) -> None:
         """Runs forever: renews the certificate in time and repairs the registration. Errors are logged and tried again."""
         while True:
@@ -157,6 +173,7 @@ class _Program:
                 material = await self._certificate.material()
                 target = replace(target, bundle=material.bundle, policies=self._cache.policies)
                 await registrar.ensure(self._client, target)
+                self._tell_sharing(target)
             except (errors.ApiError, CertificateError) as error:
                 log.warning("certificate or registration: %s; trying again in %.0f s", error, RECONCILE_S)
                 continue

@@ -53,6 +53,11 @@ class Metrics:
             ["policy", "rule", "mode", "verdict"],
             registry=registry,
         )
+        self._sharing = Gauge(
+            "fairlead_webhook_policies_sharing_webhooks",
+            "TenancyPolicies on device bypasses beyond those that have webhooks of their own.",
+            registry=registry,
+        )
         self._open = Gauge(
             "fairlead_webhook_connections",
             "Open connections by state: handshake (TLS is not complete), unproven (has carried no review), proven, lingering.",
@@ -89,6 +94,9 @@ class Metrics:
         for state in states():
             self._open.labels(state).set_function(partial(lambda state: states()[state], state))
         self._buffered.set_function(buffered_bytes)
+
+    def sharing_policies(self, count: int) -> None:
+        self._sharing.set(count)
 
     def ended(self, reason: str) -> None:
         self._ended.labels(reason).inc()
