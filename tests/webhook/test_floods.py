@@ -288,6 +288,23 @@ async def test_reviews_that_wait_for_the_apiserver_are_bounded_in_number_and_byt
         await site.until(lambda: site.open() == 0 and waiting == 0)
 
 
+async def test_requests_that_a_client_has_left_behind_are_not_judged() -> None:
+    judged = 0
+
+    def cached(review: Review) -> Facts:
+        nonlocal judged
+        judged += 1
+        return facts()
+
+    async with serving(cached_facts=cached) as site:
+        for _ in range(5):
+            _, writer = await site.connect()
+            writer.write(POST % len(BODY) + BODY)
+            writer.transport.abort()
+        await site.until(lambda: site.open() == 0)
+    assert judged == 0
+
+
 # -- descriptors, log, turns -----------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 
 RECORD_BYTES = 16 * 1024
 READ_MAX = 4 * RECORD_BYTES
+_CLOSED = getattr(select, "POLLRDHUP", 0)
+"""Of Linux; errors and hang-ups are reported everywhere."""
 
 
 class State(enum.StrEnum):
@@ -93,7 +96,7 @@ class TlsSocket(asyncio.Transport):
         self._read_off()
         self._write_off()
         (self._tls or self._raw).close()
-        self._unsent.clear()
+        self._unsent = bytearray()  # the former may be in use by the write that failed
         if opened:
             self._loop.call_soon(self.protocol.connection_lost, error)
         self._closed(self, reason)
@@ -141,6 +144,9 @@ class TlsSocket(asyncio.Transport):
     # -- inside --------------------------------------------------------------------------------------------------
 
     def _handshake(self) -> None:
+        if _is_gone(self._tls or self._raw):
+            self.end("handshake failed")
+            return
         if self._tls is None:
             self._read_off()  # the wrapping takes the descriptor over
             self._tls = self._context.wrap_socket(self._raw, server_side=True, do_handshake_on_connect=False)
@@ -158,6 +164,9 @@ class TlsSocket(asyncio.Transport):
 
     def _read(self) -> None:
         tls = cast("ssl.SSLSocket", self._tls)
+        if _is_gone(tls):
+            self.end("client closed")
+            return
         for _ in range(READ_MAX // RECORD_BYTES):
             if self._paused or self._closing or self.state is not State.OPEN:
                 return
@@ -244,3 +253,10 @@ class TlsSocket(asyncio.Transport):
         if self._writing:
             self._writing = False
             self._loop.remove_writer(cast("ssl.SSLSocket", self._tls))
+
+
+def _is_gone(connected: socket.socket) -> bool:
+    """Whether the peer has closed. Requests that it has left behind would be judged in vain."""
+    poll = select.poll()
+    poll.register(connected, _CLOSED)
+    return bool(poll.poll(0))
