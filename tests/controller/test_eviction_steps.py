@@ -39,7 +39,7 @@ def test_a_mark_says_the_same_when_it_is_read_back():
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"kind": "Reclaim"}', '{"kind": "Else", "for": "", "whole": true, "why": ""}', "[]"]
+    "text", ["{", '{"kind": "Reclaim"}', '{"kind": "Else", "for": "", "whole": true, "why": ""}', "[]", "[" * 100_000]
 )
 def test_a_pod_with_a_mark_that_cannot_be_read_is_not_evicted(text):
     pod = member("a", MARK).pod

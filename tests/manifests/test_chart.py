@@ -246,3 +246,19 @@ def test_every_alert_says_what_to_do_next():
 def container(workload: dict[str, Any]) -> dict[str, Any]:
     (found,) = workload["spec"]["template"]["spec"]["containers"]
     return dict(found)
+
+
+def test_only_namespaces_that_an_administrator_labels_reach_the_metrics(template):
+    """The driver's metrics name claims and pods of every tenant."""
+    policies = [each for each in template() if each["kind"] == "NetworkPolicy"]
+    assert len(policies) == 3
+    for each in policies:
+        (scrapes,) = (rule for rule in each["spec"]["ingress"] if {"port": "metrics"} in rule["ports"])
+        assert scrapes["from"] == [{"namespaceSelector": {"matchLabels": {"fairlead.dev/metrics": "allowed"}}}]
+        assert len(scrapes["ports"]) == 1
+
+
+def test_the_webhooks_probes_ask_the_server_that_answers_reviews(template):
+    (webhook,) = (each for each in workloads(template()) if each["metadata"]["name"] == "fairlead-webhook")
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert container(webhook)[probe]["httpGet"] == {"path": path, "port": "webhook", "scheme": "HTTPS"}

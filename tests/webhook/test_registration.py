@@ -325,3 +325,24 @@ async def test_the_role_of_the_installation_owns_them_and_then_a_new_role() -> N
             "name": "fairlead-webhook",
             "uid": "second",
         }
+
+
+def test_the_policy_after_the_last_with_webhooks_of_its_own_is_judged_by_shared_ones_and_told() -> None:
+    """Enforced policies get webhooks of their own first; no policy is dropped."""
+
+    def bypass(name: str, mode: str) -> TenancyPolicy:
+        return TenancyPolicy.read({"metadata": {"name": name}, "spec": {"deviceBypass": "Reject", "mode": mode}})
+
+    given = [bypass(f"p{i:02}", "Enforce") for i in range(configurations.BYPASSES_MAX)]
+    full = replace(TARGET, policies=tuple(given))
+    assert configurations.sharing_policies(full) == []
+    over = replace(TARGET, policies=(bypass("a-warning", "Warn"), *given))
+    assert configurations.sharing_policies(over) == ["a-warning"]
+    for made in (configurations.mutating, configurations.validating):
+        before, after = ({w["name"]: w for w in made(target)["webhooks"]} for target in (full, over))
+        shared = {name: found for name, found in after.items() if name not in before}
+        assert set(shared) == {"shared.pods.fairlead.dev", "shared.debug.fairlead.dev"}
+        for webhook in shared.values():
+            assert webhook["failurePolicy"] == "Ignore", "it is asked about pods of all namespaces"
+            assert "matchLabels" not in webhook["namespaceSelector"]
+        assert len(after) == len({webhook["name"] for webhook in made(over)["webhooks"]})

@@ -81,11 +81,11 @@ async def known(review: Review) -> Facts:
 
 
 @contextlib.asynccontextmanager
-async def serving(load_facts: Any = known, limits: Limits = LIMITS) -> AsyncIterator[Site]:
+async def serving(load_facts: Any = known, limits: Limits = LIMITS, **options: Any) -> AsyncIterator[Site]:
     material = authority.new_material(HOSTS, dt.datetime.now(dt.UTC) - OLD)
     registry = CollectorRegistry()
     context = tls_context(material)
-    server = Server(load_facts, Metrics(registry), limits=limits)
+    server = Server(load_facts, Metrics(registry), limits=limits, **options)
     async with server.serve("127.0.0.1", 0, context) as port:
         yield Site(f"https://127.0.0.1:{port}", context, material, registry)
 
@@ -158,15 +158,16 @@ async def test_a_head_that_arrives_too_slowly_ends_the_connection() -> None:
         writer.close()
 
 
-async def test_more_connections_than_allowed_are_closed() -> None:
+async def test_a_newcomer_takes_the_place_of_the_oldest_that_has_carried_no_review() -> None:
     async with serving(limits=Limits(connections=2)) as site:
         held = [await site.connect() for _ in range(2)]
-        with contextlib.suppress(OSError):  # closed during the handshake, or right after it
-            reader, writer = await site.connect()
-            assert await reader.read() == b""
-            writer.close()
-        for _, writer in held:
-            writer.close()
+        reader, writer = await site.connect()
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(ConnectionError):
+            assert await held[0][0].read() == b""
+        for each in (*(writer for _, writer in held), writer):
+            each.close()
 
 
 async def test_a_connection_without_a_handshake_takes_no_place() -> None:
@@ -254,3 +255,15 @@ async def test_a_new_certificate_refuses_no_request() -> None:
         assert _served(after) != _served(before)
         before.close()
         after.close()
+
+
+async def test_probes_are_answered_by_the_server_itself() -> None:
+    """/healthz says that the loop and the port that answer reviews do so; /readyz why not yet."""
+    problem: str | None = "waiting for pods"
+    async with serving(ready=lambda: problem) as site, aiohttp.ClientSession() as session:
+        for path, status, text in (("healthz", 200, "ok\n"), ("livez", 200, "ok\n"), ("readyz", 503, f"{problem}\n")):
+            async with session.get(f"{site.url}/{path}", ssl=False) as response:
+                assert (response.status, await response.text()) == (status, text)
+        problem = None
+        async with session.get(f"{site.url}/readyz", ssl=False) as response:
+            assert response.status == 200

@@ -72,18 +72,25 @@ seccompProfile:
 {{- end }}
 {{- end -}}
 
+{{- /* Of the port and scheme given: a probe asks the server whose answers are needed. */ -}}
 {{- define "fairlead.probes" -}}
 livenessProbe:
   httpGet:
     path: /healthz
-    port: metrics
+    port: {{ .port }}
+    {{- with .scheme }}
+    scheme: {{ . }}
+    {{- end }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
 readinessProbe:
   httpGet:
     path: /readyz
-    port: metrics
+    port: {{ .port }}
+    {{- with .scheme }}
+    scheme: {{ . }}
+    {{- end }}
   periodSeconds: 5
   timeoutSeconds: 5
 {{- end -}}

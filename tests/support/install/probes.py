@@ -8,12 +8,17 @@ Source: pkg/kubelet/prober, defaults of pkg/apis/core/v1.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fairlead.sandbox.install.pod_commands import port_number
 from tests.support.install.network import Streams
 
+_TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_TRUSTING.check_hostname = False
+_TRUSTING.verify_mode = ssl.CERT_NONE
+"""Kubelet checks no certificate."""
 Dial = Callable[[int], Awaitable[Streams]]
 
 
@@ -82,6 +87,8 @@ class Probing:
             async with asyncio.timeout(float(probe.get("timeoutSeconds", 1))):
                 reader, writer = await self._dial(port)
                 try:
+                    if request.get("scheme") == "HTTPS":
+                        await writer.start_tls(_TRUSTING)
                     writer.write(f"GET {request['path']} HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n".encode())
                     answer = (await reader.read()).decode()
                 finally:

@@ -29,7 +29,9 @@ from fairlead.webhook.certificates.secret import CertificateSecret
 from fairlead.webhook.certificates.signing import signing_key
 from fairlead.webhook.certificates.tls import load, tls_context
 from fairlead.webhook.registration import registrar
-from fairlead.webhook.registration.configurations import Target
+from fairlead.webhook.registration.configurations import BYPASSES_MAX, Target, sharing_policies
+from fairlead.webhook.review.envelope import Review
+from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.serve.metrics import Metrics
 from fairlead.webhook.serve.server import Server
 
@@ -88,6 +90,7 @@ class _Program:
     def __init__(self, options: WebhookOptions, client: Client, hosts: tuple[str, ...], ready: asyncio.Event) -> None:
         self._options, self._client, self._ready = options, client, ready
         self._metrics = Metrics(CollectorRegistry())
+        self._sharing: list[str] = []
         self._cache = InformerCache(client, drivers=options.managed_drivers, controllers=frozenset(options.controllers))
         self._certificate: CertificateSecret | MountedCertificate
         if options.certificate_from is not None:
@@ -99,31 +102,37 @@ class _Program:
         material = await self._certificate.material()
         self._context = tls_context(material)
         self._serving(material)
-        server = Server(self._cache.facts, self._metrics, cached_facts=self._cache.cached_facts)
+        server = Server(self._facts, self._metrics, cached_facts=self._cached_facts, ready=self._unready)
         async with (
-            probes.serve(
-                self._options.metrics_bind, health=self._health, ready=self._unready, registry=self._metrics.registry
-            ),
+            probes.serve(self._options.metrics_bind, ready=self._unready, registry=self._metrics.registry),
             asyncio.TaskGroup() as tasks,
+            server.serve(host, port, self._context) as bound_port,  # from the start, for the probes
         ):
             tasks.create_task(self._cache.run())
             await self._cache.synced()
             if self._options.own_process:
                 tune_garbage_collection()
-            async with server.serve(host, port, self._context) as bound_port:
-                target = self._target(bound_port)
-                await registrar.ensure(self._client, target)
-                log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
-                self._ready.set()
-                await self._reconcile(target)
+            target = self._target(bound_port)
+            await registrar.ensure(self._client, target)
+            self._tell_sharing(target)
+            log.info("serving on port %d, registered as %s", bound_port, target.url or target.service)
+            self._ready.set()
+            await self._reconcile(target)
+
+    async def _facts(self, review: Review) -> Facts:
+        await self._cache.synced()
+        return await self._cache.facts(review)
+
+    def _cached_facts(self, review: Review) -> Facts | None:
+        """None until the cluster is listed: what the cache lacks would count as missing."""
+        return None if self._cache.unsynced else self._cache.cached_facts(review)
 
     def _unready(self) -> str | None:
         if self._cache.unsynced:
             return f"waiting for {', '.join(self._cache.unsynced)}"
+        if _now() > self._material.server.ends:
+            return "the certificate has expired"
         return None if self._ready.is_set() else "not registered yet"
-
-    def _health(self) -> str | None:
-        return "the certificate has expired" if _now() > self._material.server.ends else None
 
     def _serving(self, material: Material) -> None:
         self._material = material
@@ -139,6 +148,20 @@ class _Program:
             policies=self._cache.policies,
         )
 
+    def _tell_sharing(self, target: Target) -> None:
+        """Report the policies on bypasses that have no webhooks of their own, once for each change."""
+        sharing = sharing_policies(target)
+        self._metrics.sharing_policies(len(sharing))
+        if sharing != self._sharing:
+            self._sharing = sharing
+            if sharing:
+                log.warning(
+                    "TenancyPolicies %s: deviceBypass is judged by shared webhooks with failurePolicy Ignore, since %d policies "
+                    "have webhooks of their own already; merge policies, so that there are fewer",
+                    ", ".join(sharing[:20]) + (f" and {len(sharing) - 20} more" if len(sharing) > 20 else ""),
+                    BYPASSES_MAX,
+                )
+
     async def _reconcile(self, target: Target) -> None:
         """Runs forever: renews the certificate in time and repairs the registration. Errors are logged and tried again."""
         while True:
@@ -150,6 +173,7 @@ class _Program:
                 material = await self._certificate.material()
                 target = replace(target, bundle=material.bundle, policies=self._cache.policies)
                 await registrar.ensure(self._client, target)
+                self._tell_sharing(target)
             except (errors.ApiError, CertificateError) as error:
                 log.warning("certificate or registration: %s; trying again in %.0f s", error, RECONCILE_S)
                 continue

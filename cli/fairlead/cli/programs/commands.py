@@ -101,7 +101,10 @@ def driver(
 
 def webhook(
     kubeconfig: Kubeconfig = None,
-    bind: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen (TLS).")] = "0.0.0.0:9443",
+    bind: Annotated[
+        str,
+        typer.Option(metavar="HOST:PORT", help="Where to listen (TLS); /healthz and /readyz are answered here, too."),
+    ] = "0.0.0.0:9443",
     url: Annotated[
         str | None, typer.Option(help="Register under this URL, as https://127.0.0.1:9443. Default: by Service.")
     ] = None,

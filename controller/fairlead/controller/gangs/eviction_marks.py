@@ -100,7 +100,7 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
             beneficiary=str(read["for"]),
             why=str(read["why"]),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

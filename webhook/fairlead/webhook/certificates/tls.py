@@ -19,6 +19,7 @@ from fairlead.webhook.certificates.authority import Material
 def tls_context(material: Material) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # apiservers resume no sessions, and a ticket costs every handshake time and bytes
     load(context, material)
     return context
 

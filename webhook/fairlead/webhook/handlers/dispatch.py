@@ -1,7 +1,7 @@
 """Which handler judges which review: one table for /mutate, one for /validate.
 
 The server and `fairlead check` both come through here, so their verdicts are the same. No review, whatever it holds, ends in an
-exception. Exempt namespaces, and operations other than CREATE and UPDATE, are answered here.
+exception. Exempt namespaces, operations other than CREATE and UPDATE, and objects that are too large are answered here.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import WORKLOADS
+from fairlead.webhook.review import size
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, deny
@@ -53,6 +54,9 @@ def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Ver
     if review.namespace and facts.exempt(review.namespace):
         return UNTOUCHED
     try:
+        too_large = size.faults(review.group_resource, review.object or {})
+        if too_large:
+            return deny("size", *review.about(too_large), code=422)
         return handler(review, facts)
     except MalformedError as error:
         return deny("malformed", *review.about([str(error)]), code=422)

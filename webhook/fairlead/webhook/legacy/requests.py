@@ -186,6 +186,8 @@ def _count(path: str, resource: str, limits: Json, requests: Json) -> int:
 def _whole_number(path: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(f"{path}: {value!r} is no number of devices; write a whole number")  # noqa: TRY004 - a fault
+    if isinstance(value, int) and 0 <= value <= legacy.COUNT_MAX:
+        return value
     try:
         quantity = Quantity.of(value)
     except QuantityError:

@@ -23,7 +23,7 @@ from fairlead.api.policy import TenancyPolicySpec
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import START_CONTAINERS, containers
 from fairlead.webhook.policy import host_access
-from fairlead.webhook.policy.policies import Policies, finding
+from fairlead.webhook.policy.policies import Policies, finding, first
 from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.verdict import Finding
 
@@ -40,7 +40,7 @@ def bypass_findings(policies: Policies, pod: Json, path: str = "", *, added: boo
     prefix = f"{path}." if path else ""
     for policy in policies:
         if policy.spec.device_bypass == "Reject":
-            for text in _bypasses(pod, prefix, policy.spec, added=added):
+            for text in first(_bypasses(pod, prefix, policy.spec, added=added)):
                 yield finding(policy, "deviceBypass", text)
 
 

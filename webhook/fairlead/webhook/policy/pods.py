@@ -14,7 +14,7 @@ from fairlead.api.policy import NodeAffinity, Toleration
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at
 from fairlead.webhook.objects.pods import REQUIRED_NODE_AFFINITY, containers, required_node_terms
-from fairlead.webhook.policy.policies import Policies, finding
+from fairlead.webhook.policy.policies import Policies, finding, first
 from fairlead.webhook.review.patch import PatchBuilder
 from fairlead.webhook.review.verdict import Finding
 
@@ -24,7 +24,7 @@ def pod_findings(policies: Policies, spec: Json, path: str, *, template: bool = 
     for policy in policies:
         rules = policy.spec
         if rules.resource_requests == "EqualLimits":
-            for text in _unequal_requests(spec, path):
+            for text in first(_unequal_requests(spec, path)):
                 yield finding(policy, "resourceRequests", text)
         if rules.tolerations is not None and _reported(rules.tolerations.missing, rules.mode, template=template):
             for toleration in _missing_tolerations(spec, rules.tolerations.tolerations):

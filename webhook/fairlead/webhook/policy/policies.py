@@ -27,6 +27,8 @@ from fairlead.kube.objects import LabelSelector
 from fairlead.webhook.review.verdict import Finding, Verdict, deny
 
 Policies = tuple[TenancyPolicy, ...]
+FINDINGS_MAX = 20
+"""Of one rule and policy in one pod, or pod template: after them one says that there are more."""
 AUDIT_MAX = 32
 """Findings that one answer writes to the audit log; the rest is counted."""
 
@@ -69,6 +71,15 @@ def finding(policy: TenancyPolicy, rule: str, text: str) -> Finding:
     return Finding(policy=policy.name, rule=rule, mode=policy.spec.mode, text=text)
 
 
+def first(texts: Iterable[str]) -> Iterator[str]:
+    """The first FINDINGS_MAX; where there are more, that there are."""
+    for index, text in enumerate(texts):
+        if index == FINDINGS_MAX:
+            yield f"{text}; and perhaps more, which are not looked for"
+            return
+        yield text
+
+
 def legacy_requests(policies: Policies) -> LegacyRequests:
     """What happens to legacy requests: Ignore if an Enforce policy leaves them to a device plugin, else Translate.
 
@@ -84,11 +95,11 @@ def rejects_legacy(policies: Policies) -> bool:
 
 def legacy_findings(policies: Policies, paths: Iterable[str]) -> Iterator[Finding]:
     """paths: where legacy limits are written."""
-    paths = tuple(paths)
+    refused = "legacy requests are refused here; ask by a ResourceClaimTemplate"
+    texts = tuple(first(f"{path}: {refused}" for path in paths))
     for policy in policies:
         if policy.spec.legacy_requests == "Reject":
-            for path in paths:
-                text = f"{path}: legacy requests are refused here; ask by a ResourceClaimTemplate"
+            for text in texts:
                 yield finding(policy, "legacyRequests", text)
 
 

@@ -4,7 +4,8 @@ Two failure policies, since a webhook that is down must never block what it does
 - Fail where the object itself shows that it is managed (`match_conditions`: marked);
 - Ignore where only a claim's template could show it. Such a pod is then created without a gate; the allocation fence keeps it from
   getting devices out of turn, with the reason. Ignore, too, for JobSets and the like: their pods are reviewed in any case.
-A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced.
+A policy with `deviceBypass: Reject` has webhooks of its own, for every pod of its namespaces: Fail if it is enforced. Beyond
+BYPASSES_MAX of them, policies share webhooks for the pods of all namespaces, with Ignore: those that are not enforced first.
 
 Where the cluster has no TenancyPolicy, what the mutating half has settled is not asked about again: pods with our gate, and claims
 that controllers make of templates. With one, policies judge both (CEL rules see an object as it will be stored; a template may be
@@ -35,7 +36,7 @@ from fairlead.webhook.registration.match_conditions import (
 
 NAME = "fairlead"
 BYPASSES_MAX = 50
-"""Policies that have webhooks of their own; the apiserver calls them one after the other."""
+"""Policies that have webhooks of their own; the apiserver calls them one after the other. The others share webhooks."""
 FAIL_TIMEOUT_S = 5
 IGNORE_TIMEOUT_S = 2
 """Shorter: such an object is most likely not managed, and a webhook that hangs must not delay it for long."""
@@ -159,15 +160,33 @@ def _bypass_webhooks(target: Target, path: str, more: Json) -> list[Json]:
     pods, debug = [_rule("", "pods", ["CREATE"])], [_rule("", "pods/ephemeralcontainers", ["UPDATE"])]
     unmarked, added = f"!({MARKED_POD})", "has(object.spec.ephemeralContainers)"
     found: list[Json] = []
-    judging = [policy for policy in target.policies if policy.spec.device_bypass == "Reject"]
-    for policy in judging[:BYPASSES_MAX]:
+    own, sharing = _bypass_policies(target)
+    for policy in own:
         failure_policy = "Fail" if policy.spec.mode == "Enforce" else "Ignore"
         selected = more | {"namespaceSelector": _selector(policy)}
         found += [
             _webhook(f"{policy.name}.bypass.pods", target, path, pods, failure_policy, [unmarked], selected),
             _webhook(f"{policy.name}.debug.pods", target, path, debug, failure_policy, [added], selected),
         ]
+    if sharing:
+        found += [
+            _webhook("shared.pods", target, path, pods, "Ignore", [unmarked], more),
+            _webhook("shared.debug", target, path, debug, "Ignore", [added], more),
+        ]
     return found
+
+
+def sharing_policies(target: Target) -> list[str]:
+    """Names of the policies on bypasses that have no webhooks of their own: while the webhook is down, they judge nothing."""
+    return [policy.name for policy in _bypass_policies(target)[1]]
+
+
+def _bypass_policies(target: Target) -> tuple[list[TenancyPolicy], list[TenancyPolicy]]:
+    """Those with webhooks of their own, in the order of `policies`, and the others."""
+    judging = [policy for policy in target.policies if policy.spec.device_bypass == "Reject"]
+    first = sorted(judging, key=lambda policy: policy.spec.mode != "Enforce")[:BYPASSES_MAX]
+    named = {policy.name for policy in first}
+    return [policy for policy in judging if policy.name in named], [p for p in judging if p.name not in named]
 
 
 def _selector(policy: TenancyPolicy) -> Json:

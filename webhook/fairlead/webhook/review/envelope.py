@@ -11,7 +11,8 @@ from collections.abc import Iterable
 import msgspec
 
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, text_at
-from fairlead.webhook.review.verdict import WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, Verdict
+from fairlead.webhook.review import size
+from fairlead.webhook.review.verdict import WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, Verdict, deny
 
 API_VERSION = "admission.k8s.io/v1"
 RETRY_AFTER_S = 1
@@ -62,8 +63,42 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
         return [f"{self.subject}: {fault}" for fault in faults]
 
 
+class OversizedReviewError(BadReviewError):
+    """A review that is not decoded; `answer` refuses the object by its uid, so that the user is told."""
+
+    def __init__(self, uid: str, subject: str) -> None:
+        counted = f"holds more than {size.VALUES_MAX} lists, objects and fields, too many to be judged; make it smaller"
+        self.verdict = deny("size", f"{subject}: {counted}", code=422)
+        self.uid = uid
+        super().__init__(self.verdict.message, status=413)
+
+
+class _OuterKind(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _OuterRequest(msgspec.Struct):
+    uid: str
+    kind: _OuterKind = _OuterKind()
+    namespace: str = ""
+    name: str = ""
+
+
+class _Outer(msgspec.Struct):
+    """As much of a review as a refusal needs; the rest is skipped without being kept."""
+
+    request: _OuterRequest
+
+
 def decode(body: bytes) -> Review:
     """Raises BadReviewError."""
+    if size.has_too_many_values(body):
+        try:
+            outer = msgspec.json.decode(body, type=_Outer).request
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            raise BadReviewError("the body is no AdmissionReview, and too large to be read", status=413) from None
+        where = f"{outer.namespace}/{outer.name}" if outer.namespace else outer.name
+        raise OversizedReviewError(outer.uid, f"{outer.kind.kind} {where}".strip())
     try:
         envelope = msgspec.json.decode(body)
     except RecursionError:

@@ -99,8 +99,11 @@ def _apply(document: Json, operation: Operation) -> None:
             raise ValueError(f"{operation} does not apply to {other}")
 
 
-def pointer(path: Iterable[Step]) -> str:
+def pointer(path: Sequence[Step]) -> str:
     """`("metadata", "annotations", "a/b")` as `/metadata/annotations/a~1b`."""
+    text = "/" + "/".join(map(str, path))
+    if "~" not in text and text.count("/") == len(path):
+        return text
     steps = [step if isinstance(step, str) else str(step) for step in path]
     return "/" + "/".join([_escape(step) if "/" in step or "~" in step else step for step in steps])
 

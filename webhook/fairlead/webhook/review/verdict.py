@@ -14,6 +14,9 @@ from msgspec.structs import replace
 
 Operation = dict[str, Any]
 
+FAULTS_MAX = 50
+FAULT_CHARS_MAX = 2_000
+"""Of one denial's message: what a user reads, and what a log line holds."""
 WARNING_CHARS_MAX = 256
 WARNINGS_CHARS_MAX = 4096
 """Of the apiserver: it cuts a longer warning, and drops what exceeds the total."""
@@ -55,7 +58,10 @@ def allow(cause: str = "ok", *, warnings: Sequence[str] = (), patch: Sequence[Op
 
 def deny(cause: str, *faults: str, code: int = 403, warnings: Sequence[str] = ()) -> Verdict:
     """A denial, one line per fault; each fault names object, field, value and next step."""
-    return Verdict(allowed=False, cause=cause, message="\n".join(faults), code=code, warnings=tuple(warnings))
+    lines = [fault if len(fault) <= FAULT_CHARS_MAX else f"{fault[:FAULT_CHARS_MAX]}…" for fault in faults[:FAULTS_MAX]]
+    if len(faults) > FAULTS_MAX:
+        lines.append(f"and {len(faults) - FAULTS_MAX} more")
+    return Verdict(allowed=False, cause=cause, message="\n".join(lines), code=code, warnings=tuple(warnings))
 
 
 UNTOUCHED = Verdict(cause="unmanaged")

@@ -11,6 +11,7 @@ after an answer that closes the connection; every state has a deadline (`expire`
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -47,6 +48,7 @@ class Request(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     body: bytes
     status: int = 200
+    content_type: str = "application/json"
 
 
 Handle = Callable[[Request], Answer | Awaitable[Answer]]
@@ -54,8 +56,19 @@ Refuse = Callable[[int, str], bytes]
 """The body of an error's answer, by status and reason; called once per error, so that the server can count them."""
 
 
+DECODED_FACTOR = 4
+"""How much more memory a review takes decoded than as bytes."""
+CLOSE = "Connection: close\r\n"
+RETRY_AFTER = "Retry-After: 1\r\n"
+"""With a 503: an apiserver then asks again by itself, within the webhook's timeout."""
+
+
 class Connection(asyncio.Protocol):
-    """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone."""
+    """opened: called once the connection can carry requests, after the TLS handshake; False closes it. closed: when it is gone.
+
+    proven: whether the connection has carried a review; one that has not may be idle for as long as a head may take, only.
+    settled: called when an answer that was made later is sent, or a client reads its answers again; buffered_bytes has changed.
+    """
 
     def __init__(
         self,
@@ -66,15 +79,21 @@ class Connection(asyncio.Protocol):
         *,
         opened: Callable[[Connection], bool],
         closed: Callable[[Connection], None],
+        proven: Callable[[], bool] = lambda: True,
+        settled: Callable[[], None] = lambda: None,
     ) -> None:
         self._handle, self._refuse, self._limits, self._clock = handle, refuse, limits, clock
-        self._opened, self._closed = opened, closed
+        self._opened, self._closed, self._proven, self._settled = opened, closed, proven, settled
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._searched = 0
         """Bytes of the buffer in which no head ends."""
         self._head: RequestHead | None = None
         self._answering: asyncio.Task[None] | None = None
+        self._answer: Awaitable[Answer] | None = None
+        self._answering_bytes = 0
+        self._blocked = False
+        """Whether the client does not read its answers: no request of it is answered until it does."""
         self._draining = False
         self._closing = False
         self._paused = False
@@ -94,16 +113,41 @@ class Connection(asyncio.Protocol):
         if self._closing:
             return
         self._buffer += data
-        if self._answering is None:
+        if self._answering is None and not self._blocked:
             self._advance()
-        if self._answering is not None and len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
+        waits = self._answering is not None or self._blocked
+        if waits and len(self._buffer) > HEAD_BYTES_MAX + self._limits.body_bytes:
             self._pause_reading()  # the client sends more requests before it has an answer
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+        self.deadline = min(self.deadline, self._clock() + self._limits.body_s)
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        if self._closing or self._transport is None:
+            return
+        self.deadline = self._clock() + self._idle_s
+        self._advance_and_read()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
+        self._give_up()
         self._closed(self)
 
     # -- called by the server --------------------------------------------------------------------------------------
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What the connection holds in memory: requests that are not answered yet, decoded or not."""
+        return len(self._buffer) + self._answering_bytes
+
+    def shed(self) -> None:
+        """End the connection, since the server has no room for what it holds; the client may try again."""
+        if self._answering is None and self._buffer and self._transport is not None and not self._closing:
+            self._fail(HttpError(503, "the server has no room for the body now; try again"))
+        else:
+            self.abort()
 
     def expire(self, now: float) -> None:
         """End the connection if it is late."""
@@ -123,15 +167,29 @@ class Connection(asyncio.Protocol):
         return self._answering
 
     def abort(self) -> None:
-        transport, self._transport = self._transport, None  # an answer that is made later is not written
+        transport, self._transport = self._transport, None
+        self._give_up()
         if transport is not None:
             transport.abort()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
+    @property
+    def _idle_s(self) -> float:
+        return self._limits.idle_s if self._proven() else self._limits.head_s
+
+    def _give_up(self) -> None:
+        """Forget what is buffered, and the answer that is being made."""
+        self._buffer = bytearray()
+        if self._answering is not None:
+            self._answering.cancel()
+            if inspect.iscoroutine(self._answer) and inspect.getcoroutinestate(self._answer) == inspect.CORO_CREATED:
+                self._answer.close()  # its task has not begun, and will not
+            self._answering, self._answer, self._answering_bytes = None, None, 0
+
     def _advance(self) -> None:
         """Answer every request that has arrived whole."""
-        while self._buffer and self._answering is None and self._transport is not None:
+        while self._buffer and self._answering is None and not self._blocked and self._transport is not None:
             try:
                 request = self._next_request()
             except HttpError as error:
@@ -144,7 +202,9 @@ class Connection(asyncio.Protocol):
             if isinstance(answer, Answer):
                 self._send(answer, close=request.close)
             else:
-                self._answering = asyncio.ensure_future(self._answer_later(answer, request))
+                self._answering_bytes = DECODED_FACTOR * len(request.body)
+                self._answer = answer
+                self._answering = asyncio.ensure_future(self._answer_later(answer, close=request.close))
 
     def _next_request(self) -> Request | None:
         """The next request, if all of it has arrived. Raises HttpError."""
@@ -186,15 +246,22 @@ class Connection(asyncio.Protocol):
             self._paused = True
             self._transport.pause_reading()
 
-    async def _answer_later(self, answer: Awaitable[Answer], request: Request) -> None:
+    async def _answer_later(self, answer: Awaitable[Answer], *, close: bool) -> None:
         try:
-            self._send(await answer, close=request.close)
+            self._send(await answer, close=close)
         finally:
-            self._answering = None
+            self._answering, self._answer, self._answering_bytes = None, None, 0
+        if self._blocked:
+            self._settled()
+        else:
+            self._advance_and_read()
+
+    def _advance_and_read(self) -> None:
         self._advance()
-        if self._paused and self._answering is None and self._transport is not None:
+        if self._paused and self._answering is None and not self._blocked and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
+        self._settled()
 
     def _fail(self, error: HttpError) -> None:
         self._send(Answer(self._refuse(error.status, error.reason), error.status), close=True)
@@ -203,13 +270,14 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         self._closing = close or self._draining
-        ended = "Connection: close\r\n" if self._closing else ""
+        more = f"{CLOSE if self._closing else ''}{RETRY_AFTER if answer.status == 503 else ''}"
         head = (
-            f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(answer.body)}\r\n{ended}\r\n"
+            f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}\r\nContent-Type: {answer.content_type}\r\n"
+            f"Content-Length: {len(answer.body)}\r\n{more}\r\n"
         )
+        self.deadline = self._clock() + (self._limits.body_s if self._closing else self._idle_s)
         self._transport.write(head.encode() + answer.body)
-        self.deadline = self._clock() + self._limits.idle_s
         if self._closing:
             self._buffer.clear()
-            self._transport.close()
+            if self._transport is not None:
+                self._transport.close()

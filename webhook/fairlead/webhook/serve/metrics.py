@@ -5,7 +5,8 @@ The one exception is the name of a TenancyPolicy, of which a cluster has few: af
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -52,6 +53,28 @@ class Metrics:
             ["policy", "rule", "mode", "verdict"],
             registry=registry,
         )
+        self._sharing = Gauge(
+            "fairlead_webhook_policies_sharing_webhooks",
+            "TenancyPolicies on device bypasses beyond those that have webhooks of their own.",
+            registry=registry,
+        )
+        self._open = Gauge(
+            "fairlead_webhook_connections",
+            "Open connections by state: handshake (TLS is not complete), unproven (has carried no review), proven, lingering.",
+            ["state"],
+            registry=registry,
+        )
+        self._ended = Counter(
+            "fairlead_webhook_connections_ended",
+            "Connections that ended, by reason; `no place` and `no memory` for another's sake.",
+            ["reason"],
+            registry=registry,
+        )
+        self._buffered = Gauge(
+            "fairlead_webhook_buffered_bytes",
+            "Bytes of requests that are not answered yet, and of answers that are not sent yet.",
+            registry=registry,
+        )
         # Looking a child up by its labels takes as long as counting does; the label sets are closed, so the caches stay small.
         self._counter = cache(self._reviews.labels)
         self._observer = cache(self._seconds.labels)
@@ -65,6 +88,18 @@ class Metrics:
             label = found.policy if found.policy in self._named or len(self._named) < POLICIES_MAX else "other"
             self._named.add(label)
             self._policies.labels(label, found.rule, found.mode, decided).inc()
+
+    def serving(self, states: Callable[[], dict[str, int]], buffered_bytes: Callable[[], int]) -> None:
+        """Where the gauges of connections are read from, when they are scraped."""
+        for state in states():
+            self._open.labels(state).set_function(partial(lambda state: states()[state], state))
+        self._buffered.set_function(buffered_bytes)
+
+    def sharing_policies(self, count: int) -> None:
+        self._sharing.set(count)
+
+    def ended(self, reason: str) -> None:
+        self._ended.labels(reason).inc()
 
     def refused(self, status: int) -> None:
         self._refused.labels(str(status)).inc()

@@ -1,14 +1,19 @@
 """The HTTPS server: decodes each review, gets its facts, calls the handler, and answers, with limits on everything.
 
 One log line for a denial, one metric per review. An error of ours is a 500 without details, so that the apiserver's failure policy
-decides.
+decides. GET of /healthz, /livez and /readyz is answered here, too: by the loop and through the port that answer reviews.
+
+Each socket is counted from accept on (`room`), and does its work in turns (`turns`), so that clients that connect, and do or do not
+speak, cost a connection that carries reviews neither its place nor its time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,22 +22,37 @@ import msgspec
 
 from fairlead.kube import errors, logs
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
-from fairlead.webhook.review.envelope import BadReviewError, Review, decode, encode
+from fairlead.webhook.review.envelope import BadReviewError, OversizedReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.serve.connection import Answer, Connection, Request
+from fairlead.webhook.serve.limited_log import LimitedLog
 from fairlead.webhook.serve.limits import Limits
+from fairlead.webhook.serve.listener import Listener, places
 from fairlead.webhook.serve.metrics import Metrics
+from fairlead.webhook.serve.room import Guest, Room
+from fairlead.webhook.serve.tls_socket import State, TlsSocket
+from fairlead.webhook.serve.turns import Turns
 
 log = logging.getLogger(__name__)
 
 _HANDLERS: dict[str, Handler] = {"/mutate": mutate, "/validate": validate}
+Check = Callable[[], str | None]
+"""None where all is well, else what is wrong."""
+SWEEP_S = 0.25
+REFUSALS_LOGGED = 10
+DENIALS_LOGGED = 200
+"""Lines per LimitedLog.WINDOW_S."""
+
+
+def _well() -> str | None:
+    return None
 
 
 class Server:
     """`async with server.serve(host, port, context) as port`.
 
     facts: the facts for a review, with lookups in the apiserver; cached_facts: the same without a lookup, or None. It is asked
-    first where it is given.
+    first where it is given. health and ready: what /healthz and /readyz answer.
     """
 
     def __init__(
@@ -43,65 +63,116 @@ class Server:
         cached_facts: Callable[[Review], Facts | None] | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
+        health: Check = _well,
+        ready: Check = _well,
     ) -> None:
         self._limits = limits or Limits()
         self._facts, self._cached_facts = facts, cached_facts
         self._metrics = metrics
         self._clock = clock
-        self._connections: set[Connection] = set()
+        self._checks = {"/healthz": health, "/livez": health, "/readyz": ready}
+        self._warn = LimitedLog(log, logging.WARNING, REFUSALS_LOGGED, clock)
+        self._denied = LimitedLog(log, logging.INFO, DENIALS_LOGGED, clock)
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
         """Listens while the context lasts; yields the port. Requests in flight are finished before it ends."""
-        loop = asyncio.get_running_loop()
-        listener = await loop.create_server(
-            self._connection, host, port, ssl=context, ssl_handshake_timeout=self._limits.handshake_s, backlog=256
-        )
+        self._loop = loop = asyncio.get_running_loop()
+        self._context = context
+        self._room = Room(self._limits, places(self._limits.connections), self._clock)
+        self._turns = Turns(loop)
+        self._lookups = asyncio.Semaphore(self._limits.lookups)
+        self._metrics.serving(self._room.states, lambda: self._room.held_bytes)
+        listener = Listener(await Listener.bind(host, port, loop), loop, self._accepted, self._exhausted)
+        listener.start()
         expiring = loop.create_task(self._expire_late())
         try:
-            yield int(listener.sockets[0].getsockname()[1])
+            yield listener.port
         finally:
             expiring.cancel()
             listener.close()
             await self._drain()
-            await listener.wait_closed()
 
-    def _connection(self) -> Connection:
-        return Connection(
-            self._handle,
+    # -- sockets -----------------------------------------------------------------------------------------------------
+
+    def _accepted(self, raw: socket.socket, address: str) -> None:
+        connection = Connection(
+            lambda request: self._handle(guest, request),
             self._refuse,
             self._limits,
             self._clock,
-            opened=self._admit,
-            closed=self._connections.discard,
+            opened=lambda _: True,
+            closed=lambda _: None,
+            proven=lambda: guest.proven,
+            settled=lambda: self._room.count(guest),
         )
+        accepted = TlsSocket(
+            raw,
+            address,
+            self._context,
+            connection,
+            loop=self._loop,
+            wants_turn=lambda _: self._turns.add(take_turn, self._room.rank(guest), proven=guest.proven),
+            closed=self._left,
+        )
+        guest = self._room.enter(accepted, connection)
+        take_turn = functools.partial(self._turn, guest)
 
-    def _admit(self, connection: Connection) -> bool:
-        """Whether the limit has room for one more connection, which then counts."""
-        if len(self._connections) >= self._limits.connections:
-            return False
-        self._connections.add(connection)
-        return True
+    def _turn(self, guest: Guest) -> None:
+        if guest.socket.state is State.CLOSED:
+            return
+        began = time.perf_counter()
+        guest.socket.turn()
+        self._room.worked(guest, time.perf_counter() - began)
+
+    def _left(self, closed: TlsSocket, reason: str) -> None:
+        if self._room.leave(closed) is not None:
+            self._metrics.ended(reason)
+
+    def _exhausted(self) -> None:
+        """No descriptor is left: one connection less, so that the next one fits."""
+        self._warn("no descriptor is left for another connection; raise the limit of open files")
+        self._room.make_place()
 
     async def _expire_late(self) -> None:
         """Runs forever: ends connections that are past their deadline."""
-        interval_s = min(self._limits.head_s, self._limits.body_s, self._limits.idle_s) / 4
+        limits = self._limits
+        interval_s = min(SWEEP_S, limits.head_s / 4, limits.body_s / 4, limits.idle_s / 4, limits.handshake_s / 4)
         while True:
             await asyncio.sleep(interval_s)
             now = self._clock()
-            for connection in list(self._connections):
-                connection.expire(now)
+            for guest in list(self._room.guests.values()):
+                self._expire(guest, now)
+
+    def _expire(self, guest: Guest, now: float) -> None:
+        match guest.socket.state:
+            case State.HANDSHAKE if now >= guest.since + self._limits.handshake_s:
+                guest.socket.end("handshake late")
+            case State.OPEN if now >= guest.connection.deadline:
+                guest.connection.expire(now)
+                self._room.count(guest)
+            case State.LINGERING if self._loop.time() >= guest.socket.linger_since + self._limits.linger_s:
+                guest.socket.end("answered")
 
     async def _drain(self) -> None:
         """Answers the requests in flight, for as long as a body may take; then every connection is closed."""
-        answering = [task for connection in list(self._connections) if (task := connection.drain()) is not None]
+        guests = list(self._room.guests.values())
+        answering = [task for guest in guests if (task := guest.connection.drain()) is not None]
         if answering:
             await asyncio.wait(answering, timeout=self._limits.body_s)
-        for connection in list(self._connections):
-            connection.abort()
+        if any(guest.socket.unsent_bytes for guest in self._room.guests.values()):
+            await asyncio.sleep(self._limits.linger_s)  # a large answer to a slow client
+        for guest in list(self._room.guests.values()):
+            guest.socket.end("server stops")
         await asyncio.sleep(0)
 
-    def _handle(self, request: Request) -> Answer | Awaitable[Answer]:
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _handle(self, guest: Guest, request: Request) -> Answer | Awaitable[Answer]:
+        check = self._checks.get(request.path)
+        if check is not None and request.method == "GET":
+            problem = check()
+            return Answer(f"{problem or 'ok'}\n".encode(), 503 if problem else 200, "text/plain")
         handler = _HANDLERS.get(request.path)
         if handler is None or request.method != "POST":
             reason = f"{request.method} {request.path}: POST to {' or '.join(_HANDLERS)}"
@@ -113,27 +184,51 @@ class Server:
             review = decode(request.body)
             facts = None if self._cached_facts is None else self._cached_facts(review)
             if facts is not None:
-                return Answer(self._judge(phase, handler, review, facts, began))
+                return self._judge(guest, phase, handler, review, facts, began)
+        except OversizedReviewError as error:
+            self._refuse(error.status, str(error))
+            return Answer(encode(error.uid, error.verdict))
         except BadReviewError as error:
             return self._refusal(error.status, str(error))
         except Exception:
             log.exception("%s: reading the facts failed", phase)
             return self._refusal(500, f"{phase}: cannot be judged: internal error")
-        return self._look_up_and_judge(phase, handler, review, began)
+        return self._look_up_and_judge(guest, phase, handler, review, began)
 
-    async def _look_up_and_judge(self, phase: str, handler: Handler, review: Review, began: float) -> Answer:
+    async def _look_up_and_judge(
+        self, guest: Guest, phase: str, handler: Handler, review: Review, began: float
+    ) -> Answer:
+        self._room.count(guest)
+        limit = contextlib.nullcontext() if guest.proven else self._lookups
         try:
             try:
-                async with asyncio.timeout(self._limits.facts_s):
+                async with asyncio.timeout(self._limits.facts_s), limit:
                     facts = await self._facts(review)
             except (errors.ApiError, TimeoutError) as error:
                 text = str(error) or f"the apiserver did not answer within {self._limits.facts_s:g} s"
                 raise BadReviewError(f"{review.subject}: cannot be judged: {text}", status=503) from error
-            return Answer(self._judge(phase, handler, review, facts, began))
+            return await self._in_turn(guest, lambda: self._judge(guest, phase, handler, review, facts, began))
         except BadReviewError as error:
             return self._refusal(error.status, str(error))
 
-    def _judge(self, phase: str, handler: Handler, review: Review, facts: Facts, began: float) -> bytes:
+    async def _in_turn(self, guest: Guest, work: Callable[[], Answer]) -> Answer:
+        """What work returns, done in a turn of the guest. Raises what it raises."""
+        done: asyncio.Future[Answer] = self._loop.create_future()
+
+        def turn() -> None:
+            if done.done():
+                return
+            began = time.perf_counter()
+            try:
+                done.set_result(work())
+            except Exception as error:
+                done.set_exception(error)
+            self._room.worked(guest, time.perf_counter() - began)
+
+        self._turns.add(turn, self._room.rank(guest), proven=guest.proven)
+        return await done
+
+    def _judge(self, guest: Guest, phase: str, handler: Handler, review: Review, facts: Facts, began: float) -> Answer:
         """The encoded verdict. Raises BadReviewError."""
         with _operation(phase, review, self._clock):
             try:
@@ -143,9 +238,10 @@ class Server:
                 log.exception("%s %s: the handler failed", phase, review.subject)
                 raise BadReviewError(f"{review.subject}: cannot be judged: internal error", status=500) from error
             if not verdict.allowed:
-                log.info("%s %s: denied to %s: %s", phase, review.subject, review.username, verdict.message)
+                self._denied("%s %s: denied to %s: %s", phase, review.subject, review.username, verdict.message)
         self._metrics.reviewed(phase, review, verdict, self._clock() - began)
-        return answer
+        self._room.reviewed(guest)
+        return Answer(answer)
 
     def _refusal(self, status: int, reason: str) -> Answer:
         return Answer(self._refuse(status, reason), status)
@@ -153,7 +249,7 @@ class Server:
     def _refuse(self, status: int, reason: str) -> bytes:
         """Counts and logs an error; returns the body of its answer."""
         self._metrics.refused(status)
-        log.warning("refused a request with %d: %s", status, reason)
+        self._warn("refused a request with %d: %s", status, reason)
         return msgspec.json.encode({"error": reason})
 
 
