@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from fairlead import cel
 from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import WORKLOADS
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, deny
+
+COMPILE_TOKENS_MAX: Final = 2_000
+"""Tokens of selectors that one review compiles; a token takes up to 0.03 ms, and an object may hold 1,500 (`cel.load_fault`)."""
+STEPS_MAX: Final = 20_000
+"""Of all evaluations of tenants' selectors in one review, on the cluster's kinds of devices; a step takes up to 1 µs."""
 
 Handler = Callable[[Review, Facts], Verdict]
 """May raise MalformedError."""
@@ -53,7 +59,10 @@ def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Ver
     if review.namespace and facts.exempt(review.namespace):
         return UNTOUCHED
     try:
-        return handler(review, facts)
+        with cel.allowance(review.namespace, tokens=COMPILE_TOKENS_MAX, steps=STEPS_MAX):
+            return handler(review, facts)
+    except cel.AllowanceError as error:
+        return deny("allowance", *review.about([str(error)]), code=429)
     except MalformedError as error:
         return deny("malformed", *review.about([str(error)]), code=422)
     except RecursionError:

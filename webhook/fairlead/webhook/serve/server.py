@@ -15,10 +15,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from fairlead import cel
 from fairlead.kube import errors, logs
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
 from fairlead.webhook.review.envelope import BadReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.compile_tokens import CompileTokens
 from fairlead.webhook.serve.connection import Answer, Connection, Request
 from fairlead.webhook.serve.limits import Limits
 from fairlead.webhook.serve.metrics import Metrics
@@ -49,6 +51,7 @@ class Server:
         self._metrics = metrics
         self._clock = clock
         self._connections: set[Connection] = set()
+        self._compile_tokens = CompileTokens(clock)
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
@@ -137,7 +140,10 @@ class Server:
         """The encoded verdict. Raises BadReviewError."""
         with _operation(phase, review, self._clock):
             try:
-                verdict = handler(review, facts)
+                with cel.allowance(review.namespace, tokens=self._compile_tokens.allowed(review.namespace)) as allowed:
+                    verdict = handler(review, facts)
+                if allowed.compiled:
+                    self._compile_tokens.spent(review.namespace, allowed.compiled)
                 answer = encode(review.uid, verdict)
             except Exception as error:
                 log.exception("%s %s: the handler failed", phase, review.subject)
