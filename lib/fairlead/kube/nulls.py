@@ -6,6 +6,7 @@ once more without its nulls; one without such nulls costs nothing more.
 Invariants:
 - A null in the place of a list, a map or any field with a default decodes as if the field were absent.
 - Values of fields without a type (opaque parameters of drivers) keep their nulls.
+- What is nested too deeply to be walked reads as null (nesting.py).
 - A whole object that is read as a dict has no nulls: its readers need not tell null from absent.
 """
 
@@ -17,6 +18,7 @@ import msgspec
 from msgspec import inspect
 
 from fairlead.api.nulls import without_nulls
+from fairlead.kube import nesting
 
 T = TypeVar("T")
 
@@ -35,12 +37,13 @@ class Decoder(Generic[T]):
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
         """Raises msgspec.MsgspecError."""
-        if self._holds_dicts and b"null" in bytes(body):
+        body = nesting.bounded(bytes(body))
+        if self._holds_dicts and b"null" in body:
             return self._without_nulls(body)
         try:
             return self._exact.decode(body)
         except msgspec.ValidationError:
-            if b"null" not in bytes(body):
+            if b"null" not in body:
                 raise
             return self._without_nulls(body)
 

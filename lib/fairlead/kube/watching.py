@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from fairlead.kube import errors
+from fairlead.kube import errors, nesting
 from fairlead.kube.listing import decoder
 from fairlead.kube.objects import ListMeta, Status
 
@@ -59,7 +59,7 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
     objects = decoder(kind)
     async for line in _split(chunks):
         try:
-            envelope = _lines.decode(line)
+            envelope = _lines.decode(nesting.bounded(line))
             if envelope.type == "ERROR":
                 raise errors.from_status(_statuses.decode(envelope.object))
             if envelope.type == BOOKMARK:

@@ -19,7 +19,7 @@ _CACHED_TEXT_MAX: Final = 128
 PATTERN_BYTES_MAX: Final = 1024
 CLASSES_MAX: Final = 32
 """Unicode classes (\\pL) of a pattern; without regard to case each takes half a millisecond."""
-MEMORY_MAX: Final = 64 * 1024
+MEMORY_MAX: Final = 32 * 1024
 """Bytes of a compiled pattern with what its searches remember; RE2's own default, 8 MiB, is for a few patterns, not for thousands."""
 
 
@@ -56,7 +56,7 @@ def _search(text: str, pattern: str) -> bool:
         raise EvaluationError("string holds a lone surrogate") from None
 
 
-_cached_search = lru_cache(maxsize=8192)(_search)
+_cached_search = lru_cache(maxsize=4096)(_search)
 
 
 def matches(text: str, pattern: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fairlead.kube import nesting
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, text_at
 from fairlead.webhook.review.verdict import WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, Verdict
 
@@ -65,7 +66,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 def decode(body: bytes) -> Review:
     """Raises BadReviewError."""
     try:
-        envelope = msgspec.json.decode(body)
+        envelope = msgspec.json.decode(nesting.bounded(body))
     except RecursionError:
         raise BadReviewError("the review is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:
