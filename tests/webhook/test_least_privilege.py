@@ -139,21 +139,31 @@ async def test_the_webhook_may_write_its_own_two_configurations_and_no_other(clu
         assert await registrar.ensure(webhook, target)
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             ours = await admin.get(resource, "fairlead")
-            assert ours["webhooks"]
             evil = {key: copy.deepcopy(value) for key, value in ours.items() if key != "metadata"}
-            with pytest.raises(errors.Forbidden):
+            only = "the Fairlead webhook may write only the configurations named fairlead"
+            with pytest.raises(errors.Forbidden, match=f"{resource.kind} evil: {only}"):
                 await webhook.create(resource, evil | {"metadata": {"name": "evil"}})
+            with pytest.raises(errors.Forbidden, match=only):
+                await webhook.create(resource, evil | {"metadata": {"generateName": "fairlead"}})
             await admin.create(resource, evil | {"metadata": {"name": "others"}})
-            with pytest.raises(errors.Forbidden):
-                await webhook.replace(resource, evil | {"metadata": {"name": "others"}})
-            with pytest.raises(errors.Forbidden):
-                await webhook.patch(resource, "others", {"webhooks": []})
-            with pytest.raises(errors.Forbidden):
-                await webhook.delete(resource, "others")
-            with pytest.raises(errors.Forbidden):
-                await webhook.delete(resource, "fairlead")
-            await admin.patch(resource, "fairlead", {"webhooks": []})
-        assert await registrar.ensure(webhook, target), "emptied by another client, it is filled again"
-        await admin.delete(VALIDATING_WEBHOOKS, "fairlead")
-        with pytest.raises(errors.Forbidden, match="may not create it: apply the manifests again"):
-            await registrar.ensure(webhook, target)
+            for attempt in (
+                webhook.replace(resource, evil | {"metadata": {"name": "others"}}),
+                webhook.patch(resource, "others", {"webhooks": []}),
+                webhook.delete(resource, "others"),
+                webhook.delete(resource, "fairlead"),
+            ):
+                with pytest.raises(errors.Forbidden):
+                    await attempt
+            for rule in (
+                {"apiGroups": ["*"], "resources": ["pods"]},
+                {"apiGroups": [""], "resources": ["*"]},
+                {"apiGroups": [""], "resources": ["*/*"]},
+                {"apiGroups": [""], "resources": ["secrets"]},
+                {"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["clusterroles"]},
+            ):
+                spied = copy.deepcopy(await admin.get(resource, "fairlead"))
+                spied["webhooks"][0]["rules"] = [{"apiVersions": ["*"], "operations": ["CREATE"], **rule}]
+                with pytest.raises(errors.Forbidden, match="may not have itself called for all resources, secrets"):
+                    await webhook.replace(resource, spied)
+            await admin.delete(resource, "fairlead")
+        assert await registrar.ensure(webhook, target), "deleted by another client, they are made again"

@@ -1,7 +1,6 @@
 """Writes the two webhook configurations when the webhook starts, and repairs them when they are changed.
 
-So an install has no order to keep and no caBundle to copy. The configurations are installed empty, since the webhook's account may write them
-and create none; where it may (an account of your own), it creates them. Removes nothing when the webhook stops: a restart must not leave objects
+So an install has no order to keep and no caBundle to copy. Removes nothing when the webhook stops: a restart must not leave objects
 unreviewed. An uninstall removes them, since the webhook's ClusterRole owns them.
 """
 
@@ -69,10 +68,6 @@ async def _ensure(client: Client, resource: Resource[Json], wanted: Json, owners
             await client.create(resource, wanted)
         except errors.AlreadyExists:
             return False  # another replica was first; the next check compares
-        except errors.Forbidden as error:
-            raise errors.Forbidden(
-                f"{resource.kind} {NAME} does not exist, and the webhook may not create it: apply the manifests again ({error})"
-            ) from error
         log.info("%s %s: written", resource.kind, NAME)
         return True
     _keep_foreign_bundles(wanted["webhooks"], found.get("webhooks") or [])
