@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import fairlead
+from fairlead.cel import EvaluationError
 from fairlead.cel.library import net, regex
 from fairlead.engine.types import amounts
 from fairlead.kube import quantity, semver
@@ -60,11 +61,12 @@ OTHERS = {
 }
 
 
-def _quietly(call: Callable[[str], object], text: str) -> None:
+def _quietly(call: Callable[[str], object], text: str) -> object:
+    """None for what cannot be read."""
     try:
-        call(text)
-    except Exception:
-        return
+        return call(text)
+    except (ValueError, EvaluationError):
+        return None
 
 
 def caches() -> Iterator[str]:
