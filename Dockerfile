@@ -1,11 +1,11 @@
-# syntax=docker/dockerfile:1
 # One image for the three programs: `fairlead driver | webhook | controller`, and the rest of the command line.
 #
 #   docker build -t fairlead:0.1.0 .
 #
-# Everything that is installed is pinned by hash (lock/image.txt). Nothing of NVIDIA's is in it: the driver finds NVML
+# The base image is pinned by digest, that of the index of all platforms; `docker buildx imagetools inspect python:3.12-slim-bookworm` shows
+# the current one, and taking it is how Debian's fixes come in. Everything that is installed is pinned by hash (lock/image.txt). Nothing of NVIDIA's is in it: the driver finds NVML
 # under --driver-root. The webhook and the controller run as 65532; the driver's DaemonSet asks for root itself.
-ARG PYTHON=3.12-slim-bookworm
+ARG PYTHON=3.12-slim-bookworm@sha256:34386ef0cb081344d7ec1c103ba398e6e9f64e9ab3a1509accc92a4e24a07258
 
 FROM python:${PYTHON} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

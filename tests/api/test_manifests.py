@@ -68,7 +68,16 @@ def test_the_driver_writes_no_claim() -> None:
 def test_every_policy_is_bound_and_fails_closed() -> None:
     policies = {doc["metadata"]["name"] for doc in DOCUMENTS if doc["kind"] == "ValidatingAdmissionPolicy"}
     bound = {doc["spec"]["policyName"] for doc in DOCUMENTS if doc["kind"] == "ValidatingAdmissionPolicyBinding"}
-    assert policies == bound == {"fairlead-allocation-fence", "fairlead-driver-slices"}
+    assert (
+        policies
+        == bound
+        == {
+            "fairlead-allocation-fence",
+            "fairlead-controller-pods",
+            "fairlead-driver-slices",
+            "fairlead-webhook-configurations",
+        }
+    )
     for name in policies:
         assert find("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail"
     slices = yaml.safe_dump(find("ValidatingAdmissionPolicy", "fairlead-driver-slices"))

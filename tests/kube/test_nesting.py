@@ -1,50 +1,82 @@
-"""One object that is nested as deeply as the apiserver stores keeps nobody from reading the others of its kind."""
+"""One claim whose parameters are nested thousands of levels deep ends nothing that watches claims."""
 
 import json
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from fairlead.api import names
+from fairlead.api.base import ManifestError
+from fairlead.api.config import decode
 from fairlead.kube import listing, nesting, watching
 from fairlead.kube.resource import ResourceClaim
-from tests.support.driver.claims import gpu_config, raw_claim
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review import envelope
+from tests.support.webhook import facts
 
 
-def bomb(levels: int, opening: bytes, closing: bytes) -> bytes:
-    """A claim with opaque parameters of another driver, nested this deeply."""
-    config = gpu_config() | {"opaque": {"driver": "other.example.com", "parameters": "BOMB"}}
-    text = json.dumps(
-        raw_claim("u1", [{"request": "gpu", "driver": "d", "pool": "p", "device": "x"}], config=[config])
-    ).encode()
-    return text.replace(
-        b'"BOMB"', b'{"text": "a \\"]}[{ b", "deep": ' + opening * levels + b"1" + closing * levels + b"}"
-    )
+def nested(levels: int, kind: str) -> str:
+    opening, closing = {"objects": ('{"a":', "}"), "lists": ("[", "]"), "both": ('{"a":[{"b":1},', "]}")}[kind]
+    return opening * levels + "1" + closing * levels
 
 
-KINDS = [(b"[", b"]"), (b'{"a":', b"}")]
+def claim(parameters: str) -> bytes:
+    opaque = {"driver": "other.example.com", "parameters": {"x": "X", "y": ']}"['}}
+    spec = {"devices": {"requests": [], "config": [{"opaque": opaque}]}}
+    text = json.dumps({"metadata": {"name": "c", "namespace": "ml"}, "spec": spec})
+    return text.replace('"X"', parameters).encode()
 
 
-@pytest.mark.parametrize(("opening", "closing"), KINDS)
-@pytest.mark.parametrize("levels", [1_000, 5_000, 10_000])
-def test_a_list_with_such_a_claim_is_read(levels: int, opening: bytes, closing: bytes) -> None:
-    other = json.dumps(raw_claim("u2", [])).encode()
-    body = b'{"metadata": {"resourceVersion": "7"}, "items": [' + bomb(levels, opening, closing) + b"," + other + b"]}"
-    page = listing.decode(ResourceClaim, body)
-    assert [claim.metadata.uid for claim in page.items or ()] == ["u1", "u2"]
+@pytest.mark.parametrize("kind", ["objects", "lists", "both"])
+@pytest.mark.parametrize("levels", [200, 900, 980, 2000, 5000])
+async def test_a_deep_claim_is_read_listed_and_watched_and_can_be_written_out_again(kind: str, levels: int) -> None:
+    body = claim(nested(levels, kind))
+    read = listing.decoder(ResourceClaim).decode(body)
+    assert read.metadata.name == "c"
+    parameters = read.spec.devices.config[0].opaque.parameters  # type: ignore[union-attr]
+    assert parameters["y"] == ']}"['
+    msgspec.json.encode(read.spec)
+    assert read.spec == listing.decoder(ResourceClaim).decode(body).spec
+    page = listing.decode(ResourceClaim, b'{"metadata":{},"items":[%s,%s]}' % (body, claim("1")))
+    assert len(page.items or ()) == 2
+    assert listing.decoder(dict).decode(body)["metadata"]["name"] == "c"
 
-
-@pytest.mark.parametrize(("opening", "closing"), KINDS)
-async def test_a_watch_with_such_a_claim_goes_on(opening: bytes, closing: bytes) -> None:
     async def chunks() -> AsyncIterator[bytes]:
-        for each in (bomb(5_000, opening, closing), json.dumps(raw_claim("u2", [])).encode()):
-            yield b'{"type": "ADDED", "object": ' + each.replace(b"\n", b" ") + b"}\n"
+        yield b'{"type":"ADDED","object":%s}\n' % body
 
-    found = [event.object.metadata.uid async for event in watching.events(ResourceClaim, chunks())]  # type: ignore[union-attr]
-    assert found == ["u1", "u2"]
+    (event,) = [event async for event in watching.events(ResourceClaim, chunks())]
+    assert isinstance(event, watching.WatchEvent) and event.object.metadata.name == "c"
 
 
-def test_only_what_is_below_the_last_level_is_cut() -> None:
-    body = b'{"a": [[1, "]"], {"b": [2, {"c": 3}], "d": "\\\\"}], "e": {}}'
-    assert nesting.cut(body, levels_max=2) == b'{"a": [null, null], "e": {}}'
-    assert nesting.cut(body, levels_max=3) == b'{"a": [[1, "]"], {"b": null, "d": "\\\\"}], "e": {}}'
-    assert nesting.cut(body, levels_max=9) == body
+def test_what_is_not_deep_is_left_as_it_is() -> None:
+    body = claim(nested(100, "objects"))
+    assert nesting.bounded(body) is body
+    assert json.loads(nesting.cut(body)) == json.loads(body)
+    many = b'{"parameters":[%s]}' % b",".join([b'{"a":[1,"[[[{{{"]}'] * 1000)
+    assert nesting.bounded(many) == many
+
+
+@pytest.mark.parametrize("place", ["sharing", "kind", "apiVersion"])
+def test_a_deep_configuration_of_ours_is_an_error_of_the_object(place: str) -> None:
+    deep = json.loads(nested(900, "lists"))
+    config = {"apiVersion": names.CONFIG_API_VERSION, "kind": "GpuConfig"} | {place: deep}
+    with pytest.raises(ManifestError) as raised:
+        decode(config, subject="x")
+    assert len(str(raised.value)) < 500
+
+
+def test_a_review_of_a_deep_claim_is_answered() -> None:
+    request = {
+        "uid": "u",
+        "kind": {"kind": "ResourceClaim"},
+        "resource": {"group": "resource.k8s.io", "resource": "resourceclaims"},
+        "operation": "CREATE",
+        "namespace": "ml",
+        "name": "c",
+        "userInfo": {"username": "alice"},
+        "object": "OBJECT",
+    }
+    text = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    review = envelope.decode(text.encode().replace(b'"OBJECT"', claim(nested(5000, "lists"))))
+    assert dispatch.validate(review, facts()).allowed, "it is another driver's"

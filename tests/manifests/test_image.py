@@ -16,7 +16,7 @@ import yaml
 from fairlead.api.version import VERSION
 from fairlead.cli.demo.run import NODES
 from fairlead.sandbox.installation import PROFILE
-from tests.support.install.dockerfile import instructions
+from tests.support.install.dockerfile import instructions, stages
 
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -27,6 +27,16 @@ RUN_SH = ROOT / "e2e" / "kind" / "run.sh"
 def copied() -> list[str]:
     found = [rest.split()[:-1] for what, rest in instructions(DOCKERFILE) if what == "COPY" and "--from" not in rest]
     return [source for sources in found for source in sources]
+
+
+def test_every_base_image_is_named_by_its_digest():
+    """A tag may be another image tomorrow, or another's. The same holds for a frontend that a `# syntax=` line would fetch."""
+    bases = [stage.base for stage in stages(DOCKERFILE, {})]
+    assert len(bases) == 2
+    for base in bases:
+        assert re.fullmatch(r"python:3\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", base), base
+    assert len(set(bases)) == 1, "what is built in one image runs in the same"
+    assert "# syntax=" not in DOCKERFILE
 
 
 def test_everything_that_is_copied_exists_and_reaches_the_builder():

@@ -75,6 +75,23 @@ def test_children_that_deserve_more_than_their_parent_are_a_warning() -> None:
     assert not validate(quota("b", 1, parent="org"), queues=known, flavors=gpu).warnings
 
 
+def test_a_queue_that_any_namespace_may_name_is_a_warning() -> None:
+    def written(body: Json, old: Json | None = None, **known: Any) -> tuple[str, ...]:
+        operation = "CREATE" if old is None else "UPDATE"
+        return dispatch.validate(review(body, operation=operation, old=old), facts(**known)).warnings
+
+    limited = own("Queue", "a", namespaceSelector={"matchLabels": {"team": "ml"}})
+    (warning,) = written(own("Queue", "a"))
+    assert warning == (
+        "spec.namespaceSelector: is absent: pods of every namespace that name this queue may use it; "
+        "write a namespaceSelector to say which may"
+    )
+    assert written(own("Queue", "a"), old=limited) == (warning,), "a selector that is removed opens it"
+    assert written(own("Queue", "a"), old=own("Queue", "a")) == (), "said when it is written, not when a label changes"
+    assert written(limited) == ()
+    assert written(own("Queue", "a"), queues=queues(b="a")) == (), "a queue with queues below takes no gangs"
+
+
 def test_quantities_are_compared_by_value() -> None:
     body = own("Queue", "a", flavors=[{"flavor": "m", "deserved": "1Ti", "limit": "1000Gi"}])
     assert "Queue a: spec.flavors[0].limit: 1000Gi is below deserved 1Ti" in validate(body).message

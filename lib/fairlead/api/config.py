@@ -128,6 +128,14 @@ _KINDS: dict[str, type[GpuConfig] | type[MigDeviceConfig]] = {
 }
 
 
+def _shown(value: object) -> str:
+    """For a message; a value that is no text may be long, or nested too deeply to be shown."""
+    try:
+        return repr(value[:64] if isinstance(value, str) else value)[:64]
+    except RecursionError:
+        return f"a {type(value).__name__}"
+
+
 def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceConfig:
     """The configuration in opaque parameters of our driver. Raises ManifestError.
 
@@ -138,8 +146,11 @@ def decode(parameters: object, *, subject: str, strict: bool = True) -> DeviceCo
         raise ManifestError(subject, (f"{type(parameters).__name__} is no configuration: write an object",))
     version, kind = parameters.get("apiVersion"), parameters.get("kind")
     if version != names.CONFIG_API_VERSION:
-        raise ManifestError(subject, (f"apiVersion: {version!r} is unknown: write {names.CONFIG_API_VERSION}",))
+        raise ManifestError(subject, (f"apiVersion: {_shown(version)} is unknown: write {names.CONFIG_API_VERSION}",))
     model = _KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise ManifestError(subject, (f"kind: {kind!r} is none of {', '.join(_KINDS)}",))
-    return checked(model, without_nulls(parameters), subject=subject, strict=strict)
+        raise ManifestError(subject, (f"kind: {_shown(kind)} is none of {', '.join(_KINDS)}",))
+    try:
+        return checked(model, without_nulls(parameters), subject=subject, strict=strict)
+    except RecursionError:
+        raise ManifestError(subject, ("is nested too deeply: a configuration has at most four levels",)) from None

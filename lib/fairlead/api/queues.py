@@ -40,6 +40,16 @@ def may_overlap(queue: Queue, others: Iterable[Queue]) -> str | None:
     )
 
 
+OPEN = "pods of every namespace that name this queue may use it; write a namespaceSelector to say which may"
+
+
+def open_to_all(queue: Queue, parents: Collection[str | None]) -> str | None:
+    """A note on a queue that takes any pod that names it; None where a selector limits it, or where it has queues below and takes none."""
+    if queue.spec.namespace_selector is not None or queue.name in parents:
+        return None
+    return f"spec.namespaceSelector: is absent: {OPEN}"
+
+
 def listed(queues: list[str]) -> str:
     """For a message: `Queue a, b, c and 2 more`."""
     more = f" and {len(queues) - SAME_MAX} more" if len(queues) > SAME_MAX else ""

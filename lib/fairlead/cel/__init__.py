@@ -6,21 +6,23 @@ everything else. `DeviceTable` evaluates a selector on many devices at once; `ma
 a driver's devices can match. Pure: no clock, no I/O. See README.md beside this file.
 """
 
+from fairlead.cel.allowance import allowance
 from fairlead.cel.columns import DeviceTable, Mask
 from fairlead.cel.device import DeviceView
 from fairlead.cel.environment import Environment
-from fairlead.cel.errors import BudgetError, CelError, CompileError, EvaluationError
+from fairlead.cel.errors import AllowanceError, BudgetError, CelError, CompileError, EvaluationError
 from fairlead.cel.kubernetes import ADMISSION, DEVICE, RULE
 from fairlead.cel.managed import may_select
 from fairlead.cel.program import Program, compile  # noqa: A004 - the word of the trade
 from fairlead.cel.reads import Read
-from fairlead.cel.selector import COST_MAX, Outcome, Selector, Verdict, admit_selector, compile_selector
+from fairlead.cel.selector import COST_MAX, Outcome, Selector, Verdict, admit_selector, compile_selector, load_fault
 
 __all__ = [
     "ADMISSION",
     "COST_MAX",
     "DEVICE",
     "RULE",
+    "AllowanceError",
     "BudgetError",
     "CelError",
     "CompileError",
@@ -35,7 +37,9 @@ __all__ = [
     "Selector",
     "Verdict",
     "admit_selector",
+    "allowance",
     "compile",
     "compile_selector",
+    "load_fault",
     "may_select",
 ]

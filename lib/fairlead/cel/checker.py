@@ -9,6 +9,8 @@ Source: cel-go checker/checker.go.
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairlead.cel import ast, hints
 from fairlead.cel import types as t
 from fairlead.cel.checked import Checked
@@ -31,9 +33,14 @@ _LITERALS: dict[type, Type] = {
 }
 
 
-def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Checked, list[Issue]]:
-    """The checked tree (of so many nodes) and every mistake; the tree is usable only when there are none."""
-    checker = _Checker(root, environment, nodes)
+def check(
+    root: ast.Node, environment: Environment, nodes: int = 0, *, fuel: int | None = None
+) -> tuple[Checked, list[Issue]]:
+    """The checked tree (of so many nodes) and the mistakes; the tree is usable only when there are none.
+
+    `fuel` bounds the comparisons of types; where it is None, the number of nodes does.
+    """
+    checker = _Checker(root, environment, nodes, fuel)
     checked = checker.checked
     try:
         checker.visit(root)
@@ -44,9 +51,21 @@ def check(root: ast.Node, environment: Environment, nodes: int = 0) -> tuple[Che
     return checked, checker.issues
 
 
+# Types of these kinds may fit a type of another kind.
+_FLEXIBLE: Final = frozenset({"param", "dyn", "any", "error", "null"})
+
+
+def _may_fit(args: list[Type], params: tuple[Type, ...]) -> bool:
+    """False only where no binding of parameters makes the arguments fit: most overloads of an operator end here, for little."""
+    return len(args) == len(params) and all(
+        arg.kind == wanted.kind or arg.kind in _FLEXIBLE or wanted.kind in _FLEXIBLE
+        for arg, wanted in zip(args, params, strict=True)
+    )
+
+
 class _Checker(Inference):
-    def __init__(self, root: ast.Node, environment: Environment, nodes: int) -> None:
-        super().__init__(environment, nodes)
+    def __init__(self, root: ast.Node, environment: Environment, nodes: int, fuel: int | None) -> None:
+        super().__init__(environment, nodes, fuel)
         self.checked = Checked(root)
         self.scopes: list[dict[str, Type]] = []
 
@@ -89,6 +108,8 @@ class _Checker(Inference):
         return None
 
     def unknown(self, pos: int, name: str) -> Type:
+        if self.full:
+            return t.ERROR
         names = [
             *self.environment.variables,
             *self.environment.functions,
@@ -122,7 +143,7 @@ class _Checker(Inference):
     def field(self, pos: int, operand: Type, name: str) -> Type:
         """The type of a field of such an operand."""
         kind = operand.kind
-        if kind in {"error", "dyn", "any"}:
+        if kind in {"error", "dyn", "any"} or self.full:
             return t.DYN
         if kind == "map":
             return operand.params[1]
@@ -178,6 +199,8 @@ class _Checker(Inference):
         return ()
 
     def unknown_function(self, node: ast.Call) -> Type:
+        if self.full:
+            return t.ERROR
         message = f"undeclared reference to '{node.function}' (in container '{self.environment.container}')"
         arities = sorted({arity for name, arity, _ in self.environment.macros if name == node.function})
         if arities:
@@ -193,7 +216,7 @@ class _Checker(Inference):
         result: Type | None = None
         chained = node.function in {"_&&_", "_||_"}
         for overload in functions:
-            if overload.member != member:
+            if overload.member != member or not (chained or _may_fit(args, overload.params)):
                 continue
             params, outcome = self.instantiate(overload, len(args) if chained else None)
             if self.fits(args, params):
@@ -211,6 +234,8 @@ class _Checker(Inference):
         return result
 
     def no_match(self, node: ast.Call, functions: tuple[Overload, ...], args: list[Type], *, member: bool) -> Type:
+        if self.full:
+            return t.ERROR
         shown = [self.printed(arg) for arg in args]
         name = node.function.replace("@in", "_in_")
         given = f"{shown[0]}.({', '.join(shown[1:])})" if member else f"({', '.join(shown)})"

@@ -31,10 +31,10 @@ class Overload:
     member: bool
     call: Implementation
     charge: Callable[..., int] | None = None
+    type_params: frozenset[str] = field(init=False, repr=False)
 
-    @property
-    def type_params(self) -> frozenset[str]:
-        return _params_in((*self.params, self.result))
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "type_params", _params_in((*self.params, self.result)))
 
     def accepts(self, classes: tuple[type, ...]) -> bool:
         """Whether values of these Python classes may be passed."""

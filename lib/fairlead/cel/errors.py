@@ -33,6 +33,10 @@ class CompileError(CelError):
         self.line, self.column = locate(expression, first.offset)
         super().__init__(render(expression, issues))
 
+    def again(self) -> CompileError:
+        """The same error, to be raised once more: a traceback would hold the frames of whoever raised it before."""
+        return CompileError(self.expression, self.issues)
+
 
 class EvaluationError(CelError):
     """The program fails on this input: a missing key, an overflow, a type that no overload takes."""
@@ -40,6 +44,10 @@ class EvaluationError(CelError):
     def __init__(self, message: str) -> None:
         self.message = message
         super().__init__(message)
+
+
+class AllowanceError(CelError):
+    """Compiling or evaluating would take more than the caller may spend (`allowance`); says nothing about the expression."""
 
 
 class BudgetError(EvaluationError):

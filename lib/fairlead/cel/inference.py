@@ -19,16 +19,18 @@ from fairlead.cel.types import Type
 from fairlead.cel.unify import Bindings, assignable, most_general, substitute
 
 TYPE_WEIGHT_MAX: Final = 256
+ISSUES_MAX: Final = 25
+"""Mistakes that are reported of one expression. A suggestion costs more than the mistake, and ten are shown."""
 
 
 class Inference(ast.Visitor[Type]):
     """A visitor that gives each node a type, and what its rules share."""
 
-    def __init__(self, environment: Environment, nodes: int) -> None:
+    def __init__(self, environment: Environment, nodes: int, fuel: int | None = None) -> None:
         super().__init__()
         self.environment = environment
         self.issues: list[Issue] = []
-        self.bindings = Bindings(nodes=nodes)
+        self.bindings = Bindings(nodes=nodes, fuel=fuel)
         self.free = 0
 
     def visit(self, node: ast.Node) -> Type:
@@ -51,8 +53,14 @@ class Inference(ast.Visitor[Type]):
         """Records a mistake. Returns the type of the node that it is in."""
         if not self.environment.checked:
             return t.DYN
-        self.issues.append(Issue(message, pos, hint))
+        if not self.full:
+            self.issues.append(Issue(message, pos, hint))
         return t.ERROR
+
+    @property
+    def full(self) -> bool:
+        """Whether enough mistakes are known; what would be said of another one need not be found out."""
+        return len(self.issues) >= ISSUES_MAX
 
     def current(self, type_: Type) -> Type:
         """The type with its bound parameters replaced."""

@@ -58,8 +58,8 @@ class SyntaxIssue(Exception):  # noqa: N818 - not an error to users; the parser 
         super().__init__(issue.message)
 
 
-def tokenize(text: str) -> list[Token]:
-    """All tokens, then one `end`. Raises SyntaxIssue."""
+def tokenize(text: str, *, most: int | None = None) -> list[Token]:
+    """All tokens, at most `most` of them, then one `end`. Raises SyntaxIssue."""
     tokens: list[Token] = []
     pos = 0
     while pos < len(text):
@@ -68,6 +68,8 @@ def tokenize(text: str) -> list[Token]:
             raise SyntaxIssue(_unreadable(text, pos))
         kind = match.lastgroup or ""
         if kind != "space":
+            if len(tokens) == most:
+                raise SyntaxIssue(Issue(f"too large: more than {most} tokens", pos, "ask for less in one expression"))
             tokens.append(_token(kind, match.group(), pos))
         pos = match.end()
     tokens.append(Token("end", "", len(text)))

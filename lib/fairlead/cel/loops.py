@@ -29,11 +29,13 @@ def make_loop(compiler: Compilation, node: ast.Comprehension) -> Step:
     if node.iter_var2 is not None and second is not None:
         compiler.locals.append((node.iter_var2, second))
     compiler.loops += 1
+    before = len(compiler.results)
     test = compiler.visit(node.filter) if node.filter is not None else None
     body = compiler.visit(node.body) if node.body is not None else None
+    nodes = len(compiler.results) - before  # a chain of `&&` costs little in cel-go's count, and time all the same
     compiler.loops -= 1
     del compiler.locals[-1 if second is None else -2 :]
-    each = _iterate(ranged, first, second, step_cost(node))
+    each = _iterate(ranged, first, second, max(step_cost(node), nodes // 8))
     return _MAKERS[node.macro](each, test, body)
 
 

@@ -8,7 +8,6 @@ Example: `device.driver == "a" && x` is false for driver b whatever x is, and un
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Final
 
 from fairlead.cel import ast
@@ -21,16 +20,19 @@ def may_select(expressions: Iterable[str], driver: str) -> bool:
     return all(_may_be_true(expression, driver) for expression in expressions)
 
 
-@lru_cache(maxsize=4096)
 def _may_be_true(expression: str, driver: str) -> bool:
     try:
         selector = compile_selector(expression)
     except CompileError:
         return False
-    try:
-        return _known(selector.program.tree, driver) is not False
-    except RecursionError:
-        return True
+    known = selector.may_match.get(driver)
+    if known is None:
+        try:
+            known = _known(selector.program.tree, driver) is not False
+        except RecursionError:
+            known = True
+        selector.may_match[driver] = known
+    return known
 
 
 _UNKNOWN: Final = object()

@@ -46,13 +46,15 @@ def parse(
     *,
     optional_syntax: bool = True,
     quoted_fields: bool = False,
+    tokens_max: int | None = None,
 ) -> tuple[ast.Node, int]:
     """The tree and the number of node ids used. Raises CompileError."""
     if len(text) > EXPRESSION_MAX:
         issue = Issue(f"expression code point size exceeds limit: size: {len(text)}, limit {EXPRESSION_MAX}", 0)
         raise CompileError(text[:200], (issue,))
     try:
-        parser = _Parser(tokenize(text), macros, optional_syntax=optional_syntax, quoted_fields=quoted_fields)
+        tokens = tokenize(text, most=tokens_max)
+        parser = _Parser(tokens, macros, optional_syntax=optional_syntax, quoted_fields=quoted_fields)
         return parser.program(), parser.make.last_id
     except SyntaxIssue as error:
         raise CompileError(text, (error.issue,)) from None

@@ -68,17 +68,28 @@ class Program:
 
 
 def compile(  # noqa: A001
-    text: str, environment: Environment, *, result: Type | tuple[Type, ...] | None = None, exact: bool = False
+    text: str,
+    environment: Environment,
+    *,
+    result: Type | tuple[Type, ...] | None = None,
+    exact: bool = False,
+    tokens_max: int | None = None,
+    fuel: int | None = None,
 ) -> Program:
     """The program of the text. Raises CompileError.
 
     `result` is the type, or the types, that it must have; an expression of unknown type passes as well, unless `exact`.
+    `tokens_max` and `fuel` (comparisons of types) bound what compiling costs, where the text comes from an untrusted user.
     """
     tree, nodes = parse(
-        text, environment.macros, optional_syntax=environment.optional_syntax, quoted_fields=environment.quoted_fields
+        text,
+        environment.macros,
+        optional_syntax=environment.optional_syntax,
+        quoted_fields=environment.quoted_fields,
+        tokens_max=tokens_max,
     )
     try:
-        checked, issues = check(tree, environment, nodes)
+        checked, issues = check(tree, environment, nodes, fuel=fuel)
         issues = issues or validate(checked, environment)
         if issues:
             raise CompileError(text, tuple(sorted(issues, key=lambda issue: issue.offset)))

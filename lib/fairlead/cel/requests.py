@@ -6,12 +6,11 @@ missing DeviceClass means is decided by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Mapping
 
 from fairlead.cel.errors import CompileError
 from fairlead.cel.managed import may_select
-from fairlead.cel.selector import compile_selector
+from fairlead.cel.selector import compile_selector, load_fault
 from fairlead.kube.resource import DeviceClass, DeviceSelector, DeviceSubRequest, ExactDeviceRequest, ResourceClaimSpec
 
 Request = ExactDeviceRequest | DeviceSubRequest
@@ -36,15 +35,35 @@ def may_serve(request: Request, device_class: DeviceClass | None, drivers: Itera
     """Whether a device of one of the drivers may match the request's and its class's selectors.
 
     In doubt yes. A selector that does not compile is refused in the review of its own object, and counts as matching here.
+    Where the class alone decides, the request's selectors are not compiled.
     """
-    texts = expressions(request.selectors) + ([] if device_class is None else expressions(device_class.spec.selectors))
-    return _may_match(tuple(texts), tuple(drivers))
+    serving = tuple(driver for driver in drivers if class_may_serve(device_class, driver))
+    if not serving:
+        return False
+    sound = [text for text in expressions(request.selectors) if _compiles(text)]
+    return any(may_select(sound, driver) for driver in serving)
 
 
-@lru_cache(maxsize=256)
-def _may_match(texts: tuple[str, ...], drivers: tuple[str, ...]) -> bool:
-    sound = [text for text in texts if _compiles(text)]
-    return any(may_select(sound, driver) for driver in drivers)
+def class_may_serve(device_class: DeviceClass | None, driver: str) -> bool:
+    """Whether a device of the driver may match the class's selectors; yes without the class."""
+    if device_class is None:
+        return True
+    return may_select((text for text in expressions(device_class.spec.selectors) if _compiles(text)), driver)
+
+
+def selectors_fault(spec: ResourceClaimSpec, classes: Mapping[str, DeviceClass], drivers: Iterable[str]) -> str | None:
+    """Why the claim's selectors are too large together to be compiled here; None where they are not.
+
+    Requests that no driver of these can serve, by their class, are not counted: their selectors are never compiled.
+    """
+    drivers = tuple(drivers)
+    return load_fault(
+        text
+        for _, request in device_requests(spec)
+        if request.selectors
+        and any(class_may_serve(classes.get(request.device_class_name), driver) for driver in drivers)
+        for text in expressions(request.selectors)
+    )
 
 
 def _compiles(text: str) -> bool:

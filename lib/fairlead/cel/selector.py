@@ -4,27 +4,50 @@ A selector has three verdicts, for a device on which the evaluation fails is nei
 `compile_selector` accepts what may be stored in the API; `admit_selector` refuses besides what the API server refuses in new
 objects: a worst-case cost above COST_MAX, and functions behind feature gates.
 
-Invariants: the same text gives the same Selector (within the cache); a Selector never changes.
+Invariants: a Selector never changes. What is compiled is bounded per text (TOKENS_MAX) and, with `allowance`, per caller; what stays is
+bounded in bytes (`programs`).
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any, Final
 
 from fairlead.cel import types as t
+from fairlead.cel.allowance import current
 from fairlead.cel.device import DeviceView
 from fairlead.cel.device_cost import estimate_selector
 from fairlead.cel.errors import CompileError, EvaluationError, Issue
 from fairlead.cel.kubernetes import DEVICE, NEW_DEVICE
+from fairlead.cel.lexer import SyntaxIssue, tokenize
 from fairlead.cel.program import Program, compile  # noqa: A004
+from fairlead.cel.program_cache import ProgramCache
 from fairlead.cel.reads import Read, device_reads
 from fairlead.cel.values import type_name
 
 LENGTH_MAX: Final = 10 * 1024
 COST_MAX: Final = 1_000_000
+TOKENS_MAX: Final = 1_500
+"""Of one expression. The API bounds bytes, and 10 KiB can hold 10,000 tokens, which take half a second to compile."""
+OBJECT_TOKENS_MAX: Final = TOKENS_MAX
+OBJECT_BYTES_MAX: Final = 64 * 1024
+"""Of all distinct selectors of one claim, template or class: 50 of a usual size (30 tokens). Compiling them takes less than 50 ms."""
+STEPS_MAX: Final = 5_000
+"""Of one evaluation: a loop over all 32 attributes of a device, within another one. It takes up to 5 ms."""
+PROGRAMS_BYTES_MAX: Final = 48 * 2**20
+BYTES_PER_TOKEN: Final = 640
+"""Of a program with its tree, types, closures and reads; measured at 100 to 600, by tracemalloc."""
+_PROGRAM_BYTES: Final = 2048
+_FUEL: Final = 500
+_FUEL_PER_TOKEN: Final = 5  # usual expressions take 1 or 2
+_SPLIT: Final = (
+    "write shorter or fewer selectors, share them between requests, or put what they have in common into a DeviceClass"
+)
+_RESULTS: Final = (t.BOOL, t.ANY)
+_GATED: Final = "includes"  # the one function that DEVICE has and NEW_DEVICE lacks
 
 
 class Outcome(enum.Enum):
@@ -51,8 +74,11 @@ _NOT_MATCHING: Final = Verdict(Outcome.NO_MATCH)
 class Selector:
     """A compiled selector; made by `compile_selector`."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, tokens: int = 0) -> None:
         self.program = program
+        self.tokens = tokens
+        self.may_match: dict[str, bool] = {}
+        """By driver, whether any of its devices may match (managed.py)."""
         self.text = program.text
         self._step = program.compiled.step
         self._slots = program.compiled.slots
@@ -70,7 +96,7 @@ class Selector:
     def evaluate(self, device: DeviceView) -> bool:
         """As `matches`, without raising the device's own fault. Raises EvaluationError."""
         frame: list[Any] = [None] * self._slots
-        frame[0] = COST_MAX
+        frame[0] = STEPS_MAX
         if self._device is not None:
             frame[self._device] = device
         try:
@@ -82,7 +108,8 @@ class Selector:
         raise EvaluationError(f"CEL result of type {type_name(value)} could not be converted to bool")
 
     def verdict(self, device: DeviceView) -> Verdict:
-        """As `matches`, with an error as the third verdict."""
+        """As `matches`, with an error as the third verdict. Raises AllowanceError."""
+        current().spend_steps(1 + self.tokens // 8)
         try:
             return _MATCHING if self.matches(device) else _NOT_MATCHING
         except EvaluationError as error:
@@ -103,13 +130,89 @@ class Selector:
         return self.program.type
 
 
-@lru_cache(maxsize=4096)
+programs: Final[ProgramCache[Selector | CompileError]] = ProgramCache(PROGRAMS_BYTES_MAX)
+"""Every selector of this process, and every text that is none."""
+
+
 def compile_selector(text: str) -> Selector:
-    """The selector of that text. Raises CompileError."""
+    """The selector of that text. Raises CompileError, and AllowanceError where `allowance` bounds the caller."""
+    found = programs.get(text)
+    if found is None:
+        found = _compiled(text)
+    if isinstance(found, CompileError):
+        raise found.again()
+    return found
+
+
+def stored_selector(text: str) -> Selector:
+    """As compile_selector for whatever the API server stores: no bound of ours, no cache. Raises CompileError."""
+    _require_length(text)
+    return Selector(compile(text, DEVICE, result=_RESULTS, exact=True))
+
+
+def _compiled(text: str) -> Selector | CompileError:
+    """The selector, or why there is none; cached. Raises AllowanceError."""
+    allowed = current()
+    found: Selector | CompileError
+    try:
+        _require_length(text)
+        try:
+            tokens = _weight(text)
+        except SyntaxIssue as error:
+            raise CompileError(text, (error.issue,)) from None
+        allowed.spend_tokens(tokens)
+        fuel = _FUEL + _FUEL_PER_TOKEN * tokens
+        found = Selector(
+            compile(text, DEVICE, result=_RESULTS, exact=True, tokens_max=TOKENS_MAX, fuel=fuel), tokens=tokens
+        )
+        size_bytes = _PROGRAM_BYTES + BYTES_PER_TOKEN * tokens + 2 * len(text)
+    except CompileError as error:
+        found = error
+        size_bytes = _PROGRAM_BYTES + 4 * (len(error.expression) + len(str(error)))
+    programs.put(text, found, size_bytes, allowed.owner)
+    return found
+
+
+def _require_length(text: str) -> None:
     size = len(text.encode(errors="surrogatepass"))
     if size > LENGTH_MAX:
         raise CompileError(text[:200], (Issue(f"too long: {size} bytes, may not be more than {LENGTH_MAX}", 0),))
-    return Selector(compile(text, DEVICE, result=(t.BOOL, t.ANY), exact=True))
+
+
+def load_fault(texts: Iterable[str]) -> str | None:
+    """Why the selectors of one object are too much together; None where they are not. Compiles nothing."""
+    tokens = size_bytes = 0
+    for text in dict.fromkeys(texts):
+        size_bytes += len(text.encode(errors="surrogatepass"))
+        if size_bytes > OBJECT_BYTES_MAX:
+            return f"the distinct selectors have more than {OBJECT_BYTES_MAX} bytes together; {_SPLIT}"
+        tokens += tokens_of(text)
+        if tokens > OBJECT_TOKENS_MAX:
+            return f"the distinct selectors have more than {OBJECT_TOKENS_MAX} tokens together; {_SPLIT}"
+    return None
+
+
+def tokens_of(text: str) -> int:
+    """The tokens of an expression; counting ends beyond TOKENS_MAX. One that cannot be read has 1."""
+    found = programs.get(text)
+    if isinstance(found, Selector):
+        return found.tokens
+    try:
+        return _weight(text[:LENGTH_MAX])
+    except SyntaxIssue as error:
+        return TOKENS_MAX + 1 if error.issue.message.startswith("too large") else 1
+
+
+def _weight(text: str) -> int:
+    """Tokens, and what patterns cost besides: RE2 takes 7 µs a byte, and half a millisecond for a Unicode class. Raises SyntaxIssue."""
+    tokens = len(tokenize(text, most=TOKENS_MAX)) - 1
+    if "matches" in text or "find" in text:
+        tokens += len(text) // 8 + 12 * text.count("\\")
+        if tokens > TOKENS_MAX:
+            raise SyntaxIssue(
+                Issue(f"too large: its patterns count as {tokens} tokens, at most {TOKENS_MAX} are allowed", 0)
+            )
+    return tokens
 
 
 def admit_selector(text: str) -> Selector:
@@ -118,7 +221,8 @@ def admit_selector(text: str) -> Selector:
     That is a worst-case cost above COST_MAX, and functions behind feature gates that are off by default.
     """
     selector = compile_selector(text)
-    compile(text, NEW_DEVICE)
+    if _GATED in text:
+        compile(text, NEW_DEVICE, tokens_max=TOKENS_MAX)
     cost = selector.estimated_cost
     if cost > COST_MAX:
         message = f"too complex, exceeds cost limit: estimated cost {cost} is above {COST_MAX}"

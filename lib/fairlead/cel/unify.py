@@ -25,9 +25,12 @@ class Bindings(dict[str, Type]):
 
     __slots__ = ("fuel",)
 
-    def __init__(self, bound: Bindings | None = None, *, nodes: int = 0) -> None:
+    def __init__(self, bound: Bindings | None = None, *, nodes: int = 0, fuel: int | None = None) -> None:
         super().__init__(bound or {})
-        self.fuel: list[int] = [FUEL + FUEL_PER_NODE * nodes] if bound is None else bound.fuel
+        if bound is not None:
+            self.fuel: list[int] = bound.fuel
+        else:
+            self.fuel = [FUEL + FUEL_PER_NODE * nodes if fuel is None else fuel]
 
     def burn(self) -> None:
         self.fuel[0] -= 1

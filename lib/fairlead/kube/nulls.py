@@ -6,6 +6,7 @@ once more without its nulls; one without such nulls costs nothing more.
 Invariants:
 - A null in the place of a list, a map or any field with a default decodes as if the field were absent.
 - Values of fields without a type (opaque parameters of drivers) keep their nulls.
+- What is nested too deeply to be walked reads as null (nesting.py).
 - A whole object that is read as a dict has no nulls: its readers need not tell null from absent.
 """
 
@@ -36,18 +37,19 @@ class Decoder(Generic[T]):
 
     def decode(self, body: bytes | msgspec.Raw) -> T:
         """Raises msgspec.MsgspecError. What is nested too deeply is read without its deepest values."""
+        body = nesting.bounded(bytes(body))
         try:
             return self._decode(body)
-        except RecursionError:
-            return self._decode(nesting.cut(bytes(body)))
+        except RecursionError:  # in a field that is no opaque parameter
+            return self._decode(nesting.cut(body))
 
-    def _decode(self, body: bytes | msgspec.Raw) -> T:
-        if self._holds_dicts and b"null" in bytes(body):
+    def _decode(self, body: bytes) -> T:
+        if self._holds_dicts and b"null" in body:
             return self._without_nulls(body)
         try:
             return self._exact.decode(body)
         except msgspec.ValidationError:
-            if b"null" not in bytes(body):
+            if b"null" not in body:
                 raise
             return self._without_nulls(body)
 

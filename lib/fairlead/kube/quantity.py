@@ -28,7 +28,11 @@ _INT64_MIN: Final = -(2**63)
 _NANO: Final = -9
 _DIGITS_OF_INT64: Final = 18
 # Aligning two scales writes their difference out in digits; a parsed exponent can set it, so it is bounded.
-_SCALE_SPAN_MAX: Final = 10_000
+_SCALE_SPAN_MAX: Final = 2_000
+_TEXT_MAX: Final = 1_000
+"""Characters of a quantity. With _SCALE_SPAN_MAX it keeps every number below the 4,300 digits that Python converts to text."""
+_REMEMBERED_MAX: Final = 64
+"""Characters of a text whose quantity is cached."""
 
 
 class QuantityError(ValueError):
@@ -246,11 +250,14 @@ def _aligned(left: Quantity, right: Quantity) -> tuple[int, int, int]:
     return left.digits * 10 ** (left.scale - scale), right.digits * 10 ** (right.scale - scale), scale
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> Quantity:
     """The quantity that the text means. Raises QuantityError."""
-    match = _SYNTAX.fullmatch(text)
-    if not text or match is None or len(text) > _SCALE_SPAN_MAX:
+    return _remembered(text) if len(text) <= _REMEMBERED_MAX else _parse(text)
+
+
+def _parse(text: str) -> Quantity:
+    match = _SYNTAX.fullmatch(text) if len(text) <= _TEXT_MAX else None
+    if not text or match is None:
         raise QuantityError(
             f"quantity {text[:64]!r}: must be a number with an optional suffix such as m, k, M, G, Ki, Mi, Gi or e3"
         )
@@ -284,6 +291,9 @@ def parse(text: str) -> Quantity:
         kept = text if _looks_canonical(whole + fraction, scale, exponent, binary=binary) else None
         return Quantity(-small if negative else small, scale, format_, written=kept)  # type: ignore[arg-type]
     return _parse_big(text, digits, len(fraction), exponent, negative=negative, binary=binary, format_=format_)
+
+
+_remembered = lru_cache(maxsize=4096)(_parse)
 
 
 def _looks_canonical(digits: str, scale: int, exponent: int, *, binary: bool) -> bool:

@@ -75,9 +75,19 @@ def _number(name: str, text: str, whole: str) -> int:
     return int(text)
 
 
-@lru_cache(maxsize=4096)
+TEXT_MAX: Final = 1024
+"""Characters of a version; the API stores at most 64."""
+_REMEMBERED_MAX: Final = 128
+
+
 def parse(text: str) -> Version:
     """The version, read strictly: exactly major.minor.patch without leading zeros. Raises VersionError."""
+    return _remembered(text) if len(text) <= _REMEMBERED_MAX else _parse(text)
+
+
+def _parse(text: str) -> Version:
+    if len(text) > TEXT_MAX:
+        raise VersionError(f"version {text[:64]!r}…: has {len(text)} characters, at most {TEXT_MAX} are understood")
     parts = text.split(".", 2)
     if len(parts) != 3:
         raise VersionError(f"version {text!r}: must be major.minor.patch")
@@ -101,7 +111,9 @@ def parse(text: str) -> Version:
     return Version(major, minor, patch, tuple(pre), tuple(build))
 
 
-@lru_cache(maxsize=4096)
+_remembered = lru_cache(maxsize=4096)(_parse)
+
+
 def normalize(text: str) -> Version:
     """The version, read tolerantly: drops a `v`, fills in missing parts, strips leading zeros. Raises VersionError."""
     parts = text.removeprefix("v").split(".", 2)

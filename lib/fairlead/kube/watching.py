@@ -59,7 +59,7 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
     objects = decoder(kind)
     async for line in _split(chunks):
         try:
-            envelope = _line(line)
+            envelope = _line(nesting.bounded(line))
             if envelope.type == "ERROR":
                 raise errors.from_status(_statuses.decode(envelope.object))
             if envelope.type == BOOKMARK:

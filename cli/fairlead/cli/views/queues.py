@@ -44,6 +44,8 @@ class Line:
     waiting: int = 0
     shares: tuple[Share, ...] = ()
     problem: str = ""
+    open_to_all: bool = False
+    """No selector limits which namespaces may name it."""
     evictions: tuple[str, ...] = field(default=(), repr=False)
 
 
@@ -61,7 +63,7 @@ def tree(queues: Iterable[Raw]) -> list[Line]:
         for name in children.get(parent, ()):
             if name not in seen and depth <= DEPTH_MAX:
                 seen.add(name)
-                lines.append(line(by_name[name], depth=depth))
+                lines.append(line(by_name[name], depth=depth, leaf=name not in children))
                 walk(name, depth + 1)
 
     walk(None, 0)
@@ -69,7 +71,7 @@ def tree(queues: Iterable[Raw]) -> list[Line]:
     return lines
 
 
-def line(raw: Raw, *, depth: int = 0) -> Line:
+def line(raw: Raw, *, depth: int = 0, leaf: bool = True) -> Line:
     spec, status = raw.get("spec") or {}, raw.get("status") or {}
     return Line(
         name=raw["metadata"]["name"],
@@ -79,6 +81,7 @@ def line(raw: Raw, *, depth: int = 0) -> Line:
         waiting=int(status.get("waiting") or 0),
         shares=tuple(_shares(spec, status)),
         problem=_problem(status),
+        open_to_all=leaf and spec.get("namespaceSelector") is None,
         evictions=tuple(status.get("evictions") or ()),
     )
 
@@ -165,4 +168,10 @@ def show(*, kubeconfig: Path | None, context: str | None, output: str) -> int:
     for each in lines:
         if each.problem:
             printing.paragraph(f"queue {each.name}: {each.problem}")
+    unlimited = [each.name for each in lines if each.open_to_all]
+    if unlimited:
+        shown = ", ".join(unlimited[:3]) + (f" and {len(unlimited) - 3} more" if len(unlimited) > 3 else "")
+        printing.paragraph(
+            f"open to every namespace that names it, for want of a namespaceSelector: {shown}; see docs/queues.md"
+        )
     return 0

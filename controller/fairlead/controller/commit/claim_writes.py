@@ -11,6 +11,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from fairlead.api import legacy, names
 from fairlead.api.claim_sources import ClaimSource
 from fairlead.controller.commit.writes import CONFLICTS_MAX, GivenUpError, Writes
@@ -21,13 +23,14 @@ from fairlead.kube.client import Patch
 
 log = logging.getLogger(__name__)
 
-RAW_TEMPLATES_MAX = 4096
+RAW_TEMPLATES_BYTES_MAX = 4 * 2**20  # as JSON: of specs that are kept between the pods of a gang
 
 
 class ClaimWrites(Writes):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._raw_templates: dict[tuple[str, str], Mapping[str, Any]] = {}
+        self._raw_bytes = 0
 
     async def create_claim(
         self, pod: core.Pod, entry: str, template: resource.ResourceClaimTemplate, source: ClaimSource | None
@@ -78,9 +81,14 @@ class ClaimWrites(Writes):
             )
             if raw["metadata"]["uid"] != template.metadata.uid:
                 raise GivenUpError(f"ResourceClaimTemplate {template.metadata.key} was deleted and created again")
-            if len(self._raw_templates) > RAW_TEMPLATES_MAX:
+            raw_spec: Mapping[str, Any] = raw["spec"]["spec"]
+            size_bytes = len(msgspec.json.encode(raw_spec))
+            if self._raw_bytes + size_bytes > RAW_TEMPLATES_BYTES_MAX:
                 self._raw_templates.clear()
-            self._raw_templates[key] = raw["spec"]["spec"]
+                self._raw_bytes = 0
+            self._raw_templates[key] = raw_spec
+            self._raw_bytes += size_bytes
+            return raw_spec
         return self._raw_templates[key]
 
     async def delete_duplicate(self, claim: resource.ResourceClaim) -> None:

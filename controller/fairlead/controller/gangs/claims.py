@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fairlead.api import legacy, names
-from fairlead.cel.requests import device_requests, may_serve
+from fairlead.cel.requests import device_requests, may_serve, selectors_fault
 from fairlead.kube import core, resource
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -33,6 +33,8 @@ def managed(
     spec: resource.ResourceClaimSpec, classes: Mapping[str, resource.DeviceClass], drivers: tuple[str, ...]
 ) -> Managed:
     """Managed when a managed driver may serve one of the requests, by the selectors of class and request."""
+    if selectors_fault(spec, classes, drivers) is not None:
+        return Managed(ours=True)  # in doubt; the decision refuses it, with the reason, and compiles nothing
     missing = ""
     for _, ask in device_requests(spec):
         device_class = classes.get(ask.device_class_name)

@@ -21,6 +21,7 @@ from fairlead.kube import core, timestamps
 REFUSAL_TIMEOUT_S = 300.0  # how long budgets may refuse an eviction before it is cancelled
 HOLD_S = 300.0  # after the eviction's time: how long the devices stay reserved for the gang that gets them
 REASON_MAX = 1000
+TEXT_MAX = 16_384  # characters of a mark that is read; ours are shorter
 
 Kind = Literal["Reclaim", "Preempt", "Replace"]
 
@@ -86,7 +87,7 @@ def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
 def mark_of(pod: core.Pod) -> EvictionMark | None:
     """None when the pod has no mark, or one that cannot be read."""
     at, text = pod.metadata.annotations.get(names.EVICT_AT), pod.metadata.annotations.get(names.EVICTION)
-    if not at or not text:
+    if not at or not text or len(text) > TEXT_MAX:
         return None
     try:
         read: Mapping[str, Any] = json.loads(text)
@@ -100,7 +101,7 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
             beneficiary=str(read["for"]),
             why=str(read["why"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

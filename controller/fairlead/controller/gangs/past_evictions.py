@@ -22,6 +22,7 @@ from fairlead.kube import timestamps
 
 JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
+TEXT_MAX = 16_384  # characters of a record that is read; ours are shorter
 GRACE_S = 30.0  # of a pod that does not say
 JOB_GONE_S = 30.0  # a JobSet that restarts deletes its Jobs and creates others
 
@@ -77,7 +78,7 @@ def eviction_of(
 def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
     """Of a Gang object as the API shows it."""
     text = (raw.get("metadata", {}).get("annotations") or {}).get(names.EVICTED)
-    if not text:
+    if not isinstance(text, str) or not text or len(text) > TEXT_MAX:
         return None
     try:
         read = json.loads(text)
@@ -92,7 +93,7 @@ def past_eviction(raw: Mapping[str, Any]) -> PastEviction | None:
             owner=str(read["owner"]),
             maker=str(read.get("maker", "")),
         )
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
 
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from fairlead.api.queue import FLAVORS_MAX
+from fairlead.api.queues import OPEN
 from fairlead.controller.gangs.conditions import condition, with_transition_time
 from fairlead.engine.queues.usage_history import RememberedUsage
 from fairlead.engine.types.amounts import Amount
@@ -17,16 +18,21 @@ from fairlead.engine.types.plan import FlavorTotal, QueueUse
 from fairlead.engine.types.settings import Problem
 from fairlead.kube import timestamps
 
+_TAKES = "the queue takes gangs"
+_OPEN = f"{_TAKES}; it has no namespaceSelector: {OPEN}"
+
 
 def queue_status(
     use: QueueUse,
     remembered: RememberedUsage | None,
     problems: Sequence[Problem],
     *,
+    open_to_all: bool = False,
     before: Mapping[str, Any],
     generation: int,
     now: float,
 ) -> dict[str, Any]:
+    """`open_to_all`: no selector limits which namespaces may name the queue; its Ready condition says so."""
     past = {} if remembered is None else dict(remembered.parts)
     usage: list[dict[str, Any]] = [
         {
@@ -49,7 +55,9 @@ def queue_status(
         "waiting": use.waiting,
         "running": use.admitted,
         "usage": usage[:FLAVORS_MAX],
-        "conditions": _with_ready(problems, "the queue takes gangs", before=before, generation=generation, now=now),
+        "conditions": _with_ready(
+            problems, _OPEN if open_to_all else _TAKES, before=before, generation=generation, now=now
+        ),
     }
     if remembered is not None and remembered.at:
         status["usageTime"] = timestamps.seconds(remembered.at)

@@ -121,13 +121,27 @@ class StatusWriter:
         stored, generation = raw.get("status") or {}, raw["metadata"].get("generation", 1)
         before = known_fields(stored, QueueStatus)
         remembered = self._usage.to_write(uid, now)
-        status = queue_status.queue_status(use, remembered, problems, before=before, generation=generation, now=now)
+        status = queue_status.queue_status(
+            use,
+            remembered,
+            problems,
+            open_to_all=self._open_to_all(name, raw),
+            before=before,
+            generation=generation,
+            now=now,
+        )
         if _differs(before, status):
             patch = {"status": merge_patch(stored, status, QueueStatus, whole=False)}
             written = await self._client.patch(resources.QUEUES, name, patch, subresource="status")
             self._caches.queues.note(written)
         if remembered is not None:
             self._usage.written(uid, remembered)
+
+    def _open_to_all(self, name: str, raw: Mapping[str, Any]) -> bool:
+        """Whether any namespace's pods may use it: a queue without a selector that takes gangs, as only leaves do."""
+        if (raw.get("spec") or {}).get("namespaceSelector") is not None:
+            return False
+        return all((other.get("spec") or {}).get("parent") != name for other in self._caches.queues.all())
 
     async def flavor(self, name: str, total: FlavorTotal | None, problems: Sequence[Problem]) -> None:
         raw = self._caches.flavors.get(name)

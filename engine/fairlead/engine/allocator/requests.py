@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from fairlead.cel import CompileError, compile_selector
+from fairlead.cel import CompileError, compile_selector, load_fault
+from fairlead.cel.requests import device_requests, expressions
 from fairlead.engine.types.amounts import amount
 from fairlead.kube.quantity import QuantityError
 
@@ -90,6 +91,8 @@ class Compiler:
     def __init__(self, classes: Mapping[str, resource.DeviceClass]) -> None:
         self._classes = classes
         self._known: dict[bytes, CompiledClaim | InvalidClaimError] = {}
+        self.size_bytes = 0
+        """Of the specs that are known, as JSON."""
         self._filters: dict[DeviceFilter, DeviceFilter] = {}  # equal ones are one object
         self._restricted: dict[tuple[CompiledClaim, tuple[str, ...], int], CompiledClaim] = {}
 
@@ -114,6 +117,7 @@ class Compiler:
             except InvalidClaimError as error:
                 found = error
             self._known[key] = found
+            self.size_bytes += len(key)
         if isinstance(found, InvalidClaimError):
             raise found
         return found
@@ -136,6 +140,9 @@ class Compiler:
         return found
 
     def _compile(self, spec: resource.ResourceClaimSpec) -> CompiledClaim:
+        too_large = load_fault(text for _, request in device_requests(spec) for text in expressions(request.selectors))
+        if too_large is not None:
+            raise InvalidClaimError(f"spec.devices.requests: {too_large}")
         alternatives: list[tuple[CompiledRequest, ...]] = []
         for index, request in enumerate(spec.devices.requests):
             path = f"spec.devices.requests[{index}]"

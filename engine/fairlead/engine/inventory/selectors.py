@@ -6,33 +6,75 @@ selector fails is never allocated, and the error reaches the gang's reason. `fai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from fairlead.cel import CompileError, DeviceView, EvaluationError, compile_selector
+from fairlead.cel.selector import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     from fairlead.cel import Selector
     from fairlead.engine.inventory.device import Device
 
 RESULTS_MAX = 200_000  # remembered per expression
-_NOT_KNOWN: Any = object()
+BYTES_MAX = 128 * 2**20
+"""Of programs and results, by estimate. Expressions beyond it are compiled again, which changes no result."""
+UNUSED_MAX = 64  # decisions
+CHECKED_EVERY = 8  # decisions
+RESULT_BYTES = 200
 # True: selected. False: not. A text: the expression failed on this device, and how.
 SelectorResult = bool | str
 
 
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of one expression; `results` by what they depend on."""
+
+    selector: Selector | str
+    reads: tuple[tuple[str, ...], tuple[str, ...]] | None  # attributes, capacities; None: all
+    used: int
+    results: dict[object, SelectorResult] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        program = len(self.selector) if isinstance(self.selector, str) else self.selector.tokens * BYTES_PER_TOKEN
+        return program + RESULT_BYTES * len(self.results)
+
+
 class Selectors:
-    """Compiled selectors, and their results remembered by what they read of a device."""
+    """Compiled selectors, and their results remembered by what they read of a device. `begin` before each decision."""
 
     def __init__(self) -> None:
-        self._compiled: dict[str, Selector | str] = {}
-        self._reads: dict[str, tuple[tuple[str, ...], tuple[str, ...]] | None] = {}  # attributes, capacities; None: all
-        self._results: dict[str, dict[object, SelectorResult]] = {}
+        self._known: dict[str, _Known] = {}
+        self._decision = 0
+
+    def begin(self) -> None:
+        """Drops what no decision of late has used, and of the rest the longest unused, until BYTES_MAX holds."""
+        self._decision += 1
+        if self._decision % CHECKED_EVERY:
+            return
+        oldest = self._decision - UNUSED_MAX
+        for text in [text for text, known in self._known.items() if known.used < oldest]:
+            del self._known[text]
+        total = self.size_bytes
+        if total <= BYTES_MAX:
+            return
+        for text, known in sorted(self._known.items(), key=lambda item: (item[1].used, -item[1].size_bytes, item[0])):
+            total -= known.size_bytes
+            del self._known[text]
+            if total <= BYTES_MAX // 2:
+                return
+
+    @property
+    def size_bytes(self) -> int:
+        """An estimate of what is remembered."""
+        return sum(known.size_bytes for known in self._known.values())
 
     def problem(self, text: str) -> str | None:
         """Why the expression does not compile; None when it does."""
-        found = self._selector(text)
+        found = self._of(text).selector
         return found if isinstance(found, str) else None
 
     def evaluate(self, texts: tuple[str, ...], device: Device) -> SelectorResult:
@@ -44,25 +86,21 @@ class Selectors:
         return True
 
     def _one(self, text: str, device: Device) -> SelectorResult:
-        results = self._results.get(text)
-        if results is None:
-            results = self._results[text] = {}
-        key = self._key(text, device)
-        result = results.get(key)
+        known = self._of(text)
+        key = self._key(known, device)
+        result = known.results.get(key)
         if result is None:
-            if len(results) >= RESULTS_MAX:
-                results.clear()
-            result = results[key] = self._evaluate(text, device)
+            if len(known.results) >= RESULTS_MAX:
+                known.results.clear()
+            result = known.results[key] = self._evaluate(text, known.selector, device)
         return result
 
-    def _key(self, text: str, device: Device) -> object:
+    @staticmethod
+    def _key(known: _Known, device: Device) -> object:
         """What the result depends on: equal keys, equal results."""
-        reads = self._reads.get(text, _NOT_KNOWN)
-        if reads is _NOT_KNOWN:
-            reads = self._reads[text] = self._attributes_read(text)
-        if reads is None or device.schema.unreadable or device.kind.unreadable:
+        if known.reads is None or device.schema.unreadable or device.kind.unreadable:
             return (device.kind, device.schema, device.attribute_values)
-        attributes, capacities = reads
+        attributes, capacities = known.reads
         index, values = device.schema.index, device.attribute_values
         read: list[object] = [device.kind.driver, device.shared]
         for name in attributes:
@@ -72,24 +110,20 @@ class Selectors:
             read.append(device.kind.capacity)
         return tuple(read)
 
-    def _attributes_read(self, text: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-        """The qualified names that the expression reads, None when it may read anything."""
-        selector = self._selector(text)
-        if isinstance(selector, str):
-            return (), ()
-        attributes: list[str] = []
-        capacities: list[str] = []
-        for read in sorted(selector.reads):
-            if read.field == "attributes" and read.name:
-                attributes.append(f"{read.domain}/{read.name}")
-            elif read.field == "capacity":
-                capacities.append(str(read))
-            elif read.field not in {"driver", "allowMultipleAllocations"}:
-                return None
-        return tuple(attributes), tuple(capacities)
+    def _of(self, text: str) -> _Known:
+        known = self._known.get(text)
+        if known is None:
+            selector: Selector | str
+            try:
+                selector = compile_selector(text)
+            except CompileError as error:
+                selector = str(error)
+            known = self._known[text] = _Known(selector, _attributes_read(selector), self._decision)
+        known.used = self._decision
+        return known
 
-    def _evaluate(self, text: str, device: Device) -> SelectorResult:
-        selector = self._selector(text)
+    @staticmethod
+    def _evaluate(text: str, selector: Selector | str, device: Device) -> SelectorResult:
         if isinstance(selector, str):
             return selector
         spec = msgspec.structs.replace(device.kind.spec, attributes=device.attributes)
@@ -98,12 +132,18 @@ class Selectors:
         except EvaluationError as error:
             return f"{text}: {error}"
 
-    def _selector(self, text: str) -> Selector | str:
-        found = self._compiled.get(text)
-        if found is None:
-            try:
-                found = compile_selector(text)
-            except CompileError as error:
-                found = str(error)
-            self._compiled[text] = found
-        return found
+
+def _attributes_read(selector: Selector | str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """The qualified names that the expression reads, None when it may read anything."""
+    if isinstance(selector, str):
+        return (), ()
+    attributes: list[str] = []
+    capacities: list[str] = []
+    for read in sorted(selector.reads):
+        if read.field == "attributes" and read.name:
+            attributes.append(f"{read.domain}/{read.name}")
+        elif read.field == "capacity":
+            capacities.append(str(read))
+        elif read.field not in {"driver", "allowMultipleAllocations"}:
+            return None
+    return tuple(attributes), tuple(capacities)

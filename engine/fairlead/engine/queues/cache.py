@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
 
+SPECS_BYTES_MAX = 64 * 2**20  # of distinct claim specs remembered, likewise
 SHAPES_MAX = 20_000  # shapes and claims remembered before a new cache is begun
 
 
@@ -81,6 +82,7 @@ class SchedulerCache:
             or cache.nodes is not snapshot.nodes
             or cache.classes != snapshot.classes
             or cache.shapes.known + cache.compiler.known + len(cache.equivalence_classes) > SHAPES_MAX
+            or cache.compiler.size_bytes > SPECS_BYTES_MAX
         ):
             cache = memo[SchedulerCache] = cls(snapshot.inventory, snapshot.nodes, snapshot.classes)
         cache.begin(snapshot.flavors, snapshot.workload)
@@ -88,6 +90,7 @@ class SchedulerCache:
 
     def begin(self, flavors: tuple[FlavorSpec, ...], workload: Workload | None) -> None:
         """Look at the nodes that changed, and forget the last decision."""
+        self.selectors.begin()
         self.placer.begin()
         structure = (self.inventory.structure, self.nodes.structure)
         if structure != self._structure:

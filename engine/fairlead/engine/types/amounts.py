@@ -18,18 +18,29 @@ from fairlead.kube.quantity import Quantity, QuantityError
 if TYPE_CHECKING:
     from fairlead.kube.resource import CapacityRequestPolicy, DeviceCapacity
 
+EXPONENT_MAX = 60
+"""Kubernetes stores `1e999999999`; written out, its digits would take an hour and fill the memory."""
+_REMEMBERED_MAX = 64  # characters of a quantity whose value is cached
 # An exact amount in a flavor's measure: devices, bytes, shares of a GPU.
 Amount = int | Fraction
 
 
-@lru_cache(maxsize=8192)
 def amount(value: str | int) -> Amount:
     """The exact value of a quantity. Raises QuantityError."""
+    return _amount(value) if isinstance(value, str) and len(value) > _REMEMBERED_MAX else _remembered(value)
+
+
+def _amount(value: str | int) -> Amount:
     quantity = Quantity.of(value)
+    if quantity.scale > EXPONENT_MAX:
+        raise QuantityError(f"quantity {str(value)[:64]!r} is too large; at most 1e{EXPONENT_MAX} is understood")
     if quantity.scale >= 0:
         return int(quantity.digits * 10**quantity.scale)
     exact = Fraction(quantity.digits, 10**-quantity.scale)
     return int(exact) if exact.denominator == 1 else exact
+
+
+_remembered = lru_cache(maxsize=8192)(_amount)
 
 
 @lru_cache(maxsize=8192)

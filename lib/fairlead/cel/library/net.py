@@ -18,12 +18,16 @@ from fairlead.cel.values import Cidr
 NET: Final = Library("kubernetes.net")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _BITS: Final = re.compile(r"0|[1-9][0-9]{0,2}", re.ASCII)
+_TEXT_MAX: Final = 64  # characters of a text whose meaning is cached; no address has more
 _BROADCAST: Final = ipaddress.IPv4Address("255.255.255.255")
 
 
-@lru_cache(maxsize=4096)
 def parse_ip(text: str) -> Address:
     """Raises EvaluationError."""
+    return _remembered_ip(text) if len(text) <= _TEXT_MAX else _parse_ip(text)
+
+
+def _parse_ip(text: str) -> Address:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -36,9 +40,15 @@ def parse_ip(text: str) -> Address:
     return address
 
 
-@lru_cache(maxsize=4096)
+_remembered_ip = lru_cache(maxsize=4096)(_parse_ip)
+
+
 def parse_cidr(text: str) -> Cidr:
     """Raises EvaluationError."""
+    return _remembered_cidr(text) if len(text) <= _TEXT_MAX else _parse_cidr(text)
+
+
+def _parse_cidr(text: str) -> Cidr:
     head, slash, bits = text.rpartition("/")
     if not slash or not _BITS.fullmatch(bits):
         raise EvaluationError(f"network address {text[:64]!r} parse error during conversion from string")
@@ -46,6 +56,9 @@ def parse_cidr(text: str) -> Cidr:
     if int(bits) > address.max_prefixlen:
         raise EvaluationError(f"network address {text!r}: prefix length is above {address.max_prefixlen}")
     return Cidr(address, int(bits))
+
+
+_remembered_cidr = lru_cache(maxsize=4096)(_parse_cidr)
 
 
 def _succeeds(text: str, *, cidr: bool) -> bool:

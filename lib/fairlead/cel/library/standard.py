@@ -15,7 +15,7 @@ from typing import Final
 from fairlead.cel.declare import Library
 from fairlead.cel.equality import compare, contains, equal
 from fairlead.cel.errors import EvaluationError
-from fairlead.cel.library.regex import matches
+from fairlead.cel.library.regex import matches, matching_cost
 from fairlead.cel.values import INT64_MAX, INT64_MIN, UINT64_MAX, UInt, lookup_key, no_overload
 
 STANDARD: Final = Library("standard")
@@ -170,8 +170,8 @@ def _strings_and_sizes() -> None:
     lib.member("contains", "string, string", "bool", "contains_string", operator.contains)
     lib.member("startsWith", "string, string", "bool", "starts_with_string", str.startswith)
     lib.member("endsWith", "string, string", "bool", "ends_with_string", str.endswith)
-    lib.function("matches", "string, string", "bool", "matches", matches)
-    lib.member("matches", "string, string", "bool", "matches_string", matches)
+    lib.function("matches", "string, string", "bool", "matches", matches, charge=matching_cost)
+    lib.member("matches", "string, string", "bool", "matches_string", matches, charge=matching_cost)
 
 
 _arithmetic()

@@ -14,7 +14,7 @@ from fairlead import cel
 from fairlead.api import legacy, names
 from fairlead.api.base import ManifestError
 from fairlead.api.config import GpuConfig, decode
-from fairlead.cel.requests import Request
+from fairlead.cel.requests import Request, expressions, selectors_fault
 from fairlead.kube import nulls
 from fairlead.kube.resource import (
     DeviceClassSpec,
@@ -40,6 +40,9 @@ def validate(review: Review, facts: Facts) -> Verdict:
         return UNTOUCHED  # the spec is immutable, and a ValidatingAdmissionPolicy guards the status
     path = "spec.spec" if review.resource == "resourceclaimtemplates" else "spec"
     spec = claim_spec(review.object or {}, path)
+    too_large = selectors_fault(spec, facts.classes, facts.drivers)
+    if too_large is not None:
+        return deny("claim", *review.about([f"{path}.devices.requests: {too_large}"]), code=422)
     managed = managed_requests(spec, facts)
     configs = list(_our_configs(spec))
     if not managed and not configs:
@@ -87,7 +90,10 @@ def validate_class(review: Review, facts: Facts) -> Verdict:
     for index, config in enumerate(spec.config):
         if config.opaque is not None and config.opaque.driver == names.DRIVER:
             faults += _config_faults(config.opaque, f"spec.config[{index}].opaque.parameters", ())
-    if any(name in selector.cel.expression for selector in spec.selectors if selector.cel for name in facts.drivers):
+    too_large = cel.load_fault(expressions(spec.selectors))
+    if too_large is not None:
+        faults.append(f"spec.selectors: {too_large}")
+    elif any(name in selector.cel.expression for selector in spec.selectors if selector.cel for name in facts.drivers):
         faults += _selector_faults(spec.selectors, "spec.selectors")
     if faults:
         return deny("class", *review.about(faults), code=422)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from fairlead import cel
 from fairlead.webhook.handlers import claims, fairlead_kinds, pods, workloads
 from fairlead.webhook.objects.fields import MalformedError
 from fairlead.webhook.objects.pod_templates import WORKLOADS
@@ -16,6 +17,11 @@ from fairlead.webhook.review import size
 from fairlead.webhook.review.envelope import Review
 from fairlead.webhook.review.facts import Facts
 from fairlead.webhook.review.verdict import UNTOUCHED, Verdict, deny
+
+COMPILE_TOKENS_MAX: Final = 2_000
+"""Tokens of selectors that one review compiles; a token takes up to 0.03 ms, and an object may hold 1,500 (`cel.load_fault`)."""
+STEPS_MAX: Final = 20_000
+"""Of all evaluations of tenants' selectors in one review, on the cluster's kinds of devices; a step takes up to 1 µs."""
 
 Handler = Callable[[Review, Facts], Verdict]
 """May raise MalformedError."""
@@ -57,7 +63,10 @@ def _judge(handlers: Mapping[str, Handler], review: Review, facts: Facts) -> Ver
         too_large = size.faults(review.group_resource, review.object or {})
         if too_large:
             return deny("size", *review.about(too_large), code=422)
-        return handler(review, facts)
+        with cel.allowance(review.namespace, tokens=COMPILE_TOKENS_MAX, steps=STEPS_MAX):
+            return handler(review, facts)
+    except cel.AllowanceError as error:
+        return deny("allowance", *review.about([str(error)]), code=429)
     except MalformedError as error:
         return deny("malformed", *review.about([str(error)]), code=422)
     except RecursionError:

@@ -13,7 +13,7 @@ from fairlead.api.base import ManifestError
 from fairlead.api.flavor import Flavor
 from fairlead.api.policy import TenancyPolicy
 from fairlead.api.queue import Queue
-from fairlead.api.queues import may_overlap, unknown_flavors
+from fairlead.api.queues import may_overlap, open_to_all, unknown_flavors
 from fairlead.kube.quantity import Quantity, QuantityError
 from fairlead.webhook.objects.device_models import no_match_reason, selected
 from fairlead.webhook.objects.fields import Json
@@ -42,6 +42,10 @@ def validate_queue(review: Review, facts: Facts) -> Verdict:
     warnings += unknown_flavors(queue, facts.flavors)
     overlap = may_overlap(queue, _other_leaves(queue, facts.queues))
     warnings += [] if overlap is None else [overlap]
+    unlimited = None
+    if review.old is None or review.old.get("spec") != (review.object or {}).get("spec"):
+        unlimited = open_to_all(queue, {other.spec.parent for other in facts.queues.values()})
+    warnings += [] if unlimited is None else [unlimited]
     return allow("queue", warnings=[*warnings, *_overcommitments(queue, facts.queues)])
 
 

@@ -18,6 +18,7 @@ import msgspec
 
 from fairlead.cel import CompileError, DeviceView, Outcome, Selector, compile_selector
 from fairlead.cel.requests import Request, expressions
+from fairlead.cel.selector import tokens_of
 from fairlead.kube.resource import Device, DeviceClass
 
 IDENTITY = frozenset(
@@ -25,6 +26,11 @@ IDENTITY = frozenset(
     | {"pcieRoot", "numaNode", "nvlinkDomain", "nvlinkPeers", "nvlinkClique", "gpuUUID", "gpuIndex"}
 )
 """Attributes that differ between devices of one kind, whatever their domain."""
+
+
+PARTS_MAX = 32
+PARTS_TOKENS_MAX = 300
+"""Of selectors whose parts are compiled one by one, to say which of them fails."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,8 @@ def _nearest_miss(texts: Sequence[str], known: Sequence[DeviceModel]) -> str | N
     if found is None or found:
         return None
     parts = [part for text in texts for part in conjuncts(text)]
+    if len(parts) > PARTS_MAX or sum(map(tokens_of, texts)) > PARTS_TOKENS_MAX:
+        return "its selectors are too long to say which part fails"
     try:
         selectors = [compile_selector(part) for part in parts]
     except CompileError:

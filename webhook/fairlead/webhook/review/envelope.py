@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from fairlead.kube import nesting
 from fairlead.webhook.objects.fields import Json, MalformedError, map_at, text_at
 from fairlead.webhook.review import size
 from fairlead.webhook.review.verdict import WARNING_CHARS_MAX, WARNINGS_CHARS_MAX, Verdict, deny
@@ -100,7 +101,7 @@ def decode(body: bytes) -> Review:
         where = f"{outer.namespace}/{outer.name}" if outer.namespace else outer.name
         raise OversizedReviewError(outer.uid, f"{outer.kind.kind} {where}".strip())
     try:
-        envelope = msgspec.json.decode(body)
+        envelope = msgspec.json.decode(nesting.bounded(body))
     except RecursionError:
         raise BadReviewError("the review is nested too deeply") from None
     except (msgspec.MsgspecError, ValueError) as error:

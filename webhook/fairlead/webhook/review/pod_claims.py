@@ -16,10 +16,10 @@ from msgspec.structs import replace
 
 from fairlead.api import legacy
 from fairlead.api.claim_sources import ClaimSource, Sources
-from fairlead.cel.requests import Request, device_requests, may_serve
+from fairlead.cel.requests import Request, device_requests, may_serve, selectors_fault
 from fairlead.kube.resource import ResourceClaimSpec
 from fairlead.webhook.objects.claim_specs import legacy_claim_spec
-from fairlead.webhook.objects.fields import Json, list_at, text_at
+from fairlead.webhook.objects.fields import Json, MalformedError, list_at, text_at
 from fairlead.webhook.review.facts import Facts
 
 _NO_SOURCES: Final[Sources] = MappingProxyType({})
@@ -132,6 +132,9 @@ def _by_source(namespace: str, source: ClaimSource, path: str, facts: Facts) -> 
 
 
 def _by_spec(spec: ResourceClaimSpec, path: str, where: str, facts: Facts) -> PodClaim:
+    too_large = selectors_fault(spec, facts.classes, facts.drivers)
+    if too_large is not None:
+        raise MalformedError(f"{where}.devices.requests: {too_large}")
     managed = _claim_managed(spec, facts)
     missing = ""
     if managed is Managed.UNKNOWN:

@@ -58,7 +58,7 @@ class _Events:
         self.complete = True
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def parse_head(head: bytes, body_bytes_max: int) -> RequestHead:
     """head: up to and with the first empty line. Cached, since an apiserver's heads differ in little but the length.
 

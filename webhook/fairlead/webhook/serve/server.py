@@ -20,10 +20,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
+from fairlead import cel
 from fairlead.kube import errors, logs
 from fairlead.webhook.handlers.dispatch import Handler, mutate, validate
 from fairlead.webhook.review.envelope import BadReviewError, OversizedReviewError, Review, decode, encode
 from fairlead.webhook.review.facts import Facts
+from fairlead.webhook.serve.compile_tokens import CompileTokens
 from fairlead.webhook.serve.connection import Answer, Connection, Request
 from fairlead.webhook.serve.limited_log import LimitedLog
 from fairlead.webhook.serve.limits import Limits
@@ -73,6 +75,7 @@ class Server:
         self._checks = {"/healthz": health, "/livez": health, "/readyz": ready}
         self._warn = LimitedLog(log, logging.WARNING, REFUSALS_LOGGED, clock)
         self._denied = LimitedLog(log, logging.INFO, DENIALS_LOGGED, clock)
+        self._compile_tokens = CompileTokens(clock)
 
     @contextlib.asynccontextmanager
     async def serve(self, host: str, port: int, context: ssl.SSLContext) -> AsyncIterator[int]:
@@ -232,7 +235,10 @@ class Server:
         """The encoded verdict. Raises BadReviewError."""
         with _operation(phase, review, self._clock):
             try:
-                verdict = handler(review, facts)
+                with cel.allowance(review.namespace, tokens=self._compile_tokens.allowed(review.namespace)) as allowed:
+                    verdict = handler(review, facts)
+                if allowed.compiled:
+                    self._compile_tokens.spent(review.namespace, allowed.compiled)
                 answer = encode(review.uid, verdict)
             except Exception as error:
                 log.exception("%s %s: the handler failed", phase, review.subject)

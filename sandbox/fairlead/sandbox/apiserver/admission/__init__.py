@@ -40,9 +40,11 @@ class Chain:
             mutate_pod(attributes)
 
     async def validate(self, attributes: Attributes) -> None:
-        if _exempt(attributes):
+        if _exempt_from_policies(attributes):
             return
         self._policies.validate(attributes)
+        if _exempt(attributes):
+            return
         await self._webhooks.validate(attributes)
         self._quotas.charge(attributes)
 
@@ -51,8 +53,13 @@ class Chain:
         await self._caller.close()
 
 
+def _exempt_from_policies(attributes: Attributes) -> bool:
+    """Policies and their bindings are, and reviews; webhook configurations are not. Source: policy/generic/plugin.go."""
+    return _exempt(attributes) and not attributes.kind.kind.endswith("WebhookConfiguration")
+
+
 def _exempt(attributes: Attributes) -> bool:
-    """Registrations of policies and webhooks are exempt, or they could not be removed again; so are reviews."""
+    """From webhooks: registrations of policies and webhooks, or they could not be removed again; so are reviews."""
     group = attributes.kind.group
     return group == REGISTRATIONS or group in {"authentication.k8s.io", "authorization.k8s.io"}
 

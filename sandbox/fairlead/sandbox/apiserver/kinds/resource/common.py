@@ -10,7 +10,8 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
-from fairlead.cel import CompileError, compile_selector
+from fairlead.cel import CompileError
+from fairlead.cel.selector import stored_selector
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.errors import (
     FieldError,
@@ -137,7 +138,7 @@ def expression(text: str, path: str) -> Iterator[FieldError]:
         yield too_long(path, limits.EXPRESSION_BYTES)
         return
     try:
-        compiled = compile_selector(text)
+        compiled = stored_selector(text)
     except CompileError as error:
         yield invalid(path, text, f"compilation failed: {error}")
         return
