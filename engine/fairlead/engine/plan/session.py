@@ -62,12 +62,12 @@ class Session:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
         leaving = self.running.with_leaving(self.leaving)
         if leaving:
-            self.pipelined.leave(leaving, self.leaving)
+            self._due += self.pipelined.leave(leaving, self.leaving, self.now)
 
     @property
     def pipelined(self) -> PipelinedCluster:
         if self._pipelined is None:
-            self._pipelined = PipelinedCluster(self.cache, self.snapshot)
+            self._pipelined = PipelinedCluster(self.cache, self.snapshot, self.running.protection)
             for assumed in self.admitted.gangs.values():
                 self._pipelined.assume(assumed)
         return self._pipelined

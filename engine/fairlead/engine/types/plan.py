@@ -82,6 +82,7 @@ class Eviction(Named):
     reason: Reason
     beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace
     checkpoint_grace_s: float = 0.0
+    refusable_until: float | None = None  # unix seconds: so long PodDisruptionBudgets may refuse it; None: for good
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
