@@ -15,7 +15,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import eviction_marks, eviction_steps, members, recovery
+from fairlead.controller.gangs import eviction_marks, eviction_steps, leaving, members, recovery
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -130,6 +130,8 @@ class GangReconciler:
         self._snapshots.set_running(gang, record, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
             return
+        if self._shorten_leaving(gang, now):
+            return
         if self._requeue_short(gang, record, now):
             return
         if gang.gated and blocking_problem(gang) is None:
@@ -170,6 +172,21 @@ class GangReconciler:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
 
+    def _shorten_leaving(self, gang: Gang, now: float) -> bool:
+        """Whether pods of it have been leaving for too long while another gang waits: then they are deleted again."""
+        found = leaving.holding(gang)
+        if not found:
+            return False
+        bound_s = self._caches.bounds(gang).termination_grace_s
+        late, soonest = leaving.to_shorten(found, bound_s, now)
+        if late and self._snapshots.others_wait(gang.id):
+            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S)
+            self._tasks.start(gang.id, self._evictor.shorten(gang, late, bound_s))
+            return True
+        if late or soonest is not None:
+            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S if late or soonest is None else soonest)
+        return False
+
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the gang was short of members for too long: then its eviction begins."""
         why = self._replacements.overdue(gang, now)
@@ -187,7 +204,7 @@ class GangReconciler:
             pods=tuple(pod_ref(member) for member in gang.running),
             whole=True,
             reason=Reason(code=Code.NOT_REPLACED, message=why, advice="all of them go, to start again together"),
-            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
+            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.bounds(gang).checkpoint_grace_s),
         )
         self._evictor.assume(gang.id, eviction)
         self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))

@@ -94,7 +94,9 @@ class QueueSpec(Part):
     def _min_runtime_within_its_bound(self) -> Self:
         own, most = self.min_runtime, self.max_min_runtime
         if own is not None and most is not None and duration_s(own) > duration_s(most):
-            raise ValueError(f"minRuntime {own} is beyond maxMinRuntime {most}: raise maxMinRuntime or lower minRuntime")
+            raise ValueError(
+                f"minRuntime {own} is beyond maxMinRuntime {most}: raise maxMinRuntime or lower minRuntime"
+            )
         return self
 
 

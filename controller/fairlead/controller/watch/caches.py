@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs import disruption, past_evictions
 from fairlead.controller.gangs.build import build_gang
@@ -19,6 +20,7 @@ from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.controller.watch import settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
+from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.kube import batch, core, resource, timestamps
@@ -36,10 +38,12 @@ class Caches(Informers):
         self.triggers = Triggers()
         self.tables = Tables(self.pods, self.claims)
         self._settings: settings.Settings | None = None
+        self._policy_bounds: tuple[PolicyBounds, ...] | None = None
         Handlers(self, self.tables, self.gangs, self.triggers)
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
         self.namespaces.subscribe(self._namespace)
+        self.policies.subscribe(self._policy)
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
@@ -102,6 +106,24 @@ class Caches(Informers):
         if before != after and max(len(before or ()), len(after or ())) > 1:
             self._settings = None
             self.triggers.decide()
+
+    def _policy(self, change: Change[Raw]) -> None:
+        if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            self._policy_bounds = None
+            self.refresh_all()
+
+    def namespace_bounds(self, namespace: str) -> Bounds:
+        """What TenancyPolicies let the users of a namespace ask for."""
+        if self._policy_bounds is None:
+            self._policy_bounds = read_policies(self.policies.all())
+        if not self._policy_bounds:
+            return NO_BOUNDS
+        return bounds_of(self._policy_bounds, namespace, self.namespace_labels(namespace))
+
+    def bounds(self, gang: Gang) -> Bounds:
+        """The tightest of the gang's queue, those above it, and its namespace."""
+        of_queue = self.settings().bounds_of(gang.queue, self.namespace_labels(gang.namespace))
+        return of_queue.within(self.namespace_bounds(gang.namespace))
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

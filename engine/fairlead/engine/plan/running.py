@@ -211,7 +211,9 @@ class RunningGangs:
         until: float | None = inf
         if gang.members:
             protected = queue is not None and staying
-            until = gang.started + self.protection.min_runtime_s(gang, queue) if queue is not None and protected else None
+            until = (
+                gang.started + self.protection.min_runtime_s(gang, queue) if queue is not None and protected else None
+            )
         counted = _Counted(
             gang, queue, charge, devices, staying < len(gang.members), until, surplus=staying > gang.size
         )

@@ -55,7 +55,9 @@ class Preemptor:
     signature: object  # equal for gangs that placement treats alike
     id: str  # the gang's
     turn: int = 0  # the gang's place in this decision's order, where that counts
-    overrides_s: float | None = None  # it has waited longer than PodDisruptionBudgets that delay so much at most may delay
+    overrides_s: float | None = (
+        None  # it has waited longer than PodDisruptionBudgets that delay so much at most may delay
+    )
 
     @property
     def kind(self) -> object:

@@ -65,12 +65,7 @@ class PipelinedCluster:
                 continue
             gone = {member.pod.uid for member in going}
             self.leaving = True
-            staying = {
-                uid
-                for member in gang.members
-                if member.pod.uid not in gone
-                for uid in member.claims
-            }
+            staying = {uid for member in gang.members if member.pod.uid not in gone for uid in member.claims}
             uids = dict.fromkeys(uid for member in going for uid in member.claims if uid not in staying)
             claims = [claim for uid in uids if (claim := self.snapshot.inventory.claim(uid)) is not None]
             charge: Charge = {}
