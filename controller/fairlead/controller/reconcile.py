@@ -8,6 +8,10 @@ step is due though nothing changed.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
+
 from fairlead.controller.commit import claim_reconciler
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -27,7 +31,10 @@ from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core
 
+log = logging.getLogger(__name__)
+
 DEADLINE_MIN_S = 0.1
+CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
 class GangReconciler:
@@ -105,13 +112,24 @@ class GangReconciler:
     def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
         """Returns `changed`, and the gangs being evicted for one of them: their eviction may be cancelled."""
         for gang_id in sorted(changed):
-            gang = self._caches.gangs.get(gang_id)
-            self._evictor.update(gang_id, gang)
-            self._replacements.update(gang_id, gang, now)
+            with self._contained(gang_id, now):
+                gang = self._caches.gangs.get(gang_id)
+                self._evictor.update(gang_id, gang)
+                self._replacements.update(gang_id, gang, now)
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
-            self._reconcile(gang_id, now)
+            with self._contained(gang_id, now):
+                self._reconcile(gang_id, now)
         return changed
+
+    @contextlib.contextmanager
+    def _contained(self, gang_id: GangId, now: float) -> Iterator[None]:
+        """What goes wrong with one gang stays with it: the others go on, and it is looked at again after a while."""
+        try:
+            yield
+        except Exception:
+            log.exception("gang %s/%s cannot be reconciled; tried again in %.0f s", *gang_id, CONTAINED_S)
+            self._deadlines.set(gang_id, now + CONTAINED_S)
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
         gang = self._caches.gangs.get(gang_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from fairlead.controller.commit.backoff import GangBackoffs
@@ -16,6 +17,8 @@ from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
+
+log = logging.getLogger(__name__)
 
 
 class Reporting:
@@ -46,8 +49,13 @@ class Reporting:
     def report(self, changed: Iterable[GangId], now: float) -> None:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
-            if gang is not None and gang.members:
+            if gang is None or not gang.members:
+                continue
+            try:
                 self._reporter.gang(gang, self._state(gang, now))
+            except Exception:  # what one user wrote must not keep the status of the others from being written
+                log.exception("gang %s/%s cannot be reported", *gang_id)
+                self._metrics.errors.labels("report").inc()
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)

@@ -73,12 +73,7 @@ class EvictionProgress:
         text = f"{what} at {timestamps.seconds(self.mark.at)}: {self.mark.description}"
         if not self.refused:
             return text
-        until = timestamps.seconds(self.mark.refusable_until)
-        if self.mark.override_at is not None:
-            return (
-                f"{text}; not yet: {self.refused}; deleted at {until}, whatever budgets say: another queue deserves it"
-            )
-        return f"{text}; not yet: {self.refused}; tried until {until}"
+        return f"{text}; not yet: {self.refused}; tried until {timestamps.seconds(self.mark.refusable_until)}"
 
 
 def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
@@ -87,7 +82,9 @@ def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
         at=float(int(at + 0.999)),
         whole=eviction.whole,
         beneficiary=eviction.beneficiary,
-        override_at=None if eviction.refusable_until is None else float(int(eviction.refusable_until + 0.999)),
+        override_at=None
+        if eviction.refusable_s is None
+        else float(int(at + min(eviction.refusable_s, REFUSAL_TIMEOUT_S) + 0.999)),
         why="; ".join(text for text in (eviction.reason.message, eviction.reason.advice) if text)[:REASON_MAX],
     )
 

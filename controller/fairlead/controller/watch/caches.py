@@ -7,6 +7,7 @@ the gangs that changed since the last call. Writes nothing to the cluster.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Mapping
 
 from fairlead.api.bounds import NO_BOUNDS, Bounds
@@ -26,6 +27,8 @@ from fairlead.controller.watch.triggers import Triggers
 from fairlead.kube import batch, core, resource, timestamps
 from fairlead.kube.informer import Change, Source
 from fairlead.kube.resources import Raw
+
+log = logging.getLogger(__name__)
 
 
 class Caches(Informers):
@@ -52,7 +55,11 @@ class Caches(Informers):
         changed = self.triggers.take_gangs()
         for gang_id in changed:
             key = "/".join(gang_id)
-            gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+            try:
+                gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+            except Exception:  # what one user wrote must not stop the service for the others
+                log.exception("gang %s cannot be read: it stays as it was", key)
+                continue
             if gang is None:
                 self.gangs.pop(gang_id, None)
                 continue

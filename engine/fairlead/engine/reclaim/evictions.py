@@ -41,7 +41,6 @@ def _eviction(
     gang, queue = first.gang, first.queue
     preempted = queue is preemptor.queue
     entitled = not preempted and _guaranteed(preemptor, queue)
-    delay_s = protection.budget_delay_s(gang, queue) if entitled else None
     return Eviction(
         kind="Preempt" if preempted else "Reclaim",
         namespace=gang.namespace,
@@ -53,7 +52,7 @@ def _eviction(
         reason=_preempted(preemptor, first) if preempted else _reclaimed(preemptor, first, lost),
         beneficiary=preemptor.gang.id,
         checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
-        refusable_until=None if delay_s is None else preemptor.gang.created + delay_s,
+        refusable_s=protection.budget_delay_s(gang, queue) if entitled else None,
     )
 
 
