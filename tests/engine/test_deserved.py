@@ -8,6 +8,7 @@ refusals by budgets, pods that end.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,10 +29,11 @@ RELAXED = settings(
 ONE = claim_spec(device_request())
 FOREVER = float(3650 * 86400)
 NEVER = float("inf")
+Asks = tuple[float | None, float | None, tuple[str, ...], Bounds]
 hostile = st.sampled_from([None, 0.0, 5.0, 700.0, 86400.0, FOREVER])
 
 
-def bounds(draw: st.DrawFn) -> Bounds:
+def bounds(draw: Any) -> Bounds:
     if draw(st.booleans()):
         return NO_BOUNDS
     bound = st.sampled_from([0.0, 1.0, 30.0, 900.0]).map(lambda seconds: Bound(seconds, "a test"))
@@ -116,9 +118,7 @@ class Play:
             self.ends.pop(uid, None)
 
 
-def dressed(
-    running: RunningGang, asks: tuple[float | None, float | None, tuple[str, ...], Bounds]
-) -> RunningGang:
+def dressed(running: RunningGang, asks: tuple[float | None, float | None, tuple[str, ...], Bounds]) -> RunningGang:
     min_runtime_s, grace_s, guards, of_namespace = asks
     return replace(
         running,
@@ -154,7 +154,9 @@ def test_what_a_queue_deserves_comes_within_the_sum_of_the_bounds(data: st.DataO
     )
     world.budgets = tuple(DisruptionBudget(namespace="ml", name=name, allowed=0) for name in ("zero", "none"))
     world.now = 1_000_000.0
-    pods, asks, graces, reds = total, {}, {}, []
+    pods, reds = total, list[GangRequest]()
+    asks: dict[str, Asks] = {}
+    graces: dict[str, float] = {}
     while pods:
         size = draw(st.integers(1, min(pods, 3)))
         name = f"red{len(reds)}"

@@ -57,6 +57,7 @@ class Evictor:
         self._refused: dict[GangId, str] = {}
         self._retry_at: dict[GangId, float] = {}
         self._failures: dict[GangId, int] = {}  # in a row
+        self._attempted_at: dict[GangId, float] = {}
         self._preempting_since: dict[GangId, float] = {}  # by beneficiary: when the first gang was evicted for it
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
@@ -69,6 +70,7 @@ class Evictor:
             self._refused.pop(gang_id, None)
             self._retry_at.pop(gang_id, None)
             self._failures.pop(gang_id, None)
+            self._attempted_at.pop(gang_id, None)
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
@@ -160,7 +162,11 @@ class Evictor:
         refused = self._refused.get(gang.id, "")
         step = eviction_steps.next_step(gang, now=now, still_waits=still_waits, refusal=refusal, refused=refused)
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
-            return Wait(until=retry_at, mark=step.mark)
+            override_at = step.mark.override_at
+            if override_at is None or self._attempted_at.get(gang.id, 0.0) >= override_at:
+                return Wait(until=retry_at, mark=step.mark)
+            if not step.overridden:
+                return Wait(until=min(retry_at, max(override_at, now)), mark=step.mark)
         if isinstance(step, Wait) and step.refused:
             self._note_refusal(gang.id, step.refused, step.mark)
         return step
@@ -237,6 +243,7 @@ class Evictor:
             log.info("gang %s/%s: %d pods %s", *gang.id, len(members), why)
 
     def _note_attempt(self, gang_id: GangId, *, failed: bool) -> None:
+        self._attempted_at[gang_id] = self._wall()
         self._failures[gang_id] = failures = self._failures.get(gang_id, 0) + 1 if failed else 0
         doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
         self._retry_at[gang_id] = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
