@@ -15,7 +15,6 @@ from fairlead.engine.reclaim.blockers import LeastPriorities, blockers
 from fairlead.engine.reclaim.candidates import TentativeAdmission
 from fairlead.engine.reclaim.eviction_policy import VictimPolicy, could_take
 from fairlead.engine.reclaim.evictions import evictions
-from fairlead.engine.reclaim.policy import may_be_guaranteed
 from fairlead.engine.reclaim.search import VictimSearch
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
@@ -106,14 +105,13 @@ class Preemption:
     def _choose_past_soft(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
         """With PodDisruptionBudgets respected, if that leaves a choice."""
         choice = self._choose_past_soft_once(preemptor)
-        if not isinstance(choice, PreemptionBlock) or not self.policy.budget_delays_s:
-            return choice
-        if not may_be_guaranteed(preemptor.queue, preemptor.charge):
+        delays_s = self.policy.budget_delays_s(preemptor) if isinstance(choice, PreemptionBlock) else []
+        if not delays_s:
             return choice
         asks = self._overriding(preemptor)
         if asks is not preemptor:
             choice = self._choose_past_soft_once(asks)
-        later = [each for each in self.policy.budget_delays_s if preemptor.gang.created + each > self._session.now]
+        later = [each for each in delays_s if preemptor.gang.created + each > self._session.now]
         if later and isinstance(choice, PreemptionBlock):
             self._session.note_due(preemptor.gang.created + later[0])
         return choice
@@ -121,9 +119,7 @@ class Preemption:
     def _overriding(self, preemptor: Preemptor) -> Preemptor:
         """Without the PodDisruptionBudgets that have delayed the gang for long enough; the same where there are none."""
         waited_s = self._session.now - preemptor.gang.created
-        over = [each for each in self.policy.budget_delays_s if each <= waited_s]
-        if not may_be_guaranteed(preemptor.queue, preemptor.charge):
-            return preemptor
+        over = [each for each in self.policy.budget_delays_s(preemptor) if each <= waited_s]
         return replace(preemptor, overrides_s=over[-1]) if over else preemptor
 
     def _choose_past_soft_once(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:

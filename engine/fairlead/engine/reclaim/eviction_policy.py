@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim, path_to
+from fairlead.engine.reclaim.policy import Rule, branches, may_be_guaranteed, may_reclaim, path_to
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -161,14 +161,28 @@ class VictimPolicy(EvictionPolicy):
             return PreemptionBlock.PLACE
         return PreemptionBlock.BUDGET if not overridden and self._guarded(unit) else None
 
-    @cached_property
-    def budget_delays_s(self) -> list[float]:
-        """For how long PodDisruptionBudgets delay what other queues deserve, at most: of all units that they protect, sorted."""
-        if not self._allowed:
+    def budget_delays_s(self, preemptor: Preemptor) -> list[float]:
+        """For how long PodDisruptionBudgets delay what the preemptor's queue deserves of others, at most: each once, sorted."""
+        if not self._delaying or not may_be_guaranteed(preemptor.queue, preemptor.charge):
             return []
-        guarded = (unit for unit in self.candidates.units if any(member.guarded_by for member in unit.members))
-        delays = {self.candidates.protection.budget_delay_s(unit.gang, unit.queue) for unit in guarded}
-        return sorted(each for each in delays if each is not None)
+        found: set[float] = set()
+        for (queue, delay_s, _), unit in self._delaying.items():
+            if delay_s not in found and queue is not preemptor.queue:
+                verdict = may_reclaim(preemptor.queue, preemptor.charge, queue, unit.charge)
+                if verdict and verdict.rule is Rule.GUARANTEE:
+                    found.add(delay_s)
+        return sorted(found)
+
+    @cached_property
+    def _delaying(self) -> dict[tuple[Queue, float, frozenset[str]], EvictionUnit]:
+        """One of the alike units that PodDisruptionBudgets protect: by queue, for how long, and flavors."""
+        found: dict[tuple[Queue, float, frozenset[str]], EvictionUnit] = {}
+        for unit in self.candidates.units if self._allowed else ():
+            if any(member.guarded_by for member in unit.members):
+                delay_s = self.candidates.protection.budget_delay_s(unit.gang, unit.queue)
+                if delay_s is not None:
+                    found.setdefault((unit.queue, delay_s, frozenset(unit.charge)), unit)
+        return found
 
     def _guarded(self, unit: EvictionUnit) -> bool:
         """Whether a PodDisruptionBudget forbids it. The eviction API refuses a pod that several of them select."""
@@ -213,7 +227,7 @@ class VictimPolicy(EvictionPolicy):
 
     def _possible(self, preemptor: Preemptor) -> Iterator[EvictionUnit]:
         """The units to look at; of a queue all of which is refused only the first."""
-        for units in self.candidates.unprotected.values():
+        for units in list(self.candidates.unprotected.values()):
             for unit in units:
                 if self.refusal(preemptor, unit) in _OF_THE_QUEUE:
                     break

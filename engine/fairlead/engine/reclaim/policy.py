@@ -118,7 +118,7 @@ def may_reclaim(
 
 def may_be_guaranteed(reclaimer: Queue, request: Mapping[str, Amount]) -> bool:
     """Whether the rule of guarantee allows the request against some victim: one of the queues on the way up deserves it."""
-    return any(
+    return bool(request) and any(
         all(step.used.get(flavor, 0) + value <= step.deserved(flavor) for flavor, value in request.items())
         for step in reclaimer.path()
     )
