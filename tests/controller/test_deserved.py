@@ -10,6 +10,10 @@ from typing import Any
 import pytest
 
 from fairlead.api import names
+from fairlead.controller.gangs import build
+from fairlead.controller.reconcile import GangReconciler
+from fairlead.controller.reporting import Reporting
+from fairlead.controller.watch import caches
 from fairlead.kube import resources
 from fairlead.kube.resources import QUEUES, TENANCY_POLICIES
 
@@ -128,3 +132,36 @@ async def test_extreme_values_break_no_status_and_no_loop(bench: Bench) -> None:
         await bench.delete(["one"])
         await bench.until(lambda: standing(bench, OTHER, "owner") == "Running", "the owner runs")
         await bench.until(lambda: owner(bench).get("phase") == "Running", "and its status says so")
+
+
+async def test_a_gang_that_cannot_be_read_stops_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a user finds to write: what goes wrong with one gang, at any of three steps, stays with it."""
+    made, state, step = build.build_gang, Reporting._state, GangReconciler._reconcile
+
+    def wrong(name: str, what: str) -> None:
+        if name == what:
+            raise OverflowError("year 27381096 is out of range")
+
+    def build_gang(gang: tuple[str, str], *given: Any, **more: Any) -> Any:
+        wrong(gang[1], "built")
+        return made(gang, *given, **more)
+
+    def of(reporting: Any, gang: Any, now: float) -> Any:
+        wrong(gang.name, "reported")
+        return state(reporting, gang, now)
+
+    def reconcile(reconciler: Any, gang: tuple[str, str], now: float) -> None:
+        wrong(gang[1], "reconciled")
+        step(reconciler, gang, now)
+
+    monkeypatch.setattr(caches, "build_gang", build_gang)
+    monkeypatch.setattr(Reporting, "_state", of)
+    monkeypatch.setattr(GangReconciler, "_reconcile", reconcile)
+    await bench.template("one")
+    async with bench.controller():
+        for name in ("built", "reported", "reconciled", "fine"):
+            await bench.pod(name, template="one")
+        await bench.until(lambda: bench.running(["fine", "reported"]), "the others run")
+        await bench.pod("later", template="one")
+        await bench.until(lambda: bench.running(["later"]), "and so do those that come later")
+        assert bench.gated(["built", "reconciled"])

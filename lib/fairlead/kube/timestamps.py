@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 LAST_S = 253_402_300_799.0
 """9999-12-31T23:59:59Z."""
-FIRST_S = -62_135_596_800.0
-"""0001-01-01T00:00:00Z."""
+FIRST_S = -30_610_224_000.0
+"""1000-01-01T00:00:00Z: years before have fewer digits than RFC 3339 asks for."""
 
 
 def seconds(epoch_s: float) -> str:
