@@ -30,7 +30,8 @@ QUEUE: Json = {
     "apiVersion": "fairlead.dev/v1alpha1", "kind": "Queue", "metadata": METADATA,
     "spec": {
         "parent": "root", "namespaceSelector": SELECTOR, "priority": 3, "strategy": "spread", "ordering": "StrictFIFO",
-        "preemption": "Never", "minRuntime": "30m", "disruptionBudget": {"evictions": 2, "window": "2h"},
+        "preemption": "Never", "minRuntime": "30m", "maxMinRuntime": "2h",
+        "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m", "podDisruptionBudgets": "Respected", "disruptionBudget": {"evictions": 2, "window": "2h"},
         "flavors": [
             {"flavor": "h100", "deserved": 4, "limit": 8, "borrowingLimit": 2, "lendingLimit": 1, "weight": 2.0}
         ],
@@ -62,6 +63,7 @@ POLICY: Json = {
     "spec": {
         "namespaceSelector": SELECTOR, "exemptions": {"namespaces": ["a"], "users": ["u"], "groups": ["g"]},
         "mode": "Warn", "deviceClasses": ["c"], "flavors": ["f"], "maxDevicesPerClaim": 2, "maxGangSize": 4,
+        "maxMinRuntime": "1h", "maxCheckpointGrace": "5m", "maxTerminationGrace": "5m",
         "isolation": "Any", "wholeGpus": "Forbid", "adminAccess": "Reject", "sharingStrategies": ["MPS"],
         "resourceRequests": "EqualLimits", "multiGpuJobs": "RequireGang", "podFailurePolicy": "Default",
         "deviceBypass": "Reject", "legacyRequests": "Reject",

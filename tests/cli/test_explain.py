@@ -223,3 +223,11 @@ async def test_the_commands_read_a_cluster_and_say_what_they_may_not(tmp_path: P
         assert (code, "language  h100" in text) == (0, True)
         code, text = await asyncio.to_thread(ask, "queues", "--context", "nowhere", *admin)
         assert (code, "nowhere" in text) == (1, True)
+
+
+def test_a_time_to_come_says_how_long_that_is():
+    text = f"queue red: within min-runtime until {timestamps.seconds(NOW + 300)} (gang red/greedy with 8 devices)"
+    shown = explanations.with_time_left(text, now=NOW)
+    assert shown == text.replace("Z (gang", "Z (5m left) (gang")
+    assert explanations.with_time_left(text, now=NOW + 301) == text
+    assert explanations.with_time_left("until 9999-99-99T99:99:99Z", now=NOW) == "until 9999-99-99T99:99:99Z"

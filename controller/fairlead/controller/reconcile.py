@@ -8,6 +8,10 @@ step is due though nothing changed.
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
+
 from fairlead.controller.commit import claim_reconciler
 from fairlead.controller.commit.backoff import GangBackoffs
 from fairlead.controller.commit.claim_reconciler import ClaimReconciler
@@ -15,7 +19,7 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.commit.recoverer import Recoverer
 from fairlead.controller.deadlines import Deadlines
-from fairlead.controller.gangs import eviction_marks, eviction_steps, members, recovery
+from fairlead.controller.gangs import eviction_marks, eviction_steps, leaving, members, recovery
 from fairlead.controller.gangs.allocations import pod_ref
 from fairlead.controller.gangs.bind_clock import BindClock
 from fairlead.controller.gangs.gangs import Gang, GangId
@@ -27,7 +31,10 @@ from fairlead.engine.types.plan import Eviction
 from fairlead.engine.types.reasons import Code, Reason
 from fairlead.kube import core
 
+log = logging.getLogger(__name__)
+
 DEADLINE_MIN_S = 0.1
+CONTAINED_S = 30.0  # until a gang is looked at again that could not be reconciled
 
 
 class GangReconciler:
@@ -105,13 +112,24 @@ class GangReconciler:
     def reconcile(self, changed: set[GangId], now: float) -> set[GangId]:
         """Returns `changed`, and the gangs being evicted for one of them: their eviction may be cancelled."""
         for gang_id in sorted(changed):
-            gang = self._caches.gangs.get(gang_id)
-            self._evictor.update(gang_id, gang)
-            self._replacements.update(gang_id, gang, now)
+            with self._contained(gang_id, now):
+                gang = self._caches.gangs.get(gang_id)
+                self._evictor.update(gang_id, gang)
+                self._replacements.update(gang_id, gang, now)
         changed = changed | self._evictor.victims.of_any(changed)
         for gang_id in sorted(changed):
-            self._reconcile(gang_id, now)
+            with self._contained(gang_id, now):
+                self._reconcile(gang_id, now)
         return changed
+
+    @contextlib.contextmanager
+    def _contained(self, gang_id: GangId, now: float) -> Iterator[None]:
+        """What goes wrong with one gang stays with it: the others go on, and it is looked at again after a while."""
+        try:
+            yield
+        except Exception:
+            log.exception("gang %s/%s cannot be reconciled; tried again in %.0f s", *gang_id, CONTAINED_S)
+            self._deadlines.set(gang_id, now + CONTAINED_S)
 
     def _reconcile(self, gang_id: GangId, now: float) -> None:
         gang = self._caches.gangs.get(gang_id)
@@ -129,6 +147,8 @@ class GangReconciler:
         record = self._snapshots.record(gang, now)
         self._snapshots.set_running(gang, record, now)
         if busy or self._recover(gang, now) or self._continue_eviction(gang, record, now):
+            return
+        if self._shorten_leaving(gang, now):
             return
         if self._requeue_short(gang, record, now):
             return
@@ -170,6 +190,21 @@ class GangReconciler:
             self._tasks.start(gang.id, self._evictor.carry_out(gang, step, queued_since=record.created(gang)))
         return step.mark.whole
 
+    def _shorten_leaving(self, gang: Gang, now: float) -> bool:
+        """Whether pods of it have been leaving for too long while another gang waits: then they are deleted again."""
+        found = leaving.holding(gang)
+        if not found:
+            return False
+        bound_s = self._caches.bounds(gang).termination_grace_s
+        late, soonest = leaving.to_shorten(found, bound_s, now)
+        if late and self._snapshots.others_wait(gang.id):
+            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S)
+            self._tasks.start(gang.id, self._evictor.shorten(gang, late, bound_s))
+            return True
+        if late or soonest is not None:
+            self._deadlines.set(gang.id, now + eviction_steps.RETRY_S if late or soonest is None else soonest)
+        return False
+
     def _requeue_short(self, gang: Gang, record: GangRecord, now: float) -> bool:
         """Whether the gang was short of members for too long: then its eviction begins."""
         why = self._replacements.overdue(gang, now)
@@ -187,7 +222,7 @@ class GangReconciler:
             pods=tuple(pod_ref(member) for member in gang.running),
             whole=True,
             reason=Reason(code=Code.NOT_REPLACED, message=why, advice="all of them go, to start again together"),
-            checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
+            checkpoint_grace_s=min(gang.checkpoint_grace_s or 0.0, self._caches.bounds(gang).checkpoint_grace_s),
         )
         self._evictor.assume(gang.id, eviction)
         self._tasks.start(gang.id, self._evictor.begin(gang, eviction, now))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 
 from fairlead.controller.commit.backoff import GangBackoffs
@@ -9,13 +10,17 @@ from fairlead.controller.commit.evictor import Evictor
 from fairlead.controller.commit.executor import Executor
 from fairlead.controller.commit.gang_tasks import GangTasks
 from fairlead.controller.cycle import Cycle
-from fairlead.controller.gangs import recovery
+from fairlead.controller.gangs import leaving, recovery
 from fairlead.controller.gangs.gangs import Gang, GangId
 from fairlead.controller.report.gang_phase import SchedulingState
 from fairlead.controller.report.metrics import Metrics
 from fairlead.controller.report.reporter import Reporter
 from fairlead.controller.watch.caches import Caches
 from fairlead.engine.queues.usage_history import UsageHistory
+
+log = logging.getLogger(__name__)
+
+LONG_S = 60.0  # pods that take longer to end are named, with what bounds that
 
 
 class Reporting:
@@ -46,8 +51,13 @@ class Reporting:
     def report(self, changed: Iterable[GangId], now: float) -> None:
         for gang_id in sorted(changed):
             gang = self._caches.gangs.get(gang_id)
-            if gang is not None and gang.members:
+            if gang is None or not gang.members:
+                continue
+            try:
                 self._reporter.gang(gang, self._state(gang, now))
+            except Exception:  # what one user wrote must not keep the status of the others from being written
+                log.exception("gang %s/%s cannot be reported", *gang_id)
+                self._metrics.errors.labels("report").inc()
         for queue in self._usage.tick(now):
             self._reporter.usage_changed(queue)
         self._metrics.note_phases(self._reporter.phases)
@@ -55,6 +65,19 @@ class Reporting:
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
         self._reporter.gone(gang_id)
+
+    def _leaving(self, gang: Gang, now: float) -> str:
+        """Of pods that take longer than usual to end: most are gone before anyone reads of them."""
+        bound_s = (
+            self._caches.bounds(gang).termination_grace_s if any(each.terminating for each in gang.released) else 0
+        )
+        found = [
+            member
+            for member in leaving.holding(gang)
+            if (member.pod.metadata.deletion_grace_period_seconds or 0) > min(bound_s, LONG_S)
+            or (leaving.leaving_since(member.pod) or now) + LONG_S < now
+        ]
+        return leaving.description(found, bound_s)
 
     def _state(self, gang: Gang, now: float) -> SchedulingState:
         return SchedulingState(
@@ -65,5 +88,6 @@ class Reporting:
             eviction=self._evictor.progress(gang),
             victims=tuple(sorted("/".join(victim) for victim in self._evictor.victims.of(gang.id))),
             reservation=self._cycle.reservations.get(gang.id),
+            leaving=self._leaving(gang, now),
             untried=recovery.untried(gang, now)[0],
         )

@@ -54,6 +54,8 @@ class SnapshotBuilder:
         self._learner = WorkloadCounter()
         self._requests: dict[GangId, GangRequest] = {}
         self._holding = Holding()
+        # So that a gang of which one member after the other is replaced does not begin its min-runtime anew. Unix seconds.
+        self._running_since: dict[GangId, float] = {}
 
     # -- one gang --------------------------------------------------------------------------------------------------
 
@@ -74,6 +76,7 @@ class SnapshotBuilder:
         gang = self._caches.gangs.get(gang_id)
         if gang is None or not gang.members:
             self._holding.set(gang_id, None)
+            self._running_since.pop(gang_id, None)
         return self._requests.pop(gang_id, None)
 
     def admitted(self, admission: Admission, now: float) -> None:
@@ -108,7 +111,12 @@ class SnapshotBuilder:
         if gang.plain and self._tasks.admitting(gang.id):
             return
         labels = self._caches.namespace_labels(gang.namespace)
-        self._holding.set(gang.id, running_gang(gang, record, labels, self._evictor.context(gang.id, now)))
+        before = self._running_since.pop(gang.id, None)
+        context = dataclasses.replace(self._evictor.context(gang.id, now), running_since=before)
+        running = running_gang(gang, record, labels, context)
+        if running is not None and gang.started and not gang.solo:
+            self._running_since[gang.id] = running.started
+        self._holding.set(gang.id, running)
 
     def set_request(self, gang: Gang, record: GangRecord, before: GangRequest | None) -> GangRequest | None:
         """What the gang asks for, if anything. A decision is due at once if it differs from `before`."""
@@ -128,6 +136,10 @@ class SnapshotBuilder:
         if not same_request(request, before):
             self._caches.triggers.decide(urgent=True)
         return request
+
+    def others_wait(self, gang_id: GangId) -> bool:
+        """Whether another gang asks for devices."""
+        return len(self._requests) > (gang_id in self._requests)
 
     # -- all of them -----------------------------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ class Intent:
     """What another system's keys name, even where ours name the gang: its PodGroup object may name a queue."""
     paths: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where gang, size, queue and topology were read, by our key for each."""
+    notes: tuple[str, ...] = field(default=(), compare=False)
+    """What could not be read and counts as absent."""
 
     @property
     def provider(self) -> str | None:
@@ -67,19 +69,24 @@ class Intent:
         return self == Intent()
 
 
-def read_intent(annotations: Strings, labels: Strings | None = None, pod_group: str | None = None) -> Intent:
+def read_intent(
+    annotations: Strings, labels: Strings | None = None, pod_group: str | None = None, *, lenient: bool = False
+) -> Intent:
     """The intent of one pod or pod template; `pod_group` is its `spec.schedulingGroup.podGroupName`.
 
-    Raises IntentError with every fault at once.
+    Raises IntentError with every fault at once. `lenient`: for a duration that cannot be read the queue's default counts, and
+    `Intent.notes` says so: such a pod exists, and what it may hold does not depend on that annotation.
     """
     reader = _Reader(annotations, labels or {}, pod_group)
     gang, size = reader.gang()
     queue, foreign_queue = reader.queue()
     topology = reader.valid(names.TOPOLOGY, topology_domain)
+    others, reader.faults = reader.faults, []
     min_runtime_s = reader.valid(names.MIN_RUNTIME, duration_s)
     checkpoint_grace_s = reader.valid(names.CHECKPOINT_GRACE, duration_s)
-    if reader.faults:
-        raise IntentError(tuple(reader.faults))
+    durations = tuple(reader.faults)
+    if others or (durations and not lenient):
+        raise IntentError((*others, *durations))
     other = reader.group
     return Intent(
         gang=gang,
@@ -92,6 +99,7 @@ def read_intent(annotations: Strings, labels: Strings | None = None, pod_group: 
         foreign_queue=foreign_queue,
         group=other,
         paths=reader.paths,
+        notes=tuple(f"{fault}; the queue's default counts" for fault in durations),
     )
 
 
@@ -174,7 +182,7 @@ def is_size(text: str) -> bool:
 
 def no_size(text: str) -> str:
     """What is wrong with a text that is no size."""
-    return f"{text!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
+    return f"{text[:40]!r} is no gang size: write a whole number from 1 to {GANG_SIZE_MAX}"
 
 
 def misspelt(annotations: Strings) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from fairlead.api.base import (
     SelectorRequirement,
 )
 from fairlead.api.config import Strategy
-from fairlead.api.gang import GANG_SIZE_MAX
+from fairlead.api.gang import GANG_SIZE_MAX, Duration
 
 Mode = Literal["Enforce", "Warn", "Audit"]
 LegacyRequests = Literal["Translate", "Reject", "Ignore"]
@@ -181,6 +181,12 @@ class TenancyPolicySpec(Part):
     """Most devices that one claim may request, summed over exact counts."""
     max_gang_size: int | None = Field(default=None, ge=1, le=GANG_SIZE_MAX)
     """Most members that one gang may have."""
+    max_min_runtime: Duration | None = None
+    """Most that the annotation min-runtime may ask for; longer ones count as this, also where pods exist already."""
+    max_checkpoint_grace: Duration | None = None
+    """Most that the annotation checkpoint-grace may ask for; longer ones count as this, also where pods exist already."""
+    max_termination_grace: Duration | None = None
+    """Most terminationGracePeriodSeconds of pods with managed devices; an evicted pod gets no more, and others wait no longer for one that is leaving."""
     isolation: Literal["Any", "Hardware"] = "Any"
     """Hardware: whole GPUs or MIG devices only; no time-slicing, no MPS, no parts of shared devices."""
     whole_gpus: Literal["Allow", "Forbid"] = "Allow"

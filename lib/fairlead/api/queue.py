@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from fairlead.api.base import CONDITIONS, Condition, CustomResource, LabelSelector, ObjectName, Part, Quantity
-from fairlead.api.gang import Duration
+from fairlead.api.gang import Duration, duration_s
 
 FLAVORS_MAX = 16
 """Bounded by the apiserver's cost estimate for the rule on each entry: 10,000,000 / 314,572 (int-or-string) = 31."""
@@ -70,6 +70,14 @@ class QueueSpec(Part):
     """Whether a gang of this queue may evict gangs of lower priority in the same queue."""
     min_runtime: Duration | None = None
     """Gangs are not evicted before they have run this long; absent means as in the parent, in a root none."""
+    max_min_runtime: Duration | None = None
+    """Most that min-runtime counts for gangs of this queue and of those below; absent means as in the parent, in a root 1h."""
+    max_checkpoint_grace: Duration | None = None
+    """Most notice before an eviction: that checkpoint-grace gets, or a PodDisruptionBudget while it refuses the reclaim of what others deserve; absent means as in the parent, in a root 10m."""
+    max_termination_grace: Duration | None = None
+    """Most time an evicted pod gets to end, and others wait for one that is leaving; absent means as in the parent, in a root 10m."""
+    pod_disruption_budgets: Literal["Bounded", "Respected"] | None = None
+    """Bounded: a PodDisruptionBudget delays the reclaim of what other queues deserve by maxCheckpointGrace at most, then its pods are deleted. Respected: it prevents that. Absent means as in the parent, in a root Bounded."""
     disruption_budget: DisruptionBudget | None = None
     """Most gangs of this queue that may be evicted for other gangs within a window; absent means no limit."""
 
@@ -80,6 +88,15 @@ class QueueSpec(Part):
             if entry.flavor in seen:
                 raise ValueError(f"flavors[{index}].flavor: {entry.flavor!r} is listed twice: merge the two entries")
             seen.add(entry.flavor)
+        return self
+
+    @model_validator(mode="after")
+    def _min_runtime_within_its_bound(self) -> Self:
+        own, most = self.min_runtime, self.max_min_runtime
+        if own is not None and most is not None and duration_s(own) > duration_s(most):
+            raise ValueError(
+                f"minRuntime {own} is beyond maxMinRuntime {most}: raise maxMinRuntime or lower minRuntime"
+            )
         return self
 
 

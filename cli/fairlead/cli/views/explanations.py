@@ -6,6 +6,7 @@ gang its own conditions; nothing is concluded here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -18,6 +19,7 @@ from fairlead.kube import timestamps
 from fairlead.kube.resources import Raw
 
 LISTED_MAX = 10
+_TO_COME = re.compile(r"(?:until|from|by|at) ([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,16 +58,19 @@ def gang_explanation(raw: Raw, *, now: float) -> Explanation:
             for holder in why.get("holders") or ()
         ]
         parts += [
-            Part(title="What blocks it", lines=(why.get("message", ""),)),
+            Part(title="What blocks it", lines=(with_time_left(why.get("message", ""), now=now),)),
             Part(title="In detail", lines=tuple(why.get("details") or ())),
             Part(title="Devices it could use are held by", lines=tuple(holders)),
-            Part(title="Why nothing is evicted for it", lines=tuple(why.get("barriers") or ())),
+            Part(
+                title="Why nothing is evicted for it",
+                lines=tuple(with_time_left(text, now=now) for text in why.get("barriers") or ()),
+            ),
             Part(title="What would change it", lines=_advice(why)),
         ]
     message = "" if why else status.get("message") or ""
-    parts.append(Part(title="Why", lines=(message,)))
+    parts.append(Part(title="Why", lines=(with_time_left(message, now=now),)))
     holding = [
-        _sentence(condition.get("message") or condition["type"])
+        with_time_left(_sentence(condition.get("message") or condition["type"]), now=now)
         for condition in status.get("conditions") or ()
         if condition.get("type") not in {"Admitted", "Running"}
         and condition.get("status") == "True"
@@ -73,6 +78,19 @@ def gang_explanation(raw: Raw, *, now: float) -> Explanation:
     ]
     parts.append(Part(title="Also", lines=tuple(holding)))
     return Explanation(kind="gang", name=f"{seen.namespace}/{seen.name}", headline=headline, parts=_filled(parts))
+
+
+def with_time_left(text: str, *, now: float) -> str:
+    """With each time to come said as what is left: `until 2026-11-21T14:02:11Z (5m left)`."""
+
+    def left(found: re.Match[str]) -> str:
+        try:
+            seconds = timestamps.parse(found[1]) - now
+        except ValueError:
+            return found[0]
+        return f"{found[0]} ({age(seconds)} left)" if seconds > 0 else found[0]
+
+    return _TO_COME.sub(left, text)
 
 
 def _sentence(text: str) -> str:

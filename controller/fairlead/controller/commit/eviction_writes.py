@@ -6,17 +6,21 @@ A mark is one patch, annotations and condition together, so that no reader gets 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlead.api import names
 from fairlead.controller.commit.pod_writes import PodWrites
+from fairlead.controller.gangs import leaving
 from fairlead.controller.gangs.conditions import condition
 from fairlead.controller.gangs.eviction_marks import EvictionMark
 from fairlead.controller.gangs.gangs import GangId
 from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.kube import core, errors, resources, timestamps
 from fairlead.kube.resources import Raw
+
+log = logging.getLogger(__name__)
 
 MESSAGE_MAX = 1024
 
@@ -35,9 +39,29 @@ class EvictionWrites(PodWrites):
         """Devices freed by evictions stay reserved for this gated pod's gang until then; unix seconds."""
         await self._annotate(pod, {names.HOLDS_UNTIL: timestamps.seconds(until)}, None)
 
-    async def evict(self, pod: core.Pod, mark: EvictionMark) -> str:
-        """By the eviction API, as budgets allow: "" when the pod is terminating or gone, else why not."""
-        return await self._evict(pod, "Evicted", mark.description[:MESSAGE_MAX], delete=False)
+    async def evict(self, pod: core.Pod, mark: EvictionMark, *, grace_s: int, delete: bool) -> str:
+        """By the eviction API, as budgets allow, or by a deletion: "" when the pod is terminating or gone, else why not.
+
+        `grace_s` is the most that it gets to end, at least one second.
+        """
+        own = pod.spec.termination_grace_period_seconds
+        shorter = max(1, grace_s) if own is not None and own > max(1, grace_s) else None
+        return await self._evict(pod, "Evicted", mark.description[:MESSAGE_MAX], delete=delete, grace_s=shorter)
+
+    async def shorten(self, pod: core.Pod) -> str:
+        """Deletes a terminating pod again, with a shorter grace: "" when it is done or the pod is gone, else why not."""
+        meta = pod.metadata
+        try:
+            async with self._slots:
+                await self._client.delete(
+                    resources.PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_s=leaving.GRACE_S
+                )
+        except (errors.NotFound, errors.Conflict):
+            return ""
+        except errors.ApiError as error:
+            log.info("pod %s not deleted again: %s", meta.key, error)
+            return str(error)
+        return ""
 
     async def note_past_eviction(self, gang: GangId, past: PastEviction, spec: Mapping[str, Any]) -> None:
         """On the Gang object, so that the gang's recreated pods keep its age.

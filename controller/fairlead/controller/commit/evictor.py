@@ -57,6 +57,7 @@ class Evictor:
         self._refused: dict[GangId, str] = {}
         self._retry_at: dict[GangId, float] = {}
         self._failures: dict[GangId, int] = {}  # in a row
+        self._attempted_at: dict[GangId, float] = {}
         self._preempting_since: dict[GangId, float] = {}  # by beneficiary: when the first gang was evicted for it
         self._slots = asyncio.Semaphore(CONCURRENT_MAX)
 
@@ -69,6 +70,7 @@ class Evictor:
             self._refused.pop(gang_id, None)
             self._retry_at.pop(gang_id, None)
             self._failures.pop(gang_id, None)
+            self._attempted_at.pop(gang_id, None)
 
     def gone(self, gang_id: GangId) -> None:
         """The gang has no members left."""
@@ -85,6 +87,7 @@ class Evictor:
             not_evictable=gang_id in self._exempt_until,
             budgets_of=lambda member: self._caches.budgets_of(member.pod),
             job_deadline=lambda member: self._caches.job_deadline(member.pod),
+            bounds=self._caches.namespace_bounds(gang_id[0]),
         )
 
     def is_preemptor(self, gang: Gang, now: float) -> bool:
@@ -156,9 +159,14 @@ class Evictor:
             why = disruption.refusal([member.pod for member in members], budgets)
             return why or (self._refused.get(gang.id, "") if retry_at > now else "")
 
-        step = eviction_steps.next_step(gang, now=now, still_waits=still_waits, refusal=refusal)
+        refused = self._refused.get(gang.id, "")
+        step = eviction_steps.next_step(gang, now=now, still_waits=still_waits, refusal=refusal, refused=refused)
         if isinstance(step, Evict) and retry_at > now:  # the informers may not show the last attempt yet
-            return Wait(until=retry_at, mark=step.mark)
+            override_at = step.mark.override_at
+            if override_at is None or self._attempted_at.get(gang.id, 0.0) >= override_at:
+                return Wait(until=retry_at, mark=step.mark)
+            if not step.overridden:
+                return Wait(until=min(retry_at, max(override_at, now)), mark=step.mark)
         if isinstance(step, Wait) and step.refused:
             self._note_refusal(gang.id, step.refused, step.mark)
         return step
@@ -190,10 +198,15 @@ class Evictor:
             past = past_evictions.eviction_of(gang, step.members, mark, at=now, queued_since=queued_since)
             await self._writer.note_past_eviction(gang.id, past, gang_spec(gang))
         freed = sum(len(results(claim)) for claim in held_claims(step.members).values())
+        grace_s, delete = int(self._caches.bounds(gang).termination_grace_s), bool(step.overridden)
+        if delete:
+            self._note_override(gang, step)
         # The first shows whether budgets allow the others.
-        refusals = [await self._writer.evict(step.members[0].pod, mark)]
-        if not refusals[0] or step.partly_gone:
-            refusals += await all_done(self._writer.evict(member.pod, mark) for member in step.members[1:])
+        refusals = [await self._writer.evict(step.members[0].pod, mark, grace_s=grace_s, delete=delete)]
+        if not refusals[0] or step.partly_gone or delete:
+            refusals += await all_done(
+                self._writer.evict(member.pod, mark, grace_s=grace_s, delete=delete) for member in step.members[1:]
+            )
         self._note_attempt(gang.id, failed=any(refusals))
         for member, why in list(zip(step.members, refusals, strict=False))[:EVENTS_MAX]:
             if not why:
@@ -207,7 +220,30 @@ class Evictor:
         pods = f"{len(refusals)} pod{'s' if len(refusals) != 1 else ''}"
         self._events.gang(gang.id, "Evicted", f"{pods} evicted: {mark.description}", warning=True)
 
+    def _note_override(self, gang: Gang, step: Evict) -> None:
+        """Says on the gang and on the budgets that pods are deleted though a PodDisruptionBudget refuses."""
+        message = (
+            f"deleted although {step.overridden}: gang {step.mark.beneficiary} has waited for what its queue deserves as "
+            "long as maxCheckpointGrace lets a budget delay that; podDisruptionBudgets: Respected in the Queue would prevent it"
+        )
+        self._events.gang(gang.id, "BudgetOverridden", message, warning=True)
+        self._metrics.evictions.labels(step.mark.kind, "budget_overridden").inc()
+        names_ = {name for member in step.members for name in self._caches.budgets_of(member.pod)}
+        for name in sorted(names_)[:EVENTS_MAX]:
+            self._events.budget(gang.namespace, name, "BudgetOverridden", f"pods of gang {gang.name} are {message}")
+
+    async def shorten(self, gang: Gang, members: tuple[Member, ...], bound_s: float) -> None:
+        """Pods that have been leaving for longer than their bound are to end now, since a gang waits."""
+        async with self._slots:
+            why = f"leaving for longer than maxTerminationGrace allows ({bound_s:.0f} s) while a gang waits: it is to end now"
+            refusals = await all_done(self._writer.shorten(member.pod) for member in members)
+            for member, refusal in list(zip(members, refusals, strict=True))[:EVENTS_MAX]:
+                if not refusal:
+                    self._events.pod(member.pod, "TerminationShortened", why, warning=True)
+            log.info("gang %s/%s: %d pods %s", *gang.id, len(members), why)
+
     def _note_attempt(self, gang_id: GangId, *, failed: bool) -> None:
+        self._attempted_at[gang_id] = self._wall()
         self._failures[gang_id] = failures = self._failures.get(gang_id, 0) + 1 if failed else 0
         doublings = min(max(0, failures - 1), DOUBLINGS_MAX)
         self._retry_at[gang_id] = self._wall() + eviction_steps.RETRY_S * 2.0**doublings
@@ -215,7 +251,8 @@ class Evictor:
     def _note_refusal(self, gang_id: GangId, why: str, mark: EvictionMark) -> None:
         if self._refused.get(gang_id) != why:
             until = timestamps.seconds(mark.refusable_until)
-            message = f"{why}; tried again until {until}, then others are chosen"
+            then = "others are chosen" if mark.override_at is None else "its pods are deleted"
+            message = f"{why}; tried again until {until}, then {then}"
             self._events.gang(gang_id, "EvictionRefused", message, warning=True)
         self._refused[gang_id] = why
 

@@ -140,16 +140,20 @@ class PodWrites(Writes):
         message = "Fairlead takes the gang back: it did not come to run"
         await self._evict(pod, "RolledBack", message, delete=not pod.spec.node_name)
 
-    async def _evict(self, pod: core.Pod, reason: str, message: str, *, delete: bool) -> str:
+    async def _evict(
+        self, pod: core.Pod, reason: str, message: str, *, delete: bool, grace_s: int | None = None
+    ) -> str:
         """Evicts or deletes the pod, marked as disrupted first. "" when it is terminating or gone, else why not."""
         meta = pod.metadata
         try:
             async with self._slots:
-                await self._mark_disrupted(pod, reason, message)
+                await self._mark_disrupted(pod, reason, message, delete=delete)
                 if delete:
-                    await self._client.delete(resources.PODS, meta.name, meta.namespace, uid=meta.uid)
+                    await self._client.delete(
+                        resources.PODS, meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s
+                    )
                 else:
-                    await self._client.evict(meta.name, meta.namespace, uid=meta.uid)
+                    await self._client.evict(meta.name, meta.namespace, uid=meta.uid, grace_period_s=grace_s)
         except (errors.NotFound, errors.Conflict):
             return ""
         except errors.ApiError as error:
@@ -157,12 +161,12 @@ class PodWrites(Writes):
             return str(error)
         return ""
 
-    async def _mark_disrupted(self, pod: core.Pod, reason: str, message: str) -> None:
-        """Sets DisruptionTarget on a pod that does not run yet, so that a Job's failure policy can ignore its end.
+    async def _mark_disrupted(self, pod: core.Pod, reason: str, message: str, *, delete: bool) -> None:
+        """Sets DisruptionTarget on the pod, so that a Job's failure policy can ignore its end.
 
         The eviction API does that for running pods, and only for them.
         """
-        if pod.status.phase == "Running":
+        if pod.status.phase == "Running" and not delete:
             return
         target = condition("DisruptionTarget", True, reason, message, now=self._wall())
         await self._patch_status(pod, {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [target]}})

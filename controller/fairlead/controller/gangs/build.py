@@ -20,6 +20,7 @@ from fairlead.kube import core
 
 V = TypeVar("V", int, str)
 Intents = Sequence[tuple[Member, Intent]]
+NOTES_MAX = 4
 
 
 def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known: bool = False) -> Gang | None:
@@ -62,6 +63,7 @@ def build_gang(gang: GangId, pods: Iterable[core.Pod], lookup: Lookup, *, known:
         checkpoint_grace_s=first.checkpoint_grace_s,
         foreign_queue=queue is not None and foreign_queue,
         problems=tuple(problems),
+        notes=tuple(dict.fromkeys(note for _, intent in active for note in intent.notes))[:NOTES_MAX],
         solo=solo,
         jobs=jobs,
         unmanaged=unmanaged,

@@ -35,6 +35,7 @@ class EvictionMark:
     whole: bool  # the gang stops; else only the marked pods go
     beneficiary: str = ""  # namespace/name of the gang that gets the devices
     why: str = ""
+    override_at: float | None = None  # unix seconds: from then on budgets do not refuse it; None: they may
 
     @property
     def beneficiary_id(self) -> GangId | None:
@@ -42,12 +43,14 @@ class EvictionMark:
         return (namespace, name) if name else None
 
     def annotations(self) -> dict[str, str]:
-        fields = {"kind": self.kind, "for": self.beneficiary, "whole": self.whole, "why": self.why}
+        fields: dict[str, Any] = {"kind": self.kind, "for": self.beneficiary, "whole": self.whole, "why": self.why}
+        if self.override_at is not None:
+            fields["override"] = timestamps.seconds(self.override_at)
         return {names.EVICT_AT: timestamps.seconds(self.at), names.EVICTION: json.dumps(fields)}
 
     @property
     def refusable_until(self) -> float:
-        return self.at + REFUSAL_TIMEOUT_S
+        return self.at + REFUSAL_TIMEOUT_S if self.override_at is None else max(self.at, self.override_at)
 
     @property
     def description(self) -> str:
@@ -80,6 +83,9 @@ def mark_for(eviction: Eviction, *, at: float) -> EvictionMark:
         at=float(int(at + 0.999)),
         whole=eviction.whole,
         beneficiary=eviction.beneficiary,
+        override_at=None
+        if eviction.refusable_s is None
+        else float(int(at + min(eviction.refusable_s, REFUSAL_TIMEOUT_S) + 0.999)),
         why="; ".join(text for text in (eviction.reason.message, eviction.reason.advice) if text)[:REASON_MAX],
     )
 
@@ -100,6 +106,7 @@ def mark_of(pod: core.Pod) -> EvictionMark | None:
             whole=bool(read["whole"]),
             beneficiary=str(read["for"]),
             why=str(read["why"]),
+            override_at=timestamps.parse(read["override"]) if read.get("override") else None,
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

@@ -5,7 +5,8 @@ In this order:
 - While the gang still runs with all its members, the eviction is cancelled when the beneficiary no longer waits. A gang
   that has lost members already is evicted to the end.
 - When its time has come and PodDisruptionBudgets allow all of it, it is evicted. Where they refuse for
-  `REFUSAL_TIMEOUT_S`, it is cancelled, and the engine chooses other victims.
+  `REFUSAL_TIMEOUT_S`, it is cancelled, and the engine chooses other victims. Where another queue takes what it deserves
+  (`EvictionMark.override_at`), budgets only delay: then the pods are deleted.
 Pure. Chooses no victims and writes nothing.
 """
 
@@ -44,6 +45,7 @@ class Evict:
     members: tuple[Member, ...]
     mark: EvictionMark
     partly_gone: bool  # the gang has lost members already: budgets are tried pod by pod
+    overridden: str = ""  # the refusal of a budget that counts no more: the pods are deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +62,17 @@ Step = Spread | Wait | Evict | Cancel
 
 
 def next_step(
-    gang: Gang, *, now: float, still_waits: Callable[[GangId], bool], refusal: Callable[[tuple[Member, ...]], str]
+    gang: Gang,
+    *,
+    now: float,
+    still_waits: Callable[[GangId], bool],
+    refusal: Callable[[tuple[Member, ...]], str],
+    refused: str = "",
 ) -> Step | None:
-    """`still_waits`: whether a beneficiary still needs the devices. `refusal`: why budgets forbid it now, or ""."""
+    """`still_waits`: whether a beneficiary still needs the devices. `refusal`: why budgets forbid it now, or "".
+
+    `refused`: what the eviction API said last, or "".
+    """
     pairs = eviction_marks.marked(gang)
     if not pairs:
         return None
@@ -79,6 +89,12 @@ def next_step(
     if now < due:
         return Wait(until=due, mark=mark)
     why = refusal(members)
+    if mark.override_at is not None and (why or refused):
+        until = max(due, mark.override_at)
+        if now >= until:
+            return Evict(members=members, mark=mark, partly_gone=not cancellable, overridden=why or refused)
+        if why:
+            return Wait(until=min(now + RETRY_S, until), mark=mark, refused=why)
     if why:
         timeout_s = eviction_marks.REFUSAL_TIMEOUT_S
         if now >= due + timeout_s:

@@ -33,6 +33,7 @@ class Gang:
     solo: bool = False  # a pod without gang annotation
     jobs: tuple[JobPods, ...] = ()  # that make its pods
     foreign_queue: bool = False  # `queue` comes from another system's label or object
+    notes: tuple[str, ...] = ()  # annotations that cannot be read and count as absent
     unmanaged: tuple[Member, ...] = ()  # gated pods without a managed claim; not members, to be ungated
 
     @property
@@ -166,6 +167,7 @@ def named_gang(pod: core.Pod) -> str | None:
 
 
 def intent(pod: core.Pod) -> Intent:
-    """Raises IntentError."""
+    """Raises IntentError, but not for durations: where they cannot be read, the queue's count."""
     group = pod.spec.scheduling_group
-    return read_intent(pod.metadata.annotations, pod.metadata.labels, group.pod_group_name if group else None)
+    name = group.pod_group_name if group else None
+    return read_intent(pod.metadata.annotations, pod.metadata.labels, name, lenient=True)

@@ -12,6 +12,7 @@ from fairlead.engine.types.reasons import Code
 from fairlead.kube import batch, core, resource
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_DIGITS_MAX = 10  # a user may have written the annotation
 
 
 class Stage(enum.Enum):
@@ -131,7 +132,7 @@ class Member:
     def index(self) -> int | None:
         """Of an Indexed Job's pod."""
         text = self.pod.metadata.annotations.get(COMPLETION_INDEX, "")
-        return int(text) if text.isdigit() else None
+        return int(text) if len(text) <= INDEX_DIGITS_MAX and text.isascii() and text.isdigit() else None
 
     @property
     def runs(self) -> bool:

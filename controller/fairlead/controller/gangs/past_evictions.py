@@ -24,6 +24,7 @@ JOB_BACKOFF_MAX_S = 600.0  # MaxJobPodFailureBackOff of pkg/controller/job, 1.36
 MARGIN_S = 300.0
 TEXT_MAX = 16_384  # characters of a record that is read; ours are shorter
 GRACE_S = 30.0  # of a pod that does not say
+GRACE_MAX_S = 86400.0  # of one that says any number
 JOB_GONE_S = 30.0  # a JobSet that restarts deletes its Jobs and creates others
 
 
@@ -62,7 +63,7 @@ def eviction_of(
     """The eviction of these members, now."""
     evicted = list(members)
     grace = [member.pod.spec.termination_grace_period_seconds for member in evicted]
-    grace_s = max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S)
+    grace_s = min(max((GRACE_S if each is None else float(each) for each in grace), default=GRACE_S), GRACE_MAX_S)
     controller = evicted[0].pod.metadata.controller
     return PastEviction(
         at=at,

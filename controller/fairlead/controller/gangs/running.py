@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.controller.gangs import eviction_marks
 from fairlead.controller.gangs.allocations import allocated_at, held_claims, node_of, pod_ref
 from fairlead.controller.gangs.gangs import Gang, created_s
+from fairlead.controller.gangs.leaving import leaving_since
 from fairlead.controller.gangs.members import Member
 from fairlead.controller.gangs.requests import GangRecord
 from fairlead.engine.types.gangs import RunningGang, RunningMember
@@ -23,6 +25,8 @@ class RunningContext:
     not_evictable: bool = False  # an eviction failed a moment ago: no victim for now
     budgets_of: Callable[[Member], tuple[str, ...]] | None = None  # names of its PodDisruptionBudgets
     job_deadline: Callable[[Member], float | None] | None = None  # unix seconds
+    bounds: Bounds = NO_BOUNDS  # of its namespace
+    running_since: float | None = None  # unix seconds: of an earlier member of this run, which was replaced since
 
 
 def running_gang(
@@ -35,6 +39,7 @@ def running_gang(
     started = {uid: allocated_at(claim) for uid, claim in claims.items()}
     holders = [*gang.released, *(member for member in gang.members if member.pod.finished and member.claims)]
     evictable = () if context.not_evictable else holders
+    started_before = context.running_since
     ends = [_ends_by(member, context) for member in gang.released if not member.terminating]
     return RunningGang(
         namespace=gang.namespace,
@@ -45,12 +50,13 @@ def running_gang(
         namespace_labels=namespace_labels,
         priority=gang.priority,
         created=record.created(gang),
-        started=min(started.values()),
+        started=min(*started.values(), started_before) if started_before else min(started.values()),
         size=max(1, gang.together),
         members=tuple(_running_member(member, started, context) for member in evictable),
         min_runtime_s=gang.min_runtime_s,
         checkpoint_grace_s=gang.checkpoint_grace_s,
         ends_by=None if None in ends else max((end for end in ends if end is not None), default=None),
+        bounds=context.bounds,
     )
 
 
@@ -91,6 +97,7 @@ def _running_member(member: Member, started: Mapping[str, float], context: Runni
         or member.pod.finished
         or member.uid in context.evicting
         or eviction_marks.mark_of(member.pod) is not None,
+        leaving_since=leaving_since(member.pod),
         done=member.pod.status.phase == "Succeeded",
         guarded_by=context.budgets_of(member) if context.budgets_of else (),
     )

@@ -1,4 +1,4 @@
-"""Events on Gang objects and on pods."""
+"""Events on Gang objects, on pods and on PodDisruptionBudgets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ class Events:
         uid = raw["metadata"].get("uid", "") if raw else ""
         about = Regarding(api_version=names.API_VERSION, kind="Gang", namespace=gang[0], name=gang[1], uid=uid)
         self._recorder.record(about, reason, message, type="Warning" if warning else "Normal")
+
+    def budget(self, namespace: str, name: str, reason: str, message: str) -> None:
+        """A warning on a PodDisruptionBudget."""
+        raw = self._caches.disruption_budgets.get(f"{namespace}/{name}")
+        uid = raw["metadata"].get("uid", "") if raw else ""
+        about = Regarding(api_version="policy/v1", kind="PodDisruptionBudget", namespace=namespace, name=name, uid=uid)
+        self._recorder.record(about, reason, message, type="Warning")
 
     def pod(self, pod: core.Pod, reason: str, message: str, *, warning: bool = False) -> None:
         about = Regarding.of(resources.PODS, pod)

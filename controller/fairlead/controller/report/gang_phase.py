@@ -48,6 +48,7 @@ class SchedulingState:
     eviction: EvictionProgress | None = None
     victims: tuple[str, ...] = ()  # gangs that are being evicted for it
     reservation: Reservation | None = None
+    leaving: str = ""  # which of its pods are leaving since when, and until when others wait for them
     untried: int = 0  # released members that kube-scheduler should have tried by now
 
 
@@ -69,7 +70,7 @@ def summarize(gang: Gang, state: SchedulingState) -> PhaseSummary:
     if not released and not gated:
         return _ended(gang)
     if not gated and all(member.terminating for member in released):
-        return _stopping(released)
+        return _stopping(released, state.leaving)
     if released and gang.placed >= gang.size:
         return _placed(gang, state)
     if state.admitting:
@@ -108,11 +109,11 @@ def _ended(gang: Gang) -> PhaseSummary:
     return PhaseSummary(phase="Failed", reason=Progress.FAILED.value, text=text)
 
 
-def _stopping(released: Sequence[Member]) -> PhaseSummary:
+def _stopping(released: Sequence[Member], leaving: str) -> PhaseSummary:
     what = "pod is" if len(released) == 1 else "pods are"
     mark = next((mark for member in released if (mark := mark_of(member.pod)) is not None), None)
     why = f": evicted, {mark.description}" if mark is not None else ""
-    text = f"{len(released)} {what} on the way out, and devices still held{why}"
+    text = f"{len(released)} {what} on the way out, and devices still held{why}{f'; {leaving}' if leaving else ''}"
     return PhaseSummary(phase="Running", reason=Progress.STOPPING.value, text=text)
 
 

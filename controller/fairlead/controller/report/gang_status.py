@@ -42,7 +42,7 @@ def gang_status(
 ) -> dict[str, Any]:
     """`created`: since when the gang is queued, unix seconds; `past` its last eviction."""
     summary = summarize(gang, state)
-    summary = replace(summary, text=summary.message)  # composed once
+    summary = replace(summary, text="; ".join((summary.message, *gang.notes)))  # composed once
     admitted = summary.phase in {"Admitted", "Running", "Finished", "Failed"}
     status: dict[str, Any] = {
         "phase": summary.phase,

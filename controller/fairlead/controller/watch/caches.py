@@ -7,8 +7,10 @@ the gangs that changed since the last call. Writes nothing to the cluster.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterable, Mapping
 
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.api.namespaces import is_exempt
 from fairlead.controller.gangs import disruption, past_evictions
 from fairlead.controller.gangs.build import build_gang
@@ -19,11 +21,14 @@ from fairlead.controller.gangs.past_evictions import PastEviction
 from fairlead.controller.watch import settings
 from fairlead.controller.watch.handlers import Handlers
 from fairlead.controller.watch.informers import Informers
+from fairlead.controller.watch.policy_bounds import PolicyBounds, bounds_of, read_policies
 from fairlead.controller.watch.tables import Tables
 from fairlead.controller.watch.triggers import Triggers
 from fairlead.kube import batch, core, resource, timestamps
 from fairlead.kube.informer import Change, Source
 from fairlead.kube.resources import Raw
+
+log = logging.getLogger(__name__)
 
 
 class Caches(Informers):
@@ -36,10 +41,12 @@ class Caches(Informers):
         self.triggers = Triggers()
         self.tables = Tables(self.pods, self.claims)
         self._settings: settings.Settings | None = None
+        self._policy_bounds: tuple[PolicyBounds, ...] | None = None
         Handlers(self, self.tables, self.gangs, self.triggers)
         for informer in (self.queues, self.flavors):
             informer.subscribe(self._setting)
         self.namespaces.subscribe(self._namespace)
+        self.policies.subscribe(self._policy)
 
     # -- gangs and settings ----------------------------------------------------------------------------------------
 
@@ -48,7 +55,11 @@ class Caches(Informers):
         changed = self.triggers.take_gangs()
         for gang_id in changed:
             key = "/".join(gang_id)
-            gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+            try:
+                gang = build_gang(gang_id, self.pods.by_index("gang", key), self, known=key in self.gang_objects)
+            except Exception:  # what one user wrote must not stop the service for the others
+                log.exception("gang %s cannot be read: it stays as it was", key)
+                continue
             if gang is None:
                 self.gangs.pop(gang_id, None)
                 continue
@@ -102,6 +113,24 @@ class Caches(Informers):
         if before != after and max(len(before or ()), len(after or ())) > 1:
             self._settings = None
             self.triggers.decide()
+
+    def _policy(self, change: Change[Raw]) -> None:
+        if change.old is None or change.new is None or change.old.get("spec") != change.new.get("spec"):
+            self._policy_bounds = None
+            self.refresh_all()
+
+    def namespace_bounds(self, namespace: str) -> Bounds:
+        """What TenancyPolicies let the users of a namespace ask for."""
+        if self._policy_bounds is None:
+            self._policy_bounds = read_policies(self.policies.all())
+        if not self._policy_bounds:
+            return NO_BOUNDS
+        return bounds_of(self._policy_bounds, namespace, self.namespace_labels(namespace))
+
+    def bounds(self, gang: Gang) -> Bounds:
+        """The tightest of the gang's queue, those above it, and its namespace."""
+        of_queue = self.settings().bounds_of(gang.queue, self.namespace_labels(gang.namespace))
+        return of_queue.within(self.namespace_bounds(gang.namespace))
 
     # -- members.Lookup --------------------------------------------------------------------------------------------
 

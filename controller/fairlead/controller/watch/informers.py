@@ -44,6 +44,7 @@ class Informers:
         self.nodes: Informer[core.Node] = Informer(client, resources.NODES)
         self.namespaces: Informer[core.Namespace] = Informer(client, resources.NAMESPACES)
         self.queues: Informer[Raw] = Informer(client, resources.QUEUES)
+        self.policies: Informer[Raw] = Informer(client, resources.TENANCY_POLICIES)
         self.flavors: Informer[Raw] = Informer(client, resources.FLAVORS)
         self.gang_objects: Informer[Raw] = Informer(
             client, resources.GANGS, indexes={"owner": indexes.by_evicted_owner}
@@ -64,7 +65,7 @@ class Informers:
     def all(self) -> tuple[Informer[Any] | OptionalInformer[Any], ...]:
         return (
             self.nodes, self.namespaces, self.device_classes, self.slices, self.queues, self.flavors,
-            self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
+            self.policies, self.templates, self.claims, self.gang_objects, self.disruption_budgets, self.resource_quotas,
             self.jobs,
             *self.pod_groups.informers, self.taint_rules, self.pods,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fairlead.api.base import LabelSelector as ApiSelector
 from fairlead.api.base import ManifestError
+from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
 from fairlead.api.flavor import Flavor
 from fairlead.api.gang import duration_s
 from fairlead.api.queue import Queue
@@ -44,6 +45,17 @@ class Settings:
             return name
         selected = not self.queues or self.selecting(namespace_labels)
         return None if selected else name
+
+    def bounds_of(self, queue: str | None, namespace_labels: Mapping[str, str]) -> Bounds:
+        """Of the queue that a gang names, or else of the one that takes its namespace, and of those above."""
+        by_name = {each.name: each for each in self.queues}
+        name = queue or min(self.selecting(namespace_labels), default=None)
+        found, seen = NO_BOUNDS, set[str]()
+        while name is not None and name in by_name and name not in seen:
+            seen.add(name)
+            found = found.within(by_name[name].bounds)
+            name = by_name[name].parent
+        return found
 
     def selecting(self, namespace_labels: Mapping[str, str]) -> list[str]:
         """The leaf queues that select a namespace of these labels."""
@@ -137,6 +149,8 @@ def _queue(queue: Queue) -> QueueSpec:
         strategy=spec.strategy,
         ordering=spec.ordering,
         preemption=spec.preemption,
+        bounds=read_bounds(spec, f"Queue {queue.name}"),
+        respects_budgets=None if spec.pod_disruption_budgets is None else spec.pod_disruption_budgets == "Respected",
         min_runtime_s=None if spec.min_runtime is None else duration_s(spec.min_runtime),
         namespace_selector=None if spec.namespace_selector is None else _selector(spec.namespace_selector),
     )

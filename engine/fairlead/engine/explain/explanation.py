@@ -27,7 +27,7 @@ def explanation(reason: Reason) -> dict[str, Any]:
         "couldEverFit": reason.could_ever_fit,
         "details": _lines(details),
         "holders": holders,
-        "barriers": _lines([str(blocker) for blocker in reason.blockers]),
+        "barriers": _lines([blocker.explained for blocker in reason.blockers]),
     }
     return {key: value for key, value in parts.items() if value not in ("", None, [])}
 

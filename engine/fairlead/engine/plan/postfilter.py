@@ -24,11 +24,15 @@ from fairlead.engine.reclaim.evictions import making_room
 from fairlead.engine.types.reasons import Code, Reason
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from fairlead.engine.placement.model import PlacementResult
     from fairlead.engine.plan.gang import WhyPending
     from fairlead.engine.plan.session import Session
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.types.plan import Reservation
+
+LEAVING_MAX = 4  # pods that a message names
 
 
 class PostFilter:
@@ -61,7 +65,7 @@ class PostFilter:
             return why if isinstance(why, Reason) else Unschedulable(why, share_blocker(preemptor))
         reserved = self._nominate(pending, preemptor)
         if reserved is not None:
-            return _coming_free(preemptor, reserved)
+            return _coming_free(preemptor, reserved, self._session.leaving_on(reserved.nodes))
         if self._session.places.ever(pending.gang, pending.units) is False:
             return why if isinstance(why, Reason) else Unschedulable(why)
         found = self.preemption.victims_or_blockers(preemptor, explained=not limited)
@@ -121,13 +125,16 @@ class PostFilter:
         )
 
 
-def _coming_free(preemptor: Preemptor, reserved: Reservation) -> Reason:
+def _coming_free(preemptor: Preemptor, reserved: Reservation, leaving: Sequence[str]) -> Reason:
+    """`leaving`: of the pods that hold devices there, since when and until when they are awaited, as far as that is known."""
     where = ", ".join(reserved.nodes[:3]) + (f" and {len(reserved.nodes) - 3} more" if len(reserved.nodes) > 3 else "")
     evicted = preemptor.gang.preemptor
     return Reason(
         code=Code.MAKING_ROOM if evicted else Code.COMING_FREE,
         message=f"{'pods that were evicted for it' if evicted else 'pods that are leaving'} still hold devices on {where}; "
-        "it fits as soon as they are gone, and what they give back is held for it",
+        "it fits as soon as they are gone, and what they give back is held for it"
+        + "".join(f"; {text}" for text in leaving[:LEAVING_MAX])
+        + (f"; and {len(leaving) - LEAVING_MAX} more" if len(leaving) > LEAVING_MAX else ""),
         advice="wait until they have ended: their grace periods bound that",
         could_ever_fit=True,
     )

@@ -6,6 +6,7 @@ reason to evict from their queues, and soft reservations yield where they are in
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ class Preemption:
     def _explained(self, preemptor: Preemptor, block: PreemptionBlock) -> tuple[PreemptionBlocker, ...]:
         known = self._blockers.get(preemptor.kind)
         if known is None:
-            known = self._blockers[preemptor.kind] = blockers(self.policy, preemptor)
+            known = self._blockers[preemptor.kind] = blockers(self.policy, self._overriding(preemptor))
         if block is not PreemptionBlock.STEPS:
             return known
         return (PreemptionBlocker(block=block, queue=preemptor.queue.name), *known)
@@ -102,6 +103,26 @@ class Preemption:
         return choice
 
     def _choose_past_soft(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
+        """With PodDisruptionBudgets respected, if that leaves a choice."""
+        choice = self._choose_past_soft_once(preemptor)
+        delays_s = self.policy.budget_delays_s(preemptor) if isinstance(choice, PreemptionBlock) else []
+        if not delays_s:
+            return choice
+        asks = self._overriding(preemptor)
+        if asks is not preemptor:
+            choice = self._choose_past_soft_once(asks)
+        later = [each for each in delays_s if preemptor.gang.created + each > self._session.now]
+        if later and isinstance(choice, PreemptionBlock):
+            self._session.note_due(preemptor.gang.created + later[0])
+        return choice
+
+    def _overriding(self, preemptor: Preemptor) -> Preemptor:
+        """Without the PodDisruptionBudgets that have delayed the gang for long enough; the same where there are none."""
+        waited_s = self._session.now - preemptor.gang.created
+        over = [each for each in self.policy.budget_delays_s(preemptor) if each <= waited_s]
+        return replace(preemptor, overrides_s=over[-1]) if over else preemptor
+
+    def _choose_past_soft_once(self, preemptor: Preemptor) -> VictimChoice | PreemptionBlock:
         choice = self.search.choose(preemptor)
         soft = self._reservations.soft(preemptor) if isinstance(choice, PreemptionBlock) else []
         attempt = (preemptor.kind, preemptor.signature, self.choices, len(self.tentative.units))
@@ -126,7 +147,7 @@ class Preemption:
     def confirm(self, preemptor: Preemptor, choice: VictimChoice) -> list[Eviction] | None:
         """Running victims are evicted; None, and no place for the gang yet, where others only have to be withdrawn first."""
         running = [unit for unit in choice.victims if unit.runs]
-        made = evictions(preemptor, running)
+        made = evictions(preemptor, running, self._session.candidates.protection)
         self.evictions += made
         for unit in running:
             self.policy.confirm(unit)

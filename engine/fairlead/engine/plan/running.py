@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlead.engine.inventory.changes import ChangeLog
 from fairlead.engine.queues.charges import Charge, add
 from fairlead.engine.queues.tree import Queue
-from fairlead.engine.reclaim.candidates import MinRuntimes
+from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningSequence
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class RunningGangs:
         self._ends: list[float] = []  # of protection, sorted
         self._surplus = 0  # gangs with units besides their own
         self._shared = False  # several gangs name one claim
-        self._min_runtimes = MinRuntimes()
+        self.protection = Protection()
         self._cursor = self._inventory.claim_changes.cursor
 
     @classmethod
@@ -148,9 +148,13 @@ class RunningGangs:
         return self._surplus > 0
 
     def with_queue(self, eviction: Eviction) -> Eviction:
-        """Under the name of the queue that is charged for the gang."""
+        """Under the name of the queue that is charged for the gang, and with notice as that allows."""
         name = next((queue for gang, queue in self.owners.values() if gang == eviction.id), eviction.queue)
-        return replace(eviction, queue=name)
+        found = next(((gang, queue) for gang, queue in self.gangs if gang.id == eviction.id), None)
+        grace_s = eviction.checkpoint_grace_s
+        if found is not None and grace_s:
+            grace_s = self.protection.checkpoint_grace_s(*found)
+        return replace(eviction, queue=name, checkpoint_grace_s=grace_s)
 
     # -- changes ---------------------------------------------------------------------------------------------------
 
@@ -207,7 +211,9 @@ class RunningGangs:
         until: float | None = inf
         if gang.members:
             protected = queue is not None and staying
-            until = gang.started + self._min_runtimes.of(gang, queue) if queue is not None and protected else None
+            until = (
+                gang.started + self.protection.min_runtime_s(gang, queue) if queue is not None and protected else None
+            )
         counted = _Counted(
             gang, queue, charge, devices, staying < len(gang.members), until, surplus=staying > gang.size
         )

@@ -22,6 +22,7 @@ from fairlead.engine.queues.tree_shares import divide_tree
 from fairlead.engine.reclaim.candidates import VictimCandidates
 from fairlead.engine.reclaim.releasing import PipelinedCluster
 from fairlead.engine.reclaim.replace import BrokenDevices
+from fairlead.kube import timestamps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,12 +63,25 @@ class Session:
         """Before any gang is considered: what is leaving counts as gone for shares and order."""
         leaving = self.running.with_leaving(self.leaving)
         if leaving:
-            self.pipelined.leave(leaving, self.leaving)
+            self._due += self.pipelined.leave(leaving, self.leaving, self.now)
+
+    def leaving_on(self, nodes: Sequence[str]) -> list[str]:
+        """Of pods there that are deleted and hold devices: since when, and from when they are not awaited any more."""
+        among, found = set(nodes), list[str]()
+        for gang, queue in self.running.with_leaving(set()):
+            for member in gang.members:
+                until = self.running.protection.awaited_until(gang, queue, member) if member.leaving else None
+                if until is not None and member.leaving_since is not None and member.node in among and member.claims:
+                    since, counted = timestamps.seconds(member.leaving_since), timestamps.seconds(until)
+                    pod = f"pod {member.pod.namespace}/{member.pod.name}"
+                    free = "counted as free since" if until <= self.now else "counted as free from"
+                    found.append(f"{pod} of queue {queue.name} is leaving since {since}, {free} {counted}")
+        return found
 
     @property
     def pipelined(self) -> PipelinedCluster:
         if self._pipelined is None:
-            self._pipelined = PipelinedCluster(self.cache, self.snapshot)
+            self._pipelined = PipelinedCluster(self.cache, self.snapshot, self.running.protection)
             for assumed in self.admitted.gangs.values():
                 self._pipelined.assume(assumed)
         return self._pipelined

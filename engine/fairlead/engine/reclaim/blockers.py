@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from fairlead.engine.reclaim.policy import may_be_guaranteed
 from fairlead.engine.reclaim.shares import over_contested_share
 from fairlead.engine.types.amounts import amount_text
 from fairlead.engine.types.reasons import PreemptionBlock, PreemptionBlocker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
@@ -44,11 +45,35 @@ def blockers(policy: VictimPolicy, preemptor: Preemptor) -> tuple[PreemptionBloc
             devices=sum(unit.devices for unit in units),
             example=units[0].gang.id,
             until=min(protected[unit] for unit in units) if block is PreemptionBlock.MIN_RUNTIME else None,
-            detail=_figures(preemptor, _about(preemptor, block, units[0].queue)) if block in _ABOUT_SHARES else "",
+            delays_until=_budgets_end(policy, preemptor, units) if block is PreemptionBlock.BUDGET else None,
+            detail=_figures(preemptor, _about(preemptor, block, units[0].queue))
+            if block in _ABOUT_SHARES
+            else _cut(policy, units)
+            if block is PreemptionBlock.MIN_RUNTIME
+            else "",
         )
         for (block, name), units in sorted(found.items(), key=lambda item: (_ORDER[item[0][0]], item[0][1]))
         if not over or block is not PreemptionBlock.SHARE
     )
+
+
+def _budgets_end(policy: VictimPolicy, preemptor: Preemptor, units: Sequence[EvictionUnit]) -> float | None:
+    """Until when PodDisruptionBudgets delay what the preemptor's queue deserves; None: they prevent it."""
+    if not may_be_guaranteed(preemptor.queue, preemptor.charge):
+        return None
+    delays = (policy.candidates.protection.budget_delay_s(unit.gang, unit.queue) for unit in units)
+    return min((preemptor.gang.created + each for each in delays if each is not None), default=None)
+
+
+def _cut(policy: VictimPolicy, units: Sequence[EvictionUnit]) -> str:
+    """That gangs ask for a longer min-runtime than counts, and what bounds it."""
+    for unit in units:
+        asked_s = unit.gang.min_runtime_s
+        if asked_s is None or asked_s <= policy.candidates.protection.min_runtime_s(unit.gang, unit.queue):
+            continue
+        bound = policy.candidates.protection.bounds(unit.gang, unit.queue).min_runtime
+        return f"gang {unit.gang.id} asks for more than counts: {'the default' if bound is None else bound.source} bounds it"
+    return ""
 
 
 def _about(preemptor: Preemptor, block: PreemptionBlock, victim: Queue) -> Queue:

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from fairlead.engine.queues.charges import Charge, add
+from fairlead.engine.reclaim.protection import Protection
 from fairlead.engine.types.gangs import RunningGang, RunningMember
 
 if TYPE_CHECKING:
@@ -117,22 +118,6 @@ class TentativeAdmission(EvictionUnit):
         return sum(len(picks) for placed in self.held if placed.node.name == node for picks in placed.picks)
 
 
-class MinRuntimes:
-    """How long gangs are protected from their start, seconds: their own min-runtime, else their queue's, or one above it, else 0."""
-
-    def __init__(self) -> None:
-        self._of_queue: dict[Queue, float] = {}
-
-    def of(self, gang: RunningGang, queue: Queue) -> float:
-        if gang.min_runtime_s is not None:
-            return gang.min_runtime_s
-        known = self._of_queue.get(queue)
-        if known is None:
-            set_on_path = (step.spec.min_runtime_s for step in queue.path() if step.spec.min_runtime_s is not None)
-            known = self._of_queue[queue] = next(set_on_path, 0.0)
-        return known
-
-
 class VictimCandidates:
     """The units of all running gangs. Per decision: `add_running` each gang, `sort` once, then `insert` and `remove`.
 
@@ -148,7 +133,7 @@ class VictimCandidates:
         self.protected: dict[EvictionUnit, float] = {}  # until when
         self.unprotected: dict[Queue, list[EvictionUnit]] = defaultdict(list)  # the others
         self._by_node: dict[str, list[EvictionUnit]] | None = None
-        self._min_runtime_s = MinRuntimes()
+        self.protection = Protection()
         self._whole: dict[str, EvictionUnit] = {}  # by gang id
         self.staying: dict[str, int] = {}  # gang id: members that are not leaving
 
@@ -167,7 +152,7 @@ class VictimCandidates:
         whole = self._of_one_pod(gang, queue, members[0]) if len(gang.members) == 1 else None
         if whole is None:
             whole = self._unit(gang, queue, members, _node_of_claims(members), whole=True)
-        min_runtime_s = self._min_runtime_s.of(gang, queue)
+        min_runtime_s = self.protection.min_runtime_s(gang, queue)
         self.staying[whole.id] = len(members)
         self._whole[whole.id] = whole
         self._add(whole, whole.started + min_runtime_s)
@@ -276,7 +261,7 @@ class VictimCandidates:
         for unit in units:
             insort(self.units, unit, key=_rank)
             insort(self.by_queue[unit.queue], unit, key=_rank)
-            until = self.now + self._min_runtime_s.of(unit.gang, unit.queue)
+            until = self.now + self.protection.min_runtime_s(unit.gang, unit.queue)
             if unit.starts and until > self.now:
                 self.protected[unit] = until
             else:

@@ -3,16 +3,18 @@
 Choosing victims, making the set minimal, judging it again and explaining a refusal all ask here. Between queues
 `policy.may_reclaim` decides; within a queue strictly lower priority gives way, unless the queue says `preemption: Never`.
 On top: min-runtime, PodDisruptionBudgets (in whole pods, as the eviction API counts), each queue's disruption budget (a
-whole gang counts one). A policy also counts what a trial set of victims uses up, so that its next answer takes that into
+whole gang counts one). PodDisruptionBudgets are users' own: they choose among victims, but where a queue takes what it
+deserves they only delay (`Preemptor.overrides_s`), unless the victims' queue says otherwise. A policy also counts what a trial set of victims uses up, so that its next answer takes that into
 account: `evict` and `spare` are changes of the pipelined cluster's statement.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
-from fairlead.engine.reclaim.policy import Rule, branches, may_reclaim, path_to
+from fairlead.engine.reclaim.policy import Rule, branches, may_be_guaranteed, may_reclaim, path_to
 from fairlead.engine.reclaim.shares import borrows, fits_share, over_contested_share
 from fairlead.engine.types.reasons import PreemptionBlock
 
@@ -53,11 +55,15 @@ class Preemptor:
     signature: object  # equal for gangs that placement treats alike
     id: str  # the gang's
     turn: int = 0  # the gang's place in this decision's order, where that counts
+    overrides_s: float | None = (
+        None  # it has waited longer than PodDisruptionBudgets that delay so much at most may delay
+    )
 
     @property
     def kind(self) -> object:
         """Equal for gangs that may evict the same."""
-        return (self.queue.name, self.gang.priority, tuple(sorted(self.charge.items())), self.turn)
+        charge = tuple(sorted(self.charge.items()))
+        return (self.queue.name, self.gang.priority, charge, self.turn, self.overrides_s)
 
 
 class EvictionPolicy:
@@ -130,10 +136,17 @@ class VictimPolicy(EvictionPolicy):
             verdict = may_reclaim(preemptor.queue, preemptor.charge, unit.queue, unit.charge)
             if not verdict:
                 return _BLOCKS[verdict.rule]
+            if preemptor.overrides_s is not None and verdict.rule is Rule.GUARANTEE:
+                return self._spent(unit, overridden=self._overridden(preemptor, unit))
         return self._spent(unit)
 
-    def _spent(self, unit: EvictionUnit) -> PreemptionBlock | None:
-        """Whether a budget has too little left for the unit."""
+    def _overridden(self, preemptor: Preemptor, unit: EvictionUnit) -> bool:
+        """Whether PodDisruptionBudgets protect the unit no more: the gang has waited for as long as they may delay it."""
+        delay_s = self.candidates.protection.budget_delay_s(unit.gang, unit.queue)
+        return delay_s is not None and preemptor.overrides_s is not None and delay_s <= preemptor.overrides_s
+
+    def _spent(self, unit: EvictionUnit, *, overridden: bool = False) -> PreemptionBlock | None:
+        """Whether a budget has too little left for the unit. `overridden`: PodDisruptionBudgets do not count."""
         if not unit.starts:
             return None
         surplus = self._surplus.get(unit.id, 0)
@@ -146,7 +159,30 @@ class VictimPolicy(EvictionPolicy):
                     return PreemptionBlock.DISRUPTIONS
         elif surplus >= self.candidates.staying[unit.id] - unit.gang.size:
             return PreemptionBlock.PLACE
-        return PreemptionBlock.BUDGET if self._guarded(unit) else None
+        return PreemptionBlock.BUDGET if not overridden and self._guarded(unit) else None
+
+    def budget_delays_s(self, preemptor: Preemptor) -> list[float]:
+        """For how long PodDisruptionBudgets delay what the preemptor's queue deserves of others, at most: each once, sorted."""
+        if not self._delaying or not may_be_guaranteed(preemptor.queue, preemptor.charge):
+            return []
+        found: set[float] = set()
+        for (queue, delay_s, _), unit in self._delaying.items():
+            if delay_s not in found and queue is not preemptor.queue:
+                verdict = may_reclaim(preemptor.queue, preemptor.charge, queue, unit.charge)
+                if verdict and verdict.rule is Rule.GUARANTEE:
+                    found.add(delay_s)
+        return sorted(found)
+
+    @cached_property
+    def _delaying(self) -> dict[tuple[Queue, float, frozenset[str]], EvictionUnit]:
+        """One of the alike units that PodDisruptionBudgets protect: by queue, for how long, and flavors."""
+        found: dict[tuple[Queue, float, frozenset[str]], EvictionUnit] = {}
+        for unit in self.candidates.units if self._allowed else ():
+            if any(member.guarded_by for member in unit.members):
+                delay_s = self.candidates.protection.budget_delay_s(unit.gang, unit.queue)
+                if delay_s is not None:
+                    found.setdefault((unit.queue, delay_s, frozenset(unit.charge)), unit)
+        return found
 
     def _guarded(self, unit: EvictionUnit) -> bool:
         """Whether a PodDisruptionBudget forbids it. The eviction API refuses a pod that several of them select."""
@@ -191,7 +227,7 @@ class VictimPolicy(EvictionPolicy):
 
     def _possible(self, preemptor: Preemptor) -> Iterator[EvictionUnit]:
         """The units to look at; of a queue all of which is refused only the first."""
-        for units in self.candidates.unprotected.values():
+        for units in list(self.candidates.unprotected.values()):
             for unit in units:
                 if self.refusal(preemptor, unit) in _OF_THE_QUEUE:
                     break

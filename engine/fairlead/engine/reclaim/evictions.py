@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
     from fairlead.engine.reclaim.eviction_policy import Preemptor
+    from fairlead.engine.reclaim.protection import Protection
 
 
-def evictions(preemptor: Preemptor, chosen: Sequence[EvictionUnit]) -> list[Eviction]:
+def evictions(preemptor: Preemptor, chosen: Sequence[EvictionUnit], protection: Protection) -> list[Eviction]:
     """One per gang, in the order in which they were chosen. The units are gone already, the preemptor is not charged yet."""
     gangs: dict[str, list[EvictionUnit]] = {}
     lost: dict[Queue, Charge] = {}  # by branch of the victims: all that goes for this preemptor
@@ -30,13 +31,16 @@ def evictions(preemptor: Preemptor, chosen: Sequence[EvictionUnit]) -> list[Evic
         gangs.setdefault(unit.gang.id, []).append(unit)
         if unit.queue is not preemptor.queue:
             add(lost.setdefault(branches(preemptor.queue, unit.queue)[1], {}), unit.charge)
-    return [_eviction(preemptor, units, lost) for units in gangs.values()]
+    return [_eviction(preemptor, units, lost, protection) for units in gangs.values()]
 
 
-def _eviction(preemptor: Preemptor, units: Sequence[EvictionUnit], lost: Mapping[Queue, Charge]) -> Eviction:
+def _eviction(
+    preemptor: Preemptor, units: Sequence[EvictionUnit], lost: Mapping[Queue, Charge], protection: Protection
+) -> Eviction:
     first = units[0]
     gang, queue = first.gang, first.queue
     preempted = queue is preemptor.queue
+    entitled = not preempted and _guaranteed(preemptor, queue)
     return Eviction(
         kind="Preempt" if preempted else "Reclaim",
         namespace=gang.namespace,
@@ -47,7 +51,8 @@ def _eviction(preemptor: Preemptor, units: Sequence[EvictionUnit], lost: Mapping
         whole=first.whole,
         reason=_preempted(preemptor, first) if preempted else _reclaimed(preemptor, first, lost),
         beneficiary=preemptor.gang.id,
-        checkpoint_grace_s=gang.checkpoint_grace_s or 0.0,
+        checkpoint_grace_s=protection.checkpoint_grace_s(gang, queue),
+        refusable_s=protection.budget_delay_s(gang, queue) if entitled else None,
     )
 
 
@@ -62,9 +67,7 @@ def _preempted(preemptor: Preemptor, unit: EvictionUnit) -> Reason:
 def _reclaimed(preemptor: Preemptor, unit: EvictionUnit, lost: Mapping[Queue, Charge]) -> Reason:
     """What both branches were entitled to and held before anything went."""
     branch, victim_branch = branches(preemptor.queue, unit.queue)
-    guaranteed = all(
-        branch.used.get(flavor, 0) + value <= branch.deserved(flavor) for flavor, value in preemptor.charge.items()
-    )
+    guaranteed = _guaranteed(preemptor, unit.queue)
     figures = []
     for flavor, value in sorted(preemptor.charge.items()):
         victim_held = victim_branch.used.get(flavor, 0) + lost[victim_branch].get(flavor, 0)
@@ -78,6 +81,14 @@ def _reclaimed(preemptor: Preemptor, unit: EvictionUnit, lost: Mapping[Queue, Ch
         code=Code.RECLAIMED,
         message="; ".join(figures),
         advice=f"{_afterwards(unit)}; more deserved for queue {unit.queue.name}, or a longer min-runtime, would keep it",
+    )
+
+
+def _guaranteed(preemptor: Preemptor, victim: Queue) -> bool:
+    """Whether the preemptor's branch is within what it deserves with the gang."""
+    branch, _ = branches(preemptor.queue, victim)
+    return all(
+        branch.used.get(flavor, 0) + value <= branch.deserved(flavor) for flavor, value in preemptor.charge.items()
     )
 
 

@@ -116,6 +116,14 @@ def may_reclaim(
     return ReclaimVerdict(True, rule, branch.name)
 
 
+def may_be_guaranteed(reclaimer: Queue, request: Mapping[str, Amount]) -> bool:
+    """Whether the rule of guarantee allows the request against some victim: one of the queues on the way up deserves it."""
+    return bool(request) and any(
+        all(step.used.get(flavor, 0) + value <= step.deserved(flavor) for flavor, value in request.items())
+        for step in reclaimer.path()
+    )
+
+
 def _entitlement(branch: Queue, request: Mapping[str, Amount]) -> ReclaimVerdict:
     """By which rule the reclaimer's branch may have the request, if by any."""
     rule = Rule.GUARANTEE

@@ -25,14 +25,15 @@ if TYPE_CHECKING:
     from fairlead.engine.queues.gangs import AssumedGang
     from fairlead.engine.queues.tree import Queue
     from fairlead.engine.reclaim.candidates import EvictionUnit
+    from fairlead.engine.reclaim.protection import Protection
     from fairlead.engine.snapshot import Snapshot
-    from fairlead.engine.types.gangs import GangRequest, RunningGang
+    from fairlead.engine.types.gangs import GangRequest, RunningGang, RunningMember
 
 
 class PipelinedCluster:
     """One per decision, made when pods are leaving or the first gang finds no place."""
 
-    def __init__(self, cache: SchedulerCache, snapshot: Snapshot) -> None:
+    def __init__(self, cache: SchedulerCache, snapshot: Snapshot, protection: Protection) -> None:
         self.cache = cache
         self.snapshot = snapshot
         placer, self.domains = cache.pipelined
@@ -40,23 +41,31 @@ class PipelinedCluster:
         placer.mark = cache.node_snapshot.log.cursor
         self.statement = Statement(placer, self.domains, snapshot.inventory, snapshot.nodes)
         self.version = 0  # grows when something comes free
+        self._protection = protection
         self.leaving = False  # some pods go for another reason
         self.assumed: dict[str, Sequence[UnitPlacement]] = {}  # gang id: what an admitted gang holds of this ledger
         self._failed: dict[object, tuple[int, PlacementResult]] = {}  # by signature: at which version
 
-    def leave(self, running: Iterable[tuple[RunningGang, Queue]], leaving: set[str]) -> None:
-        """Pods that go anyway are gone, with the claims that no staying pod uses; `leaving` are UIDs of more such pods."""
+    def leave(self, running: Iterable[tuple[RunningGang, Queue]], leaving: set[str], now: float) -> list[float]:
+        """Pods that go anyway are gone, with the claims that no staying pod uses; `leaving` are UIDs of more such pods.
+
+        Not those that have been leaving for longer than their bound: their devices are not coming free, and their queue uses
+        them still. Returns when the others reach theirs, unix seconds.
+        """
+        ends: list[float] = []
         for gang, queue in running:
-            going = [member for member in gang.members if member.leaving or member.pod.uid in leaving]
+            going: list[RunningMember] = []
+            for member in gang.members:
+                if member.leaving or member.pod.uid in leaving:
+                    until = self._protection.awaited_until(gang, queue, member)
+                    if until is None or until > now:
+                        going.append(member)
+                        ends += () if until is None else (until,)
             if not going:
                 continue
+            gone = {member.pod.uid for member in going}
             self.leaving = True
-            staying = {
-                uid
-                for member in gang.members
-                if not (member.leaving or member.pod.uid in leaving)
-                for uid in member.claims
-            }
+            staying = {uid for member in gang.members if member.pod.uid not in gone for uid in member.claims}
             uids = dict.fromkeys(uid for member in going for uid in member.claims if uid not in staying)
             claims = [claim for uid in uids if (claim := self.snapshot.inventory.claim(uid)) is not None]
             charge: Charge = {}
@@ -65,6 +74,7 @@ class PipelinedCluster:
             queue.release(charge, sum(not item.admin for claim in claims for item in claim.devices))
             self.statement.releasing(going, claims, 1)
         self.version += 1
+        return ends
 
     def releasing(self, unit: EvictionUnit, only: str | None, times: int) -> None:
         """The change by which the unit's devices and room are free; `only`: those on this node, while that is looked at."""

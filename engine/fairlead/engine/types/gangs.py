@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from fairlead.api.bounds import NO_BOUNDS, Bounds
 from fairlead.engine.types.references import Named
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class RunningMember:
     started: float = 0.0  # unix seconds: when its claims were allocated
     leaving: bool = False  # being evicted or deleted, or finished: its devices come free without an eviction
     done: bool = False  # has succeeded: needs its devices no more
+    leaving_since: float | None = None  # unix seconds: its deletion; None: not deleted yet, or not known
     guarded_by: tuple[str, ...] = ()  # PodDisruptionBudgets that select it: names in its namespace
 
 
@@ -113,6 +115,7 @@ class RunningGang(Named):
     min_runtime_s: float | None = None  # of its own annotation; None: its queue's
     checkpoint_grace_s: float | None = None  # notice before it is evicted, to write a checkpoint
     ends_by: float | None = None  # unix seconds, where activeDeadlineSeconds sets an end
+    bounds: Bounds = NO_BOUNDS  # of its namespace; those of its queue are the queue's
 
 
 class RunningSequence(tuple[RunningGang, ...]):  # noqa: SLOT001 - a tuple has no slots for more

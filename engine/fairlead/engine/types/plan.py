@@ -82,6 +82,9 @@ class Eviction(Named):
     reason: Reason
     beneficiary: str = ""  # id of the gang for which it is evicted; "" with Replace
     checkpoint_grace_s: float = 0.0
+    refusable_s: float | None = (
+        None  # how long PodDisruptionBudgets may refuse it when its time has come; None: for good
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

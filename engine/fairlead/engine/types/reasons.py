@@ -150,6 +150,14 @@ class PreemptionBlocker:
     example: str = ""  # a gang, or a budget
     until: float | None = None  # unix seconds: the first of them may be evicted then
     detail: str = ""  # the numbers
+    delays_until: float | None = None  # unix seconds: with BUDGET, from when on it does not count any more
+
+    @property
+    def explained(self) -> str:
+        """With the end of what budgets delay."""
+        if self.delays_until is None:
+            return str(self)
+        return f"{self}; that delays what queues deserve until {timestamps.seconds(self.delays_until)} and no longer"
 
     def __str__(self) -> str:
         if self.block is PreemptionBlock.NEVER:

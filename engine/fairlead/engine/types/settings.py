@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from fairlead.api.bounds import NO_BOUNDS, Bounds
+
 if TYPE_CHECKING:
     from fairlead.engine.types.amounts import Amount
     from fairlead.kube.objects import LabelSelector
@@ -43,6 +45,8 @@ class QueueSpec:
     preemption: Literal["LowerPriority", "Never"] = "LowerPriority"  # of its own gangs, for its own gangs
     min_runtime_s: float | None = None  # its gangs are no victims before; None: as the queue above says, at last 0
     evictions_left: int | None = None
+    bounds: Bounds = NO_BOUNDS  # of its gangs and of those of the queues below it
+    respects_budgets: bool | None = None  # PodDisruptionBudgets prevent reclaim; None: as the queue above, at last not
     past_usage: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -237,10 +237,16 @@ def _set_finalizers(metadata: Json, propagation: str) -> None:
 
 
 def _mark(metadata: Json, now: datetime, grace_s: int) -> None:
-    metadata["deletionTimestamp"] = timestamp(now + timedelta(seconds=grace_s))
+    metadata["deletionTimestamp"] = timestamp(now + _duration(grace_s))
     metadata["deletionGracePeriodSeconds"] = grace_s
     if metadata.get("generation"):
         metadata["generation"] += 1
+
+
+def _duration(seconds: int) -> timedelta:
+    """As Go has it: nanoseconds in 64 bits, which wrap round."""
+    nanoseconds = (seconds * 10**9 + 2**63) % 2**64 - 2**63
+    return timedelta(microseconds=nanoseconds // 1000)
 
 
 def _shorten(metadata: Json, asked_s: int | None) -> None:
@@ -249,5 +255,5 @@ def _shorten(metadata: Json, asked_s: int | None) -> None:
     if asked_s is None or asked_s >= have_s:
         return
     due = datetime.strptime(metadata["deletionTimestamp"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
-    metadata["deletionTimestamp"] = timestamp(due - timedelta(seconds=have_s - asked_s))
+    metadata["deletionTimestamp"] = timestamp(due - _duration(have_s) + _duration(asked_s))
     metadata["deletionGracePeriodSeconds"] = asked_s

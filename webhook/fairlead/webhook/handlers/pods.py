@@ -18,7 +18,7 @@ from fairlead.webhook.gangs.pod_gang import PodGang
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits, translate
 from fairlead.webhook.objects.fields import Json, list_at, map_at, strings_at, text_at
 from fairlead.webhook.objects.pods import gated, recorded_sources
-from fairlead.webhook.policy import device_bypass, policies
+from fairlead.webhook.policy import bounds, device_bypass, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import legacy_limit_findings, pod_claim_findings
 from fairlead.webhook.policy.pods import pod_findings, set_defaults
@@ -71,6 +71,7 @@ def mutate(review: Review, facts: Facts) -> Verdict:
         device_bypass.void_visible_devices(facts.policies, patch)
         findings += _legacy_findings(legacy, facts, translated=translated)
         findings += _managed_findings(patch.patched, claims[:written], gang.intent, facts)
+    warnings += bounds.default_warnings(gang.intent, map_at(patch.patched, "spec"), facts)
     missing = [claim.wait for claim in claims if claim.wait]
     verdict = allow("gated", patch=patch.operations, warnings=(*gang.warnings, *warnings, *missing))
     return policies.apply_findings(verdict, review.subject, findings)
@@ -194,8 +195,9 @@ def _unmanaged(review: Review, patch: PatchBuilder | None, legacy: LegacyLimits,
 def _denial(review: Review, gang: PodGang, pod: Json, facts: Facts) -> Verdict | None:
     """A denial where the gang is impossible, the pod names its node, or what makes its claims is not said rightly."""
     metadata = map_at(pod, "metadata")
-    faults = [*gang.faults, *way.faults(metadata), *way.namespace_faults(review.namespace, metadata, facts)]
-    cause = "gang" if gang.faults else "claim" if faults else "placed"
+    beyond = bounds.queue_faults(gang.intent, map_at(pod, "spec"), facts)
+    faults = [*gang.faults, *beyond, *way.faults(metadata), *way.namespace_faults(review.namespace, metadata, facts)]
+    cause = "gang" if gang.faults or beyond else "claim" if faults else "placed"
     if node := text_at(map_at(pod, "spec"), "nodeName", "spec"):
         cure = "remove nodeName, and use nodeSelector or affinity to ask for a node"
         faults.append(f"spec.nodeName: {node!r}: the controller places pods that ask for its devices; {cure}")
@@ -220,6 +222,7 @@ def _managed_findings(pod: Json, claims: list[PodClaim], intent: Intent, facts: 
     for claim in claims:
         findings += pod_claim_findings(governing, claim, "", facts)
     findings += pod_findings(governing, map_at(pod, "spec"), "spec")
+    findings += bounds.bound_findings(governing, intent, map_at(pod, "spec"))
     findings += device_bypass.bypass_findings(governing, pod)
     return findings
 

@@ -25,7 +25,7 @@ from fairlead.webhook.gangs.workload_gangs import MemberTemplate, WorkloadGangs
 from fairlead.webhook.legacy.requests import LegacyLimits, legacy_limits
 from fairlead.webhook.objects.fields import Path, dotted, map_at, object_at, strings_at
 from fairlead.webhook.objects.pod_templates import PodTemplate, parallel_pods, pod_templates
-from fairlead.webhook.policy import device_bypass, jobs, policies
+from fairlead.webhook.policy import bounds, device_bypass, jobs, policies
 from fairlead.webhook.policy.cel_rules import rule_findings
 from fairlead.webhook.policy.claims import devices_of, legacy_limit_findings, pod_claim_findings
 from fairlead.webhook.policy.pods import pod_findings
@@ -107,6 +107,10 @@ def _judge(review: Review, facts: Facts, *, stored: bool = False) -> Verdict:
             faults += [f"{template.where}.{fault}" for fault in error.faults]
             continue
         warnings += _pod_warnings(patch, template, intent, facts)
+        if review.operation == "CREATE":
+            spec = map_at(pod, "spec", template.where)
+            faults += bounds.queue_faults(intent, spec, facts, f"{template.where}.")
+            warnings += bounds.default_warnings(intent, spec, facts, f"{template.where}.")
         queued = propagation.in_kueue_queue(patch, template.template)
         members.append(MemberTemplate(template=template.template, intent=intent, in_kueue_queue=queued))
     if faults:
@@ -206,6 +210,7 @@ def _managed_findings(
             findings += pod_claim_findings(governing, claim, f"{where}.", facts)
         spec = map_at(object_at(patch.patched, template.template.path), "spec", where)
         findings += pod_findings(governing, spec, f"{where}.spec", template=True)
+        findings += bounds.bound_findings(governing, member.intent, spec, f"{where}.")
         job_spec = template.template.job_spec
         if gang is not None and job_spec is not None:
             jobs.set_failure_defaults(governing, patch, job_spec)

@@ -1,0 +1,57 @@
+"""What TenancyPolicies bound in each namespace: `maxMinRuntime` and its kin, of Enforce policies. The rest is the webhook's.
+
+A policy that cannot be read, or whose selector is broken, binds nothing here; the webhook says so when it is written. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from fairlead.api.base import ManifestError
+from fairlead.api.bounds import NO_BOUNDS, Bounds, read_bounds
+from fairlead.api.policy import TenancyPolicy
+from fairlead.kube import labels
+from fairlead.kube.objects import LabelSelector
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyBounds:
+    """Of one policy."""
+
+    selector: labels.Selector
+    exempt: frozenset[str]
+    bounds: Bounds
+
+
+def read_policies(policies: Iterable[Mapping[str, Any]]) -> tuple[PolicyBounds, ...]:
+    """Those that bound something, in name order."""
+    found: list[tuple[str, PolicyBounds]] = []
+    for raw in policies:
+        try:
+            policy = TenancyPolicy.stored(raw)
+            bounds = read_bounds(policy.spec, f"TenancyPolicy {policy.name}")
+            if policy.spec.mode != "Enforce" or bounds == NO_BOUNDS:
+                continue
+            selector = policy.spec.namespace_selector.model_dump(by_alias=True, mode="json")
+            compiled = labels.from_label_selector(msgspec.convert(selector, LabelSelector))
+        except (ManifestError, labels.SelectorError, msgspec.ValidationError) as error:
+            log.warning("%s", error)
+            continue
+        found.append((policy.name, PolicyBounds(compiled, frozenset(policy.spec.exemptions.namespaces), bounds)))
+    return tuple(each for _, each in sorted(found, key=lambda pair: pair[0]))
+
+
+def bounds_of(policies: Iterable[PolicyBounds], namespace: str, namespace_labels: Mapping[str, str]) -> Bounds:
+    """The tightest of those that select the namespace."""
+    found = NO_BOUNDS
+    for policy in policies:
+        if namespace not in policy.exempt and policy.selector.matches(namespace_labels):
+            found = found.within(policy.bounds)
+    return found

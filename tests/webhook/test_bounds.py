@@ -1,0 +1,108 @@
+"""How long users may ask for protection: refused, or warned of, with field, value, limit, and where the limit comes from."""
+
+from typing import Any
+
+import pytest
+
+from fairlead.api import names
+from fairlead.api.policy import TenancyPolicy
+from fairlead.api.queue import Queue
+from fairlead.webhook.handlers import dispatch
+from fairlead.webhook.review.facts import Facts
+from tests.support.webhook import facts, review
+
+Json = dict[str, Any]
+FOREVER = "9999999999d"
+
+
+def pod(annotations: dict[str, str] | None = None, grace_s: int = 30) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml", "annotations": annotations or {}},
+        "spec": {
+            "terminationGracePeriodSeconds": grace_s,
+            "containers": [{"name": "c", "resources": {"limits": {names.LEGACY_GPU: 1}}}],
+        },
+    }
+
+
+def job(annotations: dict[str, str] | None = None, grace_s: int = 30) -> Json:
+    template = pod(annotations, grace_s)
+    template["metadata"].pop("name")
+    spec = {"template": {"metadata": template["metadata"], "spec": template["spec"] | {"restartPolicy": "Never"}}}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "ml"}, "spec": spec}
+
+
+def policy(**spec: Any) -> TenancyPolicy:
+    return TenancyPolicy.read({"metadata": {"name": "p"}, "spec": spec})
+
+
+def queue(name: str, **spec: Any) -> Queue:
+    return Queue.read({"metadata": {"name": name}, "spec": spec})
+
+
+def message(known: Facts, body: Json) -> str:
+    verdict = dispatch.mutate(review(body), known)
+    assert not verdict.allowed
+    return verdict.message
+
+
+def warnings(known: Facts, body: Json) -> str:
+    verdict = dispatch.mutate(review(body), known)
+    assert verdict.allowed, verdict.message
+    return "\n".join(verdict.warnings)
+
+
+CASES = [
+    (
+        {"annotations": {names.MIN_RUNTIME: FOREVER}},
+        "metadata.annotations[fairlead.dev/min-runtime]: 3650d",
+        "MinRuntime",
+    ),
+    (
+        {"annotations": {names.CHECKPOINT_GRACE: "36500d"}},
+        "metadata.annotations[fairlead.dev/checkpoint-grace]: 3650d",
+        "CheckpointGrace",
+    ),
+    ({"grace_s": 86400}, "spec.terminationGracePeriodSeconds: 1d", "TerminationGrace"),
+]
+
+
+@pytest.mark.parametrize(("asked", "field", "rule"), CASES, ids=[rule for _, _, rule in CASES])
+@pytest.mark.parametrize("make", [pod, job])
+class TestBeyond:
+    def test_a_policy_refuses_it(self, make: Any, asked: Json, field: str, rule: str) -> None:
+        said = message(facts(policies=(policy(**{f"max{rule}": "30m"}),)), make(**asked))
+        assert f"TenancyPolicy p (max{rule}): " in said
+        assert f"{field} is more than 30m (max{rule} of TenancyPolicy p)" in said
+
+    def test_a_policy_warns_of_it(self, make: Any, asked: Json, field: str, rule: str) -> None:
+        said = warnings(facts(policies=(policy(mode="Warn", **{f"max{rule}": "30m"}),)), make(**asked))
+        assert f"{field} is more than 30m" in said
+
+    def test_the_tightest_queue_above_refuses_it(self, make: Any, asked: Json, field: str, rule: str) -> None:
+        tree = {
+            "red": queue("red", parent="org", namespaceSelector={}, **{f"max{rule}": "2h"}),
+            "org": queue("org", **{f"max{rule}": "90s"}),
+        }
+        assert f"{field} is more than 90s (max{rule} of Queue org)" in message(facts(queues=tree), make(**asked))
+
+    def test_without_a_bound_the_default_counts_and_a_warning_says_so(
+        self, make: Any, asked: Json, field: str, rule: str
+    ) -> None:
+        assert f"{field} counts as 1" in warnings(facts(), make(**asked))
+
+
+@pytest.mark.parametrize("text", ["-5m", "NaN", "1e9s", "inf", "9" * 100_000, "5"])
+@pytest.mark.parametrize("key", [names.MIN_RUNTIME, names.CHECKPOINT_GRACE])
+def test_what_is_no_duration_is_refused_in_a_short_message(key: str, text: str) -> None:
+    said = message(facts(), pod({key: text}))
+    assert f"metadata.annotations[{key}]: " in said
+    assert "is no duration: write a number with a unit" in said
+    assert len(said) < 400
+
+
+def test_within_the_bounds_nothing_is_said() -> None:
+    known = facts(policies=(policy(maxMinRuntime="1h", maxCheckpointGrace="5m", maxTerminationGrace="10m"),))
+    assert warnings(known, pod({names.MIN_RUNTIME: "1h", names.CHECKPOINT_GRACE: "5m"}, 600)) == ""
