@@ -12,7 +12,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install-test scale evictions kills properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test install-test scale evictions kills hostile properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -52,6 +52,9 @@ evictions: $(VENV)/.dev  ## reclaim half of a full cluster at once, and kill the
 
 kills: $(VENV)/.dev  ## kill -9 programs at random moments of a 64-pod gang's admission (KILLS=10)
 	@$(BIN)/python -m pytest -m scale --no-header tests/scale/test_kills.py
+
+hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (5); others' pods start as before
+	@MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -m scale --no-header tests/scale/test_hostile_tenant.py
 
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
