@@ -61,16 +61,18 @@ async def test_of_two_gangs_that_exceed_a_quota_together_one_waits_with_the_reas
     await bench.template("four", 4)
     await set_quota(bench, {GPUS: "8"})
     async with bench.controller():
-        first = await bench.gang("first", 2, template="four")
-        second = await bench.gang("second", 2, template="four")
-        await bench.until(lambda: bench.running(first), "the first runs")
-        await bench.until(lambda: waits(bench, "second"), "the second waits")
-        assert f"{GPUS}: 8 used + 8 asked > 8" in bench.status("second")["message"]
-        assert bench.gated(second)
+        pods = {name: await bench.gang(name, 2, template="four") for name in ("one", "other")}
+        await bench.until(lambda: any(bench.running(each) for each in pods.values()), "one of them runs")
+        # Of the same second: which of them goes first is drawn by their UIDs.
+        runs = next(name for name, each in pods.items() if bench.running(each))
+        (waiting,) = pods.keys() - {runs}
+        await bench.until(lambda: waits(bench, waiting), "the other waits")
+        assert f"{GPUS}: 8 used + 8 asked > 8" in bench.status(waiting)["message"]
+        assert bench.gated(pods[waiting])
         assert len(bench.claims.all()) == 2
         assert await used(bench) == "8"
-        await bench.delete(first)
-        await bench.until(lambda: bench.running(second), "the second runs when the quota is free")
+        await bench.delete(pods[runs])
+        await bench.until(lambda: bench.running(pods[waiting]), "the other runs when the quota is free")
         assert await used(bench) == "8"
 
 
