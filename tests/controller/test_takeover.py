@@ -6,6 +6,7 @@ The last leader's messages that the network holds are kept by `HoldingClient` an
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -258,3 +259,61 @@ async def test_a_marker_names_no_pod_and_asks_for_no_device(bench: Bench, monkey
 
 
 MARKER = f"{names.NAMESPACE}/{takeover.MARKER}"
+
+
+def whole(bench: Bench, pods: list[str]) -> bool:
+    """All of the gang's pods are released, or none is."""
+    gates = {pod.has_gate(names.ADMISSION_GATE) for name in pods if (pod := bench.get(name)) is not None}
+    return len(gates) < 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("arrives", ["before the takeover", "during it", "after its decisions"])
+async def test_whatever_write_the_network_holds_and_whenever_it_arrives_no_device_is_given_twice(
+    bench: Bench, arrives: str
+):
+    """The last leader is cut off at its first, second, … write; what it sent from then on arrives later, in any order."""
+    await bench.template("eight", 8)
+    await bench.client.create(PRIORITY_CLASSES, {"metadata": {"name": "urgent"}, "value": 1000})
+    dice = Random(arrives)
+    for cut in range(1, 100):
+        seen = 0
+
+        def holds(method: str, path: str, body: Any, cut: int = cut) -> bool:
+            nonlocal seen
+            seen += "/resourceclaims" in path or "/pods" in path
+            return seen >= cut
+
+        async def network(held: list[tuple[str, str, Request]]) -> None:
+            dice.shuffle(held)
+            for each in held:
+                await asyncio.sleep(dice.random() * 0.1)
+                with contextlib.suppress(errors.ApiError):  # gone, or there already
+                    await deliver(bench, [each])
+
+        async with warm(bench) as (client, watched):
+            async with holding(bench, holds) as last:
+                async with leading(bench, last):
+                    old = await bench.gang(f"old-{cut}", 2, template="eight")
+                    await bench.until(lambda: bool(last.held) or bench.running(old), "it is cut off")  # noqa: B023
+                urgent = await bench.gang(f"urgent-{cut}", 2, template="eight", priorityClassName="urgent")
+            held = [each for each in last.held if "/resourceclaims" in each[1] or "/pods" in each[1]]
+            if arrives == "before the takeover":
+                await network(held)
+            async with leading(bench, client, watched=watched):
+                late = asyncio.create_task(network(held if arrives == "during it" else []))
+                await bench.until(lambda: bench.running(urgent), f"cut off at write {cut}: the urgent gang runs")  # noqa: B023
+                await late
+                if arrives == "after its decisions":
+                    await network(held)
+                bench.check()
+                assert whole(bench, old), f"cut off at write {cut}: {bench.describe()}"
+                assert bench.running(urgent)
+                await bench.delete([*old, *urgent])
+                await bench.until(lambda: bench.watchdog.held == 0, f"cut off at write {cut}: nothing is held")
+        bench.check()
+        if not held:
+            assert cut > 5  # of two pods with a claim each: finalizers, allocations, releases at least
+            return
+    raise AssertionError("an admission has more writes than expected")
