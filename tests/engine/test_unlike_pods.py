@@ -18,8 +18,10 @@ from fairlead.engine.explain import counts, node_refusals
 from fairlead.engine.explain.node_refusals import NodeRefusals
 from fairlead.engine.explain.node_room import NodeRoom
 from fairlead.engine.placement import bounds, device_room, scored_nodes
+from fairlead.engine.plan import selector_kinds
 from fairlead.engine.queues.cache import SchedulerCache
 from fairlead.engine.types.gangs import GangRequest
+from fairlead.engine.types.reasons import Code
 from tests.support.engine.examples import examples
 from tests.support.engine.objects import Json, claim_spec, device_request, gang, gpu
 from tests.support.engine.world import World
@@ -137,3 +139,34 @@ def test_whether_alike_pods_ever_fit_is_what_a_search_finds(
     found = bounds.alike_fit(units, placer.node_snapshot, placer.device_room(units[0].shape))
     searched = domains.place(request, units, StepBudget(100_000), spread=False)
     assert found is (searched.status is SearchStatus.FOUND)
+
+
+def _selecting(number: int) -> Json:
+    return claim_spec(device_request(cel=f'device.driver != "other-{number}"'))
+
+
+def test_a_namespace_with_too_many_kinds_of_selector_is_served_kind_by_kind_and_delays_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(selector_kinds, "KINDS_MIN", 3)
+    monkeypatch.setattr(selector_kinds, "EVALUATIONS", 0)
+    world = _full()
+    red = [gang(f"r-{number}", 1, _selecting(number), namespace="red", created=9.0 - number) for number in range(9)]
+    red.append(gang("alike", 1, _selecting(8), namespace="red", created=10.0))  # of the kind that waits longest
+    red.append(gang("none", 1, ONE, namespace="red", created=11.0))  # without a selector of its own
+    blue = gang("blue", 1, _selecting(100), namespace="blue", created=12.0)
+    plan = world.decide(*red, blue)
+    late = {each.name for each in plan.waiting if each.reason.code is Code.SEARCH_ENDED}
+    assert late == {f"r-{number}" for number in range(6)}
+    told = next(str(each.reason) for each in plan.waiting if each.name == "r-0")
+    assert told.startswith("More than 3 kinds of device selector wait in namespace red"), told
+    world.add_node("more", [gpu(minor) for minor in range(8)])
+    left: list[GangRequest] = [*red, blue]
+    for _ in range(4):
+        left = world.carry_out(world.decide(*left), left)
+    assert [each.name for each in left] == [
+        "r-0",
+        "r-1",
+        "r-2",
+        "r-3",
+    ]  # eight of twelve found a device, the oldest first

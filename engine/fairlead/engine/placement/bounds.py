@@ -95,14 +95,15 @@ def alike_fit(units: Sequence[PlacementUnit], snapshot: NodeSnapshot, room: Devi
     shape = units[0].shape
     if not shape.plain or shape.bound or snapshot.has_network_attached:
         return None
-    room.catch_up()
     request, missing = shape.claims[0].alternatives[0][0], len(units)
-    for node, spare in room.nodes.items():
-        found = snapshot.candidates(node, request)
-        if not found.plain or request.admin or request.all:
-            return None
-        if node.info.refuses(shape.needs[0]) is None:
-            missing -= min(_pods_when_empty(node, shape), spare.left // request.count + 1)
+    if request.admin or request.all:
+        return None
+    for node in snapshot.all:
+        most = 0 if node.info.refuses(shape.needs[0]) is not None else _pods_when_empty(node, shape)
+        if most and (spare := room.spare(node)) is not None:
+            if not snapshot.candidates(node, request).plain:
+                return None
+            missing -= min(most, spare.left // request.count + 1)
             if missing <= 0:
                 return True
     return False

@@ -68,6 +68,8 @@ class DeviceRoom:
     def _first_fit(self, node: CandidateNode, alternatives: tuple[CompiledRequest, ...]) -> tuple[int, int] | None:
         """The rank of the first alternative that may fit, and how many free devices it would leave over."""
         for rank, request in enumerate(alternatives):
+            if self._too_few(node, request):
+                continue
             found = self._node_snapshot.candidates(node, request)
             if request.all:
                 if found.all_problem is None:
@@ -79,6 +81,12 @@ class DeviceRoom:
             if free >= request.count:
                 return rank, free - request.count
         return None
+
+    def _too_few(self, node: CandidateNode, request: CompiledRequest) -> bool:
+        """Whether fewer devices are free than it asks for, whatever they are: its selectors need not be evaluated then."""
+        if request.filter in node.devices.cache or request.all or request.admin:
+            return False  # evaluated before, or not to be told so
+        return sum(map(self._ledger.free, node.devices.devices)) < request.count
 
     def free(self, request: CompiledRequest, found: Candidates) -> int:
         """How many of the candidates are free for the request now."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from fairlead.engine.allocator.requests import InvalidClaimError
 from fairlead.engine.plan.gang import gathering, invalid
+from fairlead.engine.plan.selector_kinds import SelectorKinds
 from fairlead.engine.queues.charges import add
 from fairlead.engine.queues.gangs import PendingGang
 from fairlead.engine.types.reasons import Reason
@@ -27,11 +28,18 @@ if TYPE_CHECKING:
 class PendingGangs:
     """Gangs that are pending: those that can be considered, and the others with why not."""
 
-    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree) -> None:
+    def __init__(self, snapshot: Snapshot, cache: SchedulerCache, tree: Tree, devices: int) -> None:
+        """`devices`: how many the cluster has."""
         self.gangs: list[PendingGang] = []
         self.refused: list[tuple[GangRequest, Queue | None, Reason]] = []
         known, cache.pending = cache.pending, {}
+        kinds = SelectorKinds(snapshot.gangs, devices, cache.selector_kinds)
         for gang in snapshot.gangs:
+            too_many = kinds.refusal(gang)
+            if too_many is not None:
+                queue = tree.resolve(gang)
+                self.refused.append((gang, None, queue) if isinstance(queue, Reason) else (gang, queue, too_many))
+                continue
             before = known.get(gang.uid)
             if before is None or before[0].gang is not gang or before[1] is not tree or before[2] is not cache.charges:
                 pending = self._compile(gang, cache, tree)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from fairlead.engine.inventory.nodes import NodeTable
     from fairlead.engine.queues.gangs import PendingGang
     from fairlead.engine.snapshot import Snapshot
+    from fairlead.engine.types.gangs import GangRequest
     from fairlead.engine.types.settings import FlavorSpec, QueueSpec
     from fairlead.engine.types.workload import Workload
     from fairlead.kube import resource
@@ -61,6 +62,7 @@ class SchedulerCache:
         self.charges = Charges((), self.selectors)
         self.equivalence_classes: dict[object, object] = {}  # of pending gangs, see gangs.PendingGang
         self.pending: dict[str, tuple[PendingGang, Tree, Charges]] = {}  # by gang UID, as of the last decision
+        self.selector_kinds: dict[str, tuple[GangRequest, frozenset[tuple[str, ...]]]] = {}  # of `plan.selector_kinds`
         self.ever: dict[object, bool | None] = {}  # gang signature: fits on the empty cluster
         self._others: dict[str, tuple[Placer, TopologyDomains]] = {}
         self._cursors = (-1, -1)
