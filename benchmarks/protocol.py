@@ -1,4 +1,4 @@
-"""What Fairlead's protocol costs on a sandbox: writes, refused writes, webhook calls and CPU a pod; churn; failover.
+"""What Fairlead's protocol costs on a sandbox: writes, refused writes, webhook calls and CPU a pod; churn; failover; renewals beside unlike pods.
 
     python -m benchmarks protocol --json figures.json
     python -m benchmarks protocol -- --parts=writes,gang8 --nodes=10 --pods=80
@@ -20,11 +20,12 @@ from typing import Any, TypeVar
 from benchmarks.protocol_churn import Churn, churn_figures
 from benchmarks.protocol_failover import Failover, failover_figures
 from benchmarks.protocol_fill import Fill, Filled, Shape, count_figures, fill
+from benchmarks.protocol_unlike import Unlike, unlike_figures
 
 Figures = list[dict[str, Any]]
 T = TypeVar("T")
 
-PARTS = ("writes", "gang8", "bare", "cpu", "churn", "failover")
+PARTS = ("writes", "gang8", "bare", "cpu", "churn", "failover", "unlike")
 BARS: dict[Shape, dict[str, float]] = {
     "single": {"writes-per-pod": 7.2, "refused-writes-per-pod": 0.02, "webhook-calls-per-pod": 1.1},
     "gang8": {"gang8-writes-per-pod": 7.5},
@@ -33,6 +34,7 @@ BARS: dict[Shape, dict[str, float]] = {
 CPU_BARS_MS = {"100x800": 2.5, "500x4000": 3.0}
 CHURN_BAR_MS = 6.0
 FAILOVER_BARS_S = {1_000: 2.0, 10_000: 5.0}
+LEASE_LATE_BAR_S = 1.0
 MIG_FROM = 10_000
 """Nodes from which slices have MIG placements."""
 
@@ -69,6 +71,18 @@ def figures(*words: str) -> Figures:
                 quiet_s=options.quiet_seconds,
             )
             found += _run(failover_figures(wanted))
+    if "unlike" in options.parts:
+        found += _run(
+            unlike_figures(
+                Unlike(
+                    nodes=options.unlike_nodes,
+                    pods=options.unlike_pods,
+                    lease_s=options.lease_seconds,
+                    seconds=options.unlike_seconds,
+                    bar_s=LEASE_LATE_BAR_S,
+                )
+            )
+        )
     return found
 
 
@@ -122,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--churn-seconds", type=float, default=60.0)
     parser.add_argument("--churn-rate", type=float, default=5.0, help="pods that come and go each second")
     parser.add_argument("--failover-nodes", type=lambda text: tuple(map(int, text.split(","))), default=(1_000, 10_000))
+    parser.add_argument("--unlike-nodes", type=int, default=200, help="all of whose GPUs are taken")
+    parser.add_argument("--unlike-pods", type=int, default=10_000, help="that wait, no two of them alike")
+    parser.add_argument("--unlike-seconds", type=float, default=120.0, help="for which renewals are watched")
     parser.add_argument("--lease-seconds", type=float, default=15.0)
     return parser
 

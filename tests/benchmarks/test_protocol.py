@@ -133,6 +133,14 @@ def test_churn_and_failover_end_with_figures() -> None:
     assert 1.0 < failover["value"] < took_s, "a lease of 3 s was not waited for"
 
 
+def test_the_lease_is_renewed_beside_unlike_pods() -> None:
+    sizes = ("--unlike-nodes=2", "--unlike-pods=60", "--unlike-seconds=3", "--lease-seconds=4")
+    (found,) = protocol.figures(*QUICK, "--parts=unlike", *sizes)
+    assert (found["figure"], found["bar"]) == ("protocol/lease-late-s/60-unlike", 1.0)
+    assert found["renewals"] >= 2
+    assert -0.5 < found["value"] < 3
+
+
 def test_an_unknown_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         protocol.figures("--parts=writes,nonsense")
