@@ -66,6 +66,7 @@ class State:
     watchers: set[asyncio.Event] = field(default_factory=set)  # set one to wake its watch
     bookmark_interval_s: float = 5.0  # a real one sends them about every minute
     lag: WatchLag | None = None
+    validating: asyncio.Lock = field(default_factory=asyncio.Lock)  # one costly step between two turns of the loop
     watch_queue_limit: int = 10_000
     audit: Audit | None = None
     on_completed: Callable[[Completed], None] | None = None

@@ -12,7 +12,7 @@ from fairlead.api import names
 from fairlead.webhook.objects.fields import Json, map_at, strings_at
 from fairlead.webhook.review.patch import PatchBuilder
 
-CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED)
+CONTROLLER_ANNOTATIONS = (names.EVICT_AT, names.EVICTION, names.HOLDS_UNTIL, names.CLAIMS_CORRECTED, names.TAKEN_OVER)
 """The controller writes them on pods that exist."""
 RESERVED = (*CONTROLLER_ANNOTATIONS, names.CLAIM_SOURCES)
 """CLAIM_SOURCES the webhook itself writes, on new pods only."""

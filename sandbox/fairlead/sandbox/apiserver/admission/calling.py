@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import io
 import json
 import ssl
 from collections.abc import Callable, Coroutine
@@ -118,7 +119,7 @@ class Caller:
             self._session = aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=None))
         async with self._session.post(
             url,
-            data=json.dumps(review, separators=(",", ":"), ensure_ascii=False).encode(),
+            data=io.BytesIO(json.dumps(review, separators=(",", ":"), ensure_ascii=False).encode()),
             headers=headers,
             ssl=self._context(client.get("caBundle", "")),
             server_hostname=server_name or None,

@@ -153,6 +153,10 @@ class Strategy:
     def prepare_status(self, new: Json, old: Json, context: Context) -> None:
         """As prepare_update, for /status. The core has already restored everything but status (and labels …)."""
 
+    def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
+        """The costly parts of validate_create, which finds their results again; the core lets other requests in between."""
+        return ()
+
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         return []
 

@@ -9,7 +9,7 @@ pkg/apis/resource/validation/validation.go (1.36).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from fairlead.sandbox.apiserver.kinds import checks
 from fairlead.sandbox.apiserver.kinds.base import Context
@@ -40,6 +40,9 @@ class ResourceClaimStrategy(BuiltIn):
         for result in (allocation.get("devices") or {}).get("results") or []:
             for given in result.get("tolerations") or []:
                 common.default_toleration(given)
+
+    def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
+        return common.verdicts(obj["spec"])
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         namespace = obj["metadata"].get("namespace", "")
@@ -223,6 +226,9 @@ class ResourceClaimTemplateStrategy(BuiltIn):
     def default(self, obj: Json) -> None:
         spec = obj.setdefault("spec", {}).setdefault("spec", {})
         common.default_devices(spec.setdefault("devices", {}))
+
+    def validate_ahead(self, obj: Json) -> Sequence[Callable[[], object]]:
+        return common.verdicts(obj["spec"]["spec"])
 
     def validate_create(self, obj: Json, context: Context) -> list[FieldError]:
         spec = obj["spec"]
