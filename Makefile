@@ -12,7 +12,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test install-test scale evictions kills hostile properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test slow install-test scale evictions kills hostile properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,8 +38,11 @@ $(VENV)/.tools: $(VENV)/.dev lock/tools.txt tools/fetch.py
 demo: $(VENV)/.runtime  ## start a cluster in a process, run the main job, show it live (KEEP=1 leaves it running)
 	@$(BIN)/fairlead demo $(if $(KEEP),--keep) $(DEMO_FLAGS)
 
-test: $(VENV)/.dev $(VENV)/.tools  ## run every test (quiet when green)
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header $(TESTS)
+test: $(VENV)/.dev $(VENV)/.tools  ## run the tests (quiet when green; TESTS=tests/kube runs one part)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header -m "not slow and not scale and not install" $(TESTS)
+
+slow: $(VENV)/.dev $(VENV)/.tools  ## run the tests that take more than ten seconds each (minutes)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header -m slow $(TESTS)
 
 install-test: $(VENV)/.dev $(VENV)/.tools  ## build the image without docker and run every program as its manifest says (Linux, root)
 	@$(BIN)/python -m pytest -m install --no-header -rs tests/manifests/test_install.py

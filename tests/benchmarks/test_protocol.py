@@ -114,6 +114,7 @@ def test_figures_have_the_documented_form_and_say_what_they_consist_of() -> None
     assert found["protocol/webhook-calls-per-pod"]["by_kind"]["mutate CREATE pods"] == 1
 
 
+@pytest.mark.slow
 def test_churn_and_failover_end_with_figures() -> None:
     began = time.monotonic()
     found = protocol.figures(

@@ -210,6 +210,7 @@ def expressions(draw: st.DrawFn, kind: str | None = None, depth: int = 3) -> str
 
 
 # The same expressions each time, so that a run says something about the change; raise max_examples to search for more.
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None, derandomize=True)
 @given(expressions())
 def test_generated_expressions_mean_the_same_in_cpp(text: str) -> None:

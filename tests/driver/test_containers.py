@@ -67,7 +67,7 @@ def clean(driver: Preparer) -> None:
 
 
 class TestTrees:
-    @pytest.mark.parametrize("depth", [3_000, 100_000])
+    @pytest.mark.parametrize("depth", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
     def test_any_depth_is_removed_with_few_descriptors(self, tmp_path: Path, depth: int) -> None:
         path = tmp_path / "deep"
         path.mkdir()
@@ -218,7 +218,7 @@ class TestReading:
 
 
 class TestClaims:
-    @pytest.mark.parametrize("depth", [3_000, 100_000])
+    @pytest.mark.parametrize("depth", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
     def test_a_nested_shm_holds_no_gpu_and_no_other_claim(self, node: Node, depth: int) -> None:
         driver = node.start()
         driver.prepare(claim("u1", "gpu-0", config=[mps()]))

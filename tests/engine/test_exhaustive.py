@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
 
@@ -239,6 +240,7 @@ def cases(draw: st.DrawFn) -> Json:
     return case
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(250), suppress_health_check=list(HealthCheck))
 @given(case=cases())
 def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json) -> None:
@@ -260,6 +262,7 @@ def test_it_allocates_exactly_when_trying_everything_finds_an_answer(case: Json)
         assert got == {entry.request for entry in expected if entry.claim == number and "/" in entry.request}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(case=cases(), more=devices("more", {}, lists=False))
 def test_one_device_more_never_makes_impossible_what_was_possible(case: Json, more: Json) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -72,6 +73,7 @@ def test_division_of_much_is_the_level_of_water_to_a_thousandth(queues: list[Cla
         assert abs(share - wanted[queue.name]) <= pool / 1000
 
 
+@pytest.mark.slow
 @given(forest=forests())
 @MANY
 def test_a_tree_is_divided_from_the_roots_down(forest: Forest):

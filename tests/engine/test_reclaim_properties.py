@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -248,6 +249,7 @@ def test_nothing_idles_that_a_waiting_gang_could_use(data: st.DataObject):
         assert world.afresh().decide(entry).admissions == ()
 
 
+@pytest.mark.slow
 @given(st.data())
 @RELAXED
 def test_no_victim_could_have_been_spared(data: st.DataObject):

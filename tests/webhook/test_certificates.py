@@ -99,6 +99,7 @@ def test_a_successor_is_trusted_before_it_signs_and_the_old_one_goes_last() -> N
     assert advance(third, HOSTS, near + PROPAGATION * 2) is third
 
 
+@pytest.mark.slow
 def test_through_ten_years_the_served_certificate_is_always_valid_and_always_trusted() -> None:
     """Replicas and apiservers look every half hour; a client may trust the bundle of one step ago."""
     now, material = NOW, authority.new_material(HOSTS, NOW)
