@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from fairlead.kube.wire import Wire
+
 REREAD_S = 30.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -31,13 +33,21 @@ async def _no_token(*, force: bool = False) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """`authorization(force=…)` gives the Authorization header's value, or None; with force it does not use a cached one."""
+    """`authorization(force=…)` gives the Authorization header's value, or None; with force it does not use a cached one.
+
+    `wire` makes the way to the apiserver, given a user agent; None is HTTP.
+    """
 
     url: str
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     proxy: str | None = None
     authorization: Callable[..., Awaitable[str | None]] = _no_token
+    wire: Callable[[str], Wire] | None = None
+
+
+Kubeconfig = Path | str | Credentials | None
+"""Where the cluster is: a file, or what would be read from one; None looks for a file (see `load`)."""
 
 
 def fixed(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> Credentials:
@@ -76,13 +86,13 @@ class TokenFile:
         self._read_at = self._clock()
 
 
-async def load(
-    kubeconfig: Path | str | None = None, *, context: str | None = None, clock: Callable[[], float]
-) -> Credentials:
+async def load(kubeconfig: Kubeconfig = None, *, context: str | None = None, clock: Callable[[], float]) -> Credentials:
     """From an explicit file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Raises CredentialsError when none of them exists or the first that exists cannot be read.
     """
+    if isinstance(kubeconfig, Credentials):
+        return kubeconfig
     if kubeconfig is not None:
         return await _from_file(str(kubeconfig), context, clock)
     if os.environ.get("KUBECONFIG"):
