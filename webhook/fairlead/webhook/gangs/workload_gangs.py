@@ -142,7 +142,7 @@ def _gang_name(review: Review, own_name: str, member: MemberTemplate) -> str | N
     given, separate = member.intent.gang, member.template.separate_gang
     if WORKLOADS[review.group_resource].creates_workloads:
         return given or ""
-    if any(owner.get("kind") in {"CronJob", "RayJob"} for owner in _controllers(review)):
+    if any(owner.get("kind") in ("CronJob", "RayJob") for owner in _controllers(review)):
         return review.name or None
     if given:
         return given
