@@ -80,6 +80,8 @@ class TokenFile:
             if not self._token:
                 raise CredentialsError(f"token file {self._path}: {error.strerror}; mount or create it") from error
             token = self._token  # a rotation in progress: the old token may still be valid
+        except UnicodeDecodeError as error:
+            raise CredentialsError(f"token file {self._path} is no text: {error}") from error
         if not token:
             raise CredentialsError(f"token file {self._path} is empty")
         self._token = token
@@ -141,16 +143,19 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
-        tls = _tls(configuration)
-    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError, AttributeError, TypeError) as error:
+        return Credentials(
+            url=str(configuration.host).rstrip("/"),
+            tls=_tls(configuration),
+            server_name=configuration.tls_server_name,
+            proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
+            authorization=_authorization(paths, loader, clock),
+        )
+    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
-    return Credentials(
-        url=str(configuration.host).rstrip("/"),
-        tls=tls,
-        server_name=configuration.tls_server_name,
-        proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
-        authorization=_authorization(paths, loader, clock),
-    )
+    except (
+        Exception
+    ) as error:  # the loader checks no types, and PyYAML not every scalar: whatever they raise, the file is wrong
+        raise CredentialsError(f"kubeconfig {paths}: cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _environment_proxy(url: str) -> str | None:
