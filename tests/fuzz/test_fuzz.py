@@ -113,7 +113,7 @@ def test_an_input_that_takes_too_long_outside_the_interpreter_is_named_when_it_e
 
 @pytest.mark.parametrize("size", [10, 20_000])
 def test_memory_that_stays_is_found_in_many_small_objects_and_in_few_large_ones(size):
-    kept = []
+    kept: list[tuple[bytearray, int]] = []
 
     def run(data: bytes) -> None:
         kept.append((bytearray(size), len(kept)))
