@@ -92,3 +92,12 @@ def test_a_limit_for_a_device_of_endless_index_is_refused() -> None:
     planned = claims.plan(wanted, driver=names.DRIVER, pool="n1", inventory=inventory)
     with pytest.raises(ClaimError, match="none of the claim's 1 devices"):
         sharing.plan(wanted, planned, driver=names.DRIVER, inventory=inventory)
+
+
+def test_a_table_of_mig_sizes_is_read_once_for_all_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(json.dumps({"gpu": {"mig": "h100-80gb"}, "gpus": [{"minor": minor} for minor in range(200)]}))
+    profile = loading.load(str(path))
+    began = time.process_time()
+    assert len(loading.gpus(profile, node="n1")) == 200
+    assert time.process_time() - began < 1.0

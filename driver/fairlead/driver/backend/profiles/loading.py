@@ -10,6 +10,7 @@ import difflib
 import re
 import threading
 import uuid
+from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -121,13 +122,19 @@ def _mig(table: str | tuple[MigProfileSpec, ...] | None) -> tuple[tuple[MigProfi
         return (), None
     multiprocessors = None
     if isinstance(table, str):
-        path = _PROFILES / "mig" / f"{table}.yaml"
-        if not re.fullmatch(r"[\w-]{1,64}", table) or not path.is_file():
-            tables = sorted(p.name.removesuffix(".yaml") for p in (_PROFILES / "mig").iterdir())
-            raise ProfileError(f"mig: {table!r} is no table of MIG sizes; known tables: {', '.join(tables)}")
-        decoded = _decode(path, MigTable)
+        decoded = _mig_table(table)
         table, multiprocessors = decoded.profiles, decoded.multiprocessors
     return tuple(spec.to_profile() for spec in table), multiprocessors
+
+
+@lru_cache(maxsize=32)
+def _mig_table(name: str) -> MigTable:
+    """Cached, for every GPU of a node names the same. Raises ProfileError."""
+    path = _PROFILES / "mig" / f"{name}.yaml"
+    if not re.fullmatch(r"[\w-]{1,64}", name) or not path.is_file():
+        tables = sorted(p.name.removesuffix(".yaml") for p in (_PROFILES / "mig").iterdir())
+        raise ProfileError(f"mig: {name!r} is no table of MIG sizes; known tables: {', '.join(tables)}")
+    return _decode(path, MigTable)
 
 
 def _nvlink(profile: NodeProfile, spec: NvLinkSpec | None, minor: int) -> NvLink | None:
