@@ -6,6 +6,7 @@ Prints a line per target and the seed; exits with 1 where there was a fault, who
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import secrets
@@ -16,9 +17,11 @@ from pathlib import Path
 
 import msgspec
 
+from tests.fuzz import guided
 from tests.fuzz.processes import LastInput, run_all
 from tests.fuzz.report import Report
 from tests.fuzz.run import Limits, Run, judged
+from tests.fuzz.target import Outcome
 from tests.fuzz.targets import TARGETS, made
 from tests.fuzz.watchdog import Watchdog
 
@@ -37,7 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
         seconds = (given.minutes or 1.0) * 60 * given.workers / len(chosen)
     report = Report(seed)
     for outcome in run_all(
-        chosen, seed=seed, limits=Limits(inputs=given.inputs, seconds=seconds), workers=given.workers
+        chosen,
+        seed=seed,
+        limits=Limits(inputs=given.inputs, seconds=seconds),
+        workers=given.workers,
+        guided=guided.available() and not given.plain,
     ):
         report.add(outcome)
     return report.end()
@@ -45,13 +52,22 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _one(given: argparse.Namespace) -> int:
     """In a process of its own: the outcome goes to a file."""
+
+    def keep(outcome: Outcome) -> None:
+        given.one.write_bytes(msgspec.json.encode(outcome))
+
     with tempfile.TemporaryDirectory(prefix="fairlead-fuzz-") as scratch:
-        target = made(given.target[0], Path(scratch))
+        with guided.instrumented() if given.guided else contextlib.nullcontext():
+            target = made(given.target[0], Path(scratch))
         note = _noting()
         limits = Limits(inputs=given.inputs, seconds=given.seconds)
+        if given.guided:
+            corpus = Path(scratch) / "corpus"
+            corpus.mkdir()
+            guided.fuzz(target, seed=given.seed or 0, limits=limits, corpus=corpus, note=note, done=keep)
         outcome = Run(target, seed=given.seed or 0, note=note).run(limits)
         target.close()
-    given.one.write_bytes(msgspec.json.encode(outcome))
+    keep(outcome)
     return 0
 
 
@@ -88,6 +104,8 @@ def _parsed(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--target", action="append", choices=list(TARGETS), help="may be given more than once")
     parser.add_argument("--seed", type=int, help="of a run that is to be repeated (default: a fresh one, printed)")
     parser.add_argument("--workers", type=int, default=2, help="targets at once (default: 2)")
+    parser.add_argument("--plain", action="store_true", help="without atheris, also where it is installed")
+    parser.add_argument("--guided", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--play", type=Path, metavar="FILE", help="run one target on the input in this file")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)

@@ -13,8 +13,6 @@ import resource
 import sys
 from pathlib import Path
 
-from fairlead.cel.program_cache import ProgramCache
-
 _STATM = Path("/proc/self/statm")
 _LRU = type(functools.lru_cache(maxsize=1)(len))
 
@@ -23,7 +21,10 @@ def collect() -> None:
     for cache in [each for each in gc.get_objects() if type(each) is _LRU]:
         if cache.cache_parameters()["maxsize"] is not None:
             cache.cache_clear()
-    for programs in [each for each in gc.get_objects() if type(each) is ProgramCache]:
+    cel = sys.modules.get(
+        "fairlead.cel.program_cache"
+    )  # not imported here: atheris has to see the product's modules first
+    for programs in [each for each in gc.get_objects() if cel is not None and type(each) is cel.ProgramCache]:
         programs.clear()  # bounded in bytes
     gc.collect()
 

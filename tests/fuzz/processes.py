@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -55,17 +55,16 @@ class _Running:
 
 
 def run_all(
-    targets: Sequence[str], *, seed: int, limits: Limits, workers: int, started: Callable[[str], None] = lambda _: None
+    targets: Sequence[str], *, seed: int, limits: Limits, workers: int, guided: bool = False
 ) -> Iterator[Outcome]:
-    """The outcome of each target as it ends, at most `workers` at once."""
+    """The outcome of each target as it ends, at most `workers` at once. guided: by atheris, which has to be installed."""
     waiting = list(targets)
     running: list[_Running] = []
     with tempfile.TemporaryDirectory(prefix="fairlead-fuzz-") as scratch:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
-                    started(waiting[0])
-                    running.append(_start(waiting.pop(0), seed, limits, Path(scratch)))
+                    running.append(_start(waiting.pop(0), seed, limits, Path(scratch), guided=guided))
                 time.sleep(0.05)
                 for one in [one for one in running if one.process.poll() is not None or time.monotonic() > one.until]:
                     running.remove(one)
@@ -76,9 +75,10 @@ def run_all(
                 one.process.wait()
 
 
-def _start(target: str, seed: int, limits: Limits, scratch: Path) -> _Running:
+def _start(target: str, seed: int, limits: Limits, scratch: Path, *, guided: bool) -> _Running:
     last_input, outcome, errors = (scratch / f"{target}.{kind}" for kind in ("input", "json", "errors"))
     command = [sys.executable, "-m", "tests.fuzz", "--target", target, "--seed", str(seed), "--one", str(outcome)]
+    command += ["--guided"] if guided else []
     command += [] if limits.inputs is None else ["--inputs", str(limits.inputs)]
     command += [] if limits.seconds is None else ["--seconds", str(limits.seconds)]
     seconds = limits.seconds if limits.seconds is not None else 3600.0

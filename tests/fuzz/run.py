@@ -50,38 +50,50 @@ class Limits:
 class Run:
     """`note` is given each input before it runs, so that what kills the process is known."""
 
-    def __init__(self, target: Target, *, seed: int, note: Callable[[bytes], None] = lambda _: None) -> None:
+    def __init__(
+        self, target: Target, *, seed: int, note: Callable[[bytes], None] = lambda _: None, guided: bool = True
+    ) -> None:
+        """guided: whether lines are traced; else another engine says which inputs are worth keeping."""
         self._target, self._seed, self._note = target, seed, note
         self._random = Random(f"{seed} {target.name}")
         self._known = list(target.seeds)
-        self._guide = Guide(target.traced)
+        self._guide = Guide(target.traced if guided else ())
         self._findings: dict[str, Finding] = {}
         self._slowest_s = 0.0
+        self._began = time.monotonic()
+        self._number = 0
+        self._settled: tuple[int, float, int] | None = None
+        """How many inputs there were, MiB and blocks, when the memory was looked at first."""
 
     def run(self, limits: Limits) -> Outcome:
-        began = time.monotonic()
-        number, settled_at = 0, 0
-        settled: tuple[float, int] | None = None
         with Watchdog() as watchdog:
-            while (part := limits.part(number, time.monotonic() - began)) < 1.0 and len(self._findings) < FINDINGS_MAX:
-                if settled is None and part >= SETTLED:
-                    memory.collect()
-                    settled, settled_at = (memory.used_mib(), memory.blocks()), number
-                self._one(watchdog, number)
-                number += 1
-        elapsed_s = time.monotonic() - began
+            while self.goes_on(limits):
+                self.take(self._input(self._number), watchdog)
+        return self.outcome()
+
+    def goes_on(self, limits: Limits) -> bool:
+        """To be asked before each input: whether the run is not over."""
+        part = limits.part(self._number, time.monotonic() - self._began)
+        if self._settled is None and part >= SETTLED:
+            memory.collect()
+            self._settled = (self._number, memory.used_mib(), memory.blocks())
+        return part < 1.0 and len(self._findings) < FINDINGS_MAX
+
+    def outcome(self) -> Outcome:
+        elapsed_s = time.monotonic() - self._began
         memory.collect()
-        growth, blocks = (memory.used_mib() - settled[0], memory.blocks() - settled[1]) if settled else (0.0, 0)
-        judged = number - settled_at
-        if judged >= NOT_JUDGED and (
-            growth > self._target.growth_mib or blocks > BLOCKS_AT_LEAST + judged * BLOCKS_AN_INPUT
+        since, mib, blocks = self._settled or (self._number, memory.used_mib(), memory.blocks())
+        growth, more, later = memory.used_mib() - mib, memory.blocks() - blocks, self._number - since
+        if later >= NOT_JUDGED and (
+            growth > self._target.growth_mib or more > BLOCKS_AT_LEAST + later * BLOCKS_AN_INPUT
         ):
-            text = f"{growth:.1f} MiB and {blocks} blocks more after {judged} inputs; {self._target.growth_mib:g} MiB are allowed"
+            allowed = f"{self._target.growth_mib:g} MiB and {BLOCKS_AN_INPUT:g} blocks an input are allowed"
+            text = f"{growth:.1f} MiB and {more} blocks more after {later} inputs; {allowed}"
             self._findings["growth"] = Finding(target=self._target.name, kind="growth", text=text)
         return Outcome(
             target=self._target.name,
             seed=self._seed,
-            inputs=number,
+            inputs=self._number,
             elapsed_s=elapsed_s,
             slowest_ms=self._slowest_s * 1000,
             growth_mib=max(0.0, growth),
@@ -89,8 +101,9 @@ class Run:
             findings=tuple(self._findings.values()),
         )
 
-    def _one(self, watchdog: Watchdog, number: int) -> None:
-        data = self._input(number)
+    def take(self, data: bytes, watchdog: Watchdog) -> None:
+        """One input, judged."""
+        number, self._number = self._number, self._number + 1
         self._note(data)
         if self._guide.looks_at(number):
             with self._guide.tracing() as new_lines:

@@ -30,7 +30,7 @@ class Target:
     traced: tuple[str, ...] = ()
     close: Callable[[], None] = lambda: None
     """Called when it is not needed any more."""
-    bytes_max: int = 16 * 1024
+    bytes_max: int = 4 * 1024
     growth_mib: float = 8.0
     """How much more memory the process may have at the end than at `run.SETTLED` of the run."""
 

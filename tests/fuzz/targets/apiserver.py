@@ -158,6 +158,7 @@ def objects(scratch: Path) -> Target:
         seeds=_encoded(documents),
         mutate=mixed((5, json_mutations(WORDS)), (1, byte_mutations())),
         traced=("/fairlead/kube/",),
+        bytes_max=6_000,
     )
 
 
@@ -208,6 +209,7 @@ def watches(scratch: Path) -> Target:
         mutate=mixed((4, one_line), (1, byte_mutations(most=2))),
         allowed=(errors.ApiError,),
         traced=("/fairlead/kube/",),
+        bytes_max=6_000,
     )
 
 
