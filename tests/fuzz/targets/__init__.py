@@ -15,6 +15,7 @@ TARGETS: Mapping[str, str] = MappingProxyType(
         "http-answers": "http.answers",
         "apiserver-objects": "apiserver.objects",
         "apiserver-watches": "apiserver.watches",
+        "discovery": "apiserver.discovery",
         "lease": "apiserver.lease",
         "kubeconfig": "credentials.kubeconfig",
         "controller-views": "controller.views",
