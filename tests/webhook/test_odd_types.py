@@ -1,4 +1,4 @@
-"""Values of other types where a text is compared, found by fuzzing: each gets a verdict, where it was an internal error."""
+"""Values that no apiserver lets pass later, found by fuzzing: each gets a verdict of its own, and no internal error."""
 
 import copy
 from typing import Any
@@ -47,3 +47,16 @@ def test_a_replacement_policy_of_another_type_is_judged(odd: Any) -> None:
 def test_a_manifest_of_no_kind_is_passed_over(odd: Any) -> None:
     world = offline.world_of([])
     assert list(offline.judge({"kind": odd, "apiVersion": "v1", "metadata": {"name": "x"}}, world)) == []
+
+
+@pytest.mark.parametrize("pods", [100_001, 2**31 - 1, 2**31])
+def test_a_workload_of_more_pods_than_a_gang_may_have_is_refused(pods: int) -> None:
+    """A size was written that the pods' own review refuses, so that the Job made none."""
+    job = copy.deepcopy(JOB)
+    job["spec"] |= {"parallelism": pods, "completions": pods}
+    del job["spec"]["template"]["metadata"]["annotations"][names.GANG_SIZE]
+    verdict = dispatch.mutate(review(job), facts())
+    assert not verdict.allowed
+    assert f"the Job runs {pods} pods at once, and a gang has at most 100000" in verdict.message
+    job["spec"] |= {"parallelism": 100_000, "completions": 100_000}
+    assert dispatch.mutate(review(job), facts()).allowed
