@@ -12,7 +12,7 @@ export GPUS ?= 400
 export KILLS ?= 10
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow install-test scale evictions kills hostile properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
+.PHONY: help demo test slow install-test scale evictions kills hostile fuzz properties soak decisions lint format bench e2e e2e-kind image manifests lock clean
 
 help:  ## show this
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ kills: $(VENV)/.dev  ## kill -9 programs at random moments of a 64-pod gang's ad
 hostile: $(VENV)/.dev  ## a tenant floods, forges, bombs and nests for MINUTES (5); others' pods start as before
 	@MINUTES=$(or $(MINUTES),5) $(BIN)/python -m pytest -m scale --no-header tests/scale/test_hostile_tenant.py
 
+fuzz: $(VENV)/.dev  ## fuzz every parser of others' bytes for MINUTES (5) on WORKERS (2) cores; SEED=n repeats a run, TARGET=name tries one
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) --workers $(WORKERS) $(if $(SEED),--seed $(SEED)) $(if $(TARGET),--target $(TARGET)) $(if $(INPUTS),--inputs $(INPUTS))
+
 properties: $(VENV)/.dev  ## try the allocator's invariants on many more examples (EXAMPLES=20 times the usual)
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --no-header --timeout 3600 tests/engine
 
@@ -100,4 +103,4 @@ lock: $(VENV)/.dev  ## rewrite the lock files from pyproject.toml
 	@$(BIN)/python tools/image_requirements.py | $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" -c lock/runtime.txt - -o lock/image.txt
 
 clean:  ## remove what make made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .sandbox .fuzz

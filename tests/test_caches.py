@@ -58,6 +58,7 @@ OTHERS = {
     "fairlead.webhook.serve.request_head.parse_head": "64 heads of at most 16 KiB",
     "fairlead.webhook.policy.cel_rules.compiled": "rules of TenancyPolicies, which administrators write",
     "fairlead.driver.backend.xids._table": "one table",
+    "fairlead.driver.backend.profiles.loading._mig_table": "tables of this program; a name that is none is not kept",
 }
 
 

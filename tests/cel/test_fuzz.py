@@ -50,6 +50,8 @@ def exercise(text: str, device: DeviceView) -> None:
 @example("1" * 5000)
 @example("'a'.matches('(?P<a')")
 @example("b'\\xff' + 'a'")
+@example("b'\udcbd'")
+@example("rb'\udcbd'")
 @example("'\ud800'.matches('a')")
 @example("timestamp('0001-01-01T00:00:00Z').getHours('-23:59') == 1")
 @example("'%.999f'.format([1.0]) == ''")

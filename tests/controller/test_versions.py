@@ -8,7 +8,7 @@ import pytest
 from fairlead.controller.watch.optional import version_of
 from fairlead.controller.watch.podgroups import VERSIONS
 from fairlead.driver.publish.layout import layout_for
-from fairlead.kube import resources
+from fairlead.kube import errors, resources
 from fairlead.kube.client import Client
 from tests.support.discovery import DOCUMENTS, Discovery
 
@@ -67,3 +67,29 @@ def test_the_table_of_versions_has_each_release_and_the_versions_that_are_read()
         for release, cell in zip(releases, cells, strict=True):
             version = READ[release, True][position]
             assert cell.strip().startswith(f"`{version}`" if version else "none"), (start, release, cell)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"versions":1}',
+        b'{"versions":["v1"]}',
+        b'{"versions":[{"version":{}}]}',
+        b'"\xff"',
+        b'{"versions":1,"major":1e999,"minor":[]}',
+        b'{"a":' * 3000,
+    ],
+)
+async def test_a_document_that_cannot_be_read_is_a_failed_discovery(body: bytes):
+    """As fuzzing found it: it ended the informer's task, and the controller with it."""
+
+    class Apiserver:
+        async def request(self, *_: Any, **__: Any) -> bytes:
+            return body
+
+    client = cast("Client", Apiserver())
+    with pytest.raises(errors.ServerError):
+        await version_of(client, "resource.k8s.io", TAINT_RULES, "devicetaintrules")
+    assert await layout_for(client) == "split"

@@ -166,10 +166,24 @@ async def test_a_proxy_is_taken_from_the_environment_unless_it_is_bypassed(tmp_p
     assert (await load(kubeconfig(tmp_path / "c", {"token": "t"}, **{"proxy-url": "http://own"}))).proxy == "http://own"
 
 
-@pytest.mark.parametrize("content", ["", "just text", "apiVersion: v1\nkind: Config\n", "a: [1,\n"])
+async def test_a_token_file_that_is_no_text_is_named(tmp_path):
+    path = tmp_path / "token"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(credentials.CredentialsError, match=str(path)):
+        await credentials.TokenFile(path, lambda: 0.0).authorization()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"just text", b"apiVersion: v1\nkind: Config\n", b"a: [1,\n", b"\xff\x93", b"a: !!timestamp x", b"- " * 2000,
+        b"{current-context: a, clusters: [{name: a, cluster: {server: 'http://[x'}}], contexts: [{name: a, context: {cluster: a, user: a}}], users: [{name: a, user: {}}]}",
+        b"{current-context: a, clusters: 1, contexts: {}, users: [[]]}",
+    ],
+)  # fmt: skip
 async def test_a_kubeconfig_that_makes_no_sense_is_named(tmp_path, content):
     path = tmp_path / "config"
-    path.write_text(content)
+    path.write_bytes(content)
     with pytest.raises(credentials.CredentialsError, match=str(path)):
         await load(path)
 

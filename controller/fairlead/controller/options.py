@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from fairlead.api import names
+from fairlead.kube.credentials import Kubeconfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class ControllerOptions:
     """`lease_s`: how long the lease lasts of a leader that ended; a third of it bounds each write."""
 
-    kubeconfig: Path | None = None
+    kubeconfig: Kubeconfig = None
     namespace: str = names.NAMESPACE
     identity: str | None = None
     metrics_bind: str | None = None

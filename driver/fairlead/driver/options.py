@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from fairlead.kube.credentials import Kubeconfig
 from fairlead.kube.quantity import Quantity
 
 MPS_SHM_SIZE = "1Gi"
@@ -27,7 +28,7 @@ class DriverOptions:
     plugins_dir: Path
     registry_dir: Path
     cdi_dir: Path
-    kubeconfig: Path | None = None
+    kubeconfig: Kubeconfig = None
     backend: str = "nvml"
     metrics_bind: str | None = None
     pod_uid: str | None = None

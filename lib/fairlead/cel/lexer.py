@@ -120,7 +120,10 @@ def _string(text: str, pos: int, *, raw: bool) -> Token:
     body = body[1:] if raw else body
     body = body[3:-3] if body[:3] in {'"""', "'''"} and len(body) >= 6 else body[1:-1]
     if as_bytes:
-        return Token("bytes", text, pos, body.encode() if raw else _unescape_bytes(body, pos))
+        try:
+            return Token("bytes", text, pos, body.encode() if raw else _unescape_bytes(body, pos))
+        except UnicodeEncodeError as error:
+            raise SyntaxIssue(Issue("Syntax error: a code point that UTF-8 cannot encode", pos)) from error
     return Token("string", text, pos, body if raw else _unescape(body, pos))
 
 

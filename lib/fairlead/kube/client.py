@@ -7,7 +7,7 @@ Invariant: an object that went through a typed model is never PUT; `replace` tak
 
 import enum
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -17,6 +17,8 @@ from fairlead.kube.resources import PODS, Resource
 from fairlead.kube.transport import Transport
 from fairlead.kube.watching import Bookmark, WatchEvent
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 PAGE = 500
@@ -60,12 +62,13 @@ class Client(Transport):
         while True:
             paging = {"limit": str(page)} | ({"continue": token} if token else {}) if page else {}
             try:
-                answer = listing.decode(resource.type, await self.request("GET", path, params=params | paging))
+                body = await self.request("GET", path, params=params | paging)
             except errors.Gone:
                 if not token:
                     raise
                 items, token, page = [], "", 0
                 continue
+            answer = _read(resource, listing.decode, resource.type, body)
             if each is None:
                 items += answer.items or ()
             else:
@@ -189,10 +192,14 @@ class Client(Transport):
 
     @staticmethod
     def _decode(resource: Resource[T], body: bytes) -> T:
-        try:
-            return listing.decoder(resource.type).decode(body)
-        except msgspec.MsgspecError as error:
-            raise errors.ServerError(f"{resource.kind}: the apiserver's answer cannot be read: {error}") from error
+        return _read(resource, listing.decoder(resource.type).decode, body)
+
+
+def _read(resource: Resource[Any], decode: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    try:
+        return decode(*args, **kwargs)
+    except msgspec.MsgspecError as error:
+        raise errors.ServerError(f"{resource.kind}: the apiserver's answer cannot be read: {error}") from error
 
 
 def _plain(resource: Resource[Any], obj: Mapping[str, Any] | msgspec.Struct) -> dict[str, Any]:

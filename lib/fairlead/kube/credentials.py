@@ -17,6 +17,8 @@ from typing import Any
 
 import yaml
 
+from fairlead.kube.wire import Wire
+
 REREAD_S = 30.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -31,13 +33,21 @@ async def _no_token(*, force: bool = False) -> str | None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """`authorization(force=…)` gives the Authorization header's value, or None; with force it does not use a cached one."""
+    """`authorization(force=…)` gives the Authorization header's value, or None; with force it does not use a cached one.
+
+    `wire` makes the way to the apiserver, given a user agent; None is HTTP.
+    """
 
     url: str
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
     proxy: str | None = None
     authorization: Callable[..., Awaitable[str | None]] = _no_token
+    wire: Callable[[str], Wire] | None = None
+
+
+Kubeconfig = Path | str | Credentials | None
+"""Where the cluster is: a file, or what would be read from one; None looks for a file (see `load`)."""
 
 
 def fixed(url: str, *, token: str | None = None, tls: ssl.SSLContext | None = None) -> Credentials:
@@ -70,19 +80,21 @@ class TokenFile:
             if not self._token:
                 raise CredentialsError(f"token file {self._path}: {error.strerror}; mount or create it") from error
             token = self._token  # a rotation in progress: the old token may still be valid
+        except UnicodeDecodeError as error:
+            raise CredentialsError(f"token file {self._path} is no text: {error}") from error
         if not token:
             raise CredentialsError(f"token file {self._path} is empty")
         self._token = token
         self._read_at = self._clock()
 
 
-async def load(
-    kubeconfig: Path | str | None = None, *, context: str | None = None, clock: Callable[[], float]
-) -> Credentials:
+async def load(kubeconfig: Kubeconfig = None, *, context: str | None = None, clock: Callable[[], float]) -> Credentials:
     """From an explicit file, else $KUBECONFIG, else the pod's service account, else ~/.kube/config.
 
     Raises CredentialsError when none of them exists or the first that exists cannot be read.
     """
+    if isinstance(kubeconfig, Credentials):
+        return kubeconfig
     if kubeconfig is not None:
         return await _from_file(str(kubeconfig), context, clock)
     if os.environ.get("KUBECONFIG"):
@@ -131,16 +143,19 @@ async def _from_file(paths: str, context: str | None, clock: Callable[[], float]
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=paths, context=context, client_configuration=configuration, persist_config=False
         )
-        tls = _tls(configuration)
-    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError, AttributeError, TypeError) as error:
+        return Credentials(
+            url=str(configuration.host).rstrip("/"),
+            tls=_tls(configuration),
+            server_name=configuration.tls_server_name,
+            proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
+            authorization=_authorization(paths, loader, clock),
+        )
+    except (config.ConfigException, OSError, ssl.SSLError, yaml.YAMLError) as error:
         raise CredentialsError(f"kubeconfig {paths}: {error}") from error
-    return Credentials(
-        url=str(configuration.host).rstrip("/"),
-        tls=tls,
-        server_name=configuration.tls_server_name,
-        proxy=configuration.proxy or _environment_proxy(str(configuration.host)),
-        authorization=_authorization(paths, loader, clock),
-    )
+    except (
+        Exception
+    ) as error:  # the loader checks no types, and PyYAML not every scalar: whatever they raise, the file is wrong
+        raise CredentialsError(f"kubeconfig {paths}: cannot be read: {type(error).__name__}: {error}") from error
 
 
 def _environment_proxy(url: str) -> str | None:

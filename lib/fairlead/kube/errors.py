@@ -86,6 +86,8 @@ class ServerError(ApiError): ...
 class Unreachable(ApiError): ...
 
 
+RETRY_AFTER_MAX_S = 365 * 86_400
+"""More than anybody waits; JSON has numbers that no float holds."""
 _statuses = Decoder(Status)
 _BY_STATUS: dict[int, type[ApiError]] = {
     400: BadRequest,
@@ -109,7 +111,7 @@ def from_status(status: Status, *, code: int | None = None, retry_after_s: float
     if kind is ApiError and status.reason in {"Expired", "Gone"}:
         kind = Gone
     if retry_after_s is None and status.details and status.details.retry_after_seconds is not None:
-        retry_after_s = float(status.details.retry_after_seconds)
+        retry_after_s = float(min(status.details.retry_after_seconds, RETRY_AFTER_MAX_S))
     return kind(
         status.message or f"the apiserver answered {code} {status.reason}".strip(),
         status=code,
@@ -122,11 +124,11 @@ def from_status(status: Status, *, code: int | None = None, retry_after_s: float
 def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> ApiError:
     """The error of an HTTP answer >= 400, whether its body is a Status, text, or nothing."""
     seconds: float | None = None
-    if retry_after and retry_after.strip().isdigit():
+    if retry_after and retry_after.isascii() and retry_after.strip().isdigit():
         seconds = float(retry_after)
     try:
         status = _statuses.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except msgspec.DecodeError:
         text = body[:500].decode(errors="replace").strip()
         status = Status(message=f"the apiserver answered {code}: {text}" if text else "")
     return from_status(status, code=code, retry_after_s=seconds)

@@ -25,7 +25,7 @@ def bounded(body: bytes) -> bytes:
 
 
 def cut(body: bytes) -> bytes:
-    """As `bounded`, whatever the body holds."""
+    """As `bounded`, whatever the body holds. What is not closed is no JSON: it ends where it is too deep."""
     kept: list[bytes] = []
     depth = copied = start = 0
     for match in _TOKEN.finditer(body):
@@ -42,4 +42,6 @@ def cut(body: bytes) -> bytes:
             if depth == DEPTH_MAX:
                 kept += (body[copied:start], b"null")
                 copied = at + 1
+    if depth > DEPTH_MAX:
+        return b"".join((*kept, body[copied:start]))
     return b"".join((*kept, body[copied:])) if kept else body

@@ -7,7 +7,8 @@ Invariants:
 - A null in the place of a list, a map or any field with a default decodes as if the field were absent.
 - Values of fields without a type (opaque parameters of drivers) keep their nulls.
 - What is nested too deeply to be walked reads as null (nesting.py).
-- A whole object that is read as a dict has no nulls: its readers need not tell null from absent.
+- A whole object that is read as a dict has no nulls: its readers need not tell null from absent. Its metadata, where it has any,
+  has the types that every object's has.
 """
 
 import functools
@@ -19,6 +20,7 @@ from msgspec import inspect
 
 from fairlead.api.nulls import without_nulls
 from fairlead.kube import nesting
+from fairlead.kube.objects import ObjectMeta
 
 T = TypeVar("T")
 
@@ -39,13 +41,18 @@ class Decoder(Generic[T]):
         """Raises msgspec.MsgspecError. What is nested too deeply is read without its deepest values."""
         body = nesting.bounded(bytes(body))
         try:
-            return self._decode(body)
-        except RecursionError:  # in a field that is no opaque parameter
-            return self._decode(nesting.cut(body))
+            try:
+                return self._decode(body)
+            except RecursionError:  # in a field that is no opaque parameter
+                return self._decode(nesting.cut(body))
+        except UnicodeDecodeError as error:
+            raise msgspec.DecodeError(f"JSON is malformed: {error}") from error
 
     def _decode(self, body: bytes) -> T:
-        if self._holds_dicts and b"null" in body:
-            return self._without_nulls(body)
+        if self._holds_dicts:
+            found = self._without_nulls(body) if b"null" in body else self._exact.decode(body)
+            _check_metadata(found)
+            return found
         try:
             return self._exact.decode(body)
         except msgspec.ValidationError:
@@ -68,6 +75,16 @@ def convert(raw: object, kind: type[T]) -> T:
         if drop is None:
             raise
         return msgspec.convert(drop(raw), kind)
+
+
+def _check_metadata(found: object) -> None:
+    """Of an object that is read as a dict, or of each in a page. Raises msgspec.ValidationError."""
+    for one in getattr(found, "items", None) or () if isinstance(found, msgspec.Struct) else (found,):
+        if isinstance(one, dict) and "metadata" in one:
+            try:
+                msgspec.convert(one["metadata"], ObjectMeta)
+            except msgspec.ValidationError as error:
+                raise msgspec.ValidationError(f"metadata: {error}") from error
 
 
 @functools.cache

@@ -61,8 +61,8 @@ class Revision(NamedTuple):
 
 
 def number(version: str) -> int:
-    """A resourceVersion as a number; 0 where there is none."""
-    return int(version) if version.isdigit() else 0
+    """A resourceVersion as a number; 0 where it is none. An apiserver counts in 64 bits, which 20 digits hold."""
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= 20 else 0
 
 
 class Store(Generic[T]):

@@ -1,7 +1,6 @@
 """One connection pool to one apiserver: authentication, limits, retries, and HTTP answers as errors.
 
-Configuration and authentication are the official client's (see `credentials`). Requests go through `exchange`; watches, and
-all that goes through a proxy, through aiohttp.
+Configuration and authentication are the official client's (see `credentials`); how bytes travel is the `wire`'s.
 Retries, at most `RETRIES` times: 429, and 503 with a Retry-After, for then the server did nothing. A 401 is tried once more
 with a credential that was read again. Everything else is raised as an `errors.ApiError`; no answer is `Unreachable`.
 """
@@ -10,11 +9,8 @@ import asyncio
 import contextlib
 import copy
 import logging
-import socket
 import time
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from pathlib import Path
 from random import Random
 from typing import Self, TypeVar
 
@@ -22,8 +18,11 @@ import aiohttp
 import msgspec
 
 from fairlead.kube import credentials, errors
-from fairlead.kube.exchange import Answer, Exchange, ExchangeError, Stale
+from fairlead.kube.credentials import Kubeconfig
+from fairlead.kube.exchange import Answer, ExchangeError, Stale
+from fairlead.kube.http_wire import HttpWire
 from fairlead.kube.limits import Backoff, Clock, Sleep, TokenBucket
+from fairlead.kube.wire import Streamed, Wire
 
 T = TypeVar("T")
 
@@ -32,11 +31,8 @@ log = logging.getLogger(__name__)
 RETRIES = 5
 RETRY_AFTER_MAX_S = 60.0
 TIMEOUT_S = 60.0
-CONNECTIONS = 100
 REPEATABLE = frozenset({"GET", "PUT", "DELETE"})
 """Methods whose request may be sent again where it is not known whether it arrived."""
-CLOSE_S = 2.0
-"""Most that closing waits for sockets; those of TLS close some turns of the loop after their connection."""
 
 
 class Transport:
@@ -59,9 +55,7 @@ class Transport:
         self._bucket = None if qps is None else TokenBucket(qps=qps, burst=burst, clock=clock, sleep=sleep)
         self._backoff = Backoff()
         self._user_agent = user_agent
-        self._session: aiohttp.ClientSession | None = None
-        self._exchange: Exchange | None = None  # where there is no proxy
-        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+        self._wire: Wire | None = None
         self._guard: Callable[[], None] | None = None
         self._timeout_s = TIMEOUT_S
         self._retries = RETRIES
@@ -80,7 +74,7 @@ class Transport:
     @contextlib.asynccontextmanager
     async def connect(
         cls,
-        kubeconfig: Path | str | None = None,
+        kubeconfig: Kubeconfig = None,
         *,
         context: str | None = None,
         user_agent: str = "fairlead",
@@ -98,53 +92,18 @@ class Transport:
             yield client
 
     async def __aenter__(self) -> Self:
-        if self._access.tls is None:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=self._new_socket)
-        else:
-            connector = aiohttp.TCPConnector(limit=CONNECTIONS, socket_factory=self._new_socket, ssl=self._access.tls)
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            headers={"User-Agent": self._user_agent, "Accept": "application/json"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=2**20,
+        make = self._access.wire
+        self._wire = (
+            HttpWire(self._access, user_agent=self._user_agent, timeout_s=TIMEOUT_S)
+            if make is None
+            else make(self._user_agent)
         )
-        if self._access.proxy is None:
-            self._exchange = Exchange(
-                self._access.url,
-                tls=self._access.tls,
-                server_name=self._access.server_name,
-                user_agent=self._user_agent,
-                limit=CONNECTIONS,
-            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._exchange is not None:
-            await self._exchange.close(CLOSE_S)
-            self._exchange = None
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-        await self._sockets_closed()
-
-    def _new_socket(self, address: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-        family, type_, protocol, *_ = address
-        made = socket.socket(family=family, type=type_, proto=protocol)
-        self._sockets.add(made)
-        return made
-
-    async def _sockets_closed(self) -> None:
-        """Waits until every socket is closed.
-
-        A session waits for the connections that it holds, and not for those that it gave up: a cancelled watch, a request that
-        was cancelled while it connected. A program that ends meanwhile leaves their sockets open.
-        """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + CLOSE_S
-        pause_s = 0.0
-        while any(each.fileno() >= 0 for each in self._sockets) and loop.time() < until:
-            await asyncio.sleep(pause_s)
-            pause_s = 0.005
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            await wire.close()
 
     @property
     def url(self) -> str:
@@ -193,10 +152,9 @@ class Transport:
         `subject` begins the message of an Unreachable, which is raised when nothing arrives for `silence_max_s` and when the
         connection breaks.
         """
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT_S, sock_read=silence_max_s)
         try:
-            async with await self._open(path, params, timeout) as response:
-                yield response.content.iter_any()
+            async with contextlib.aclosing(await self._open(path, params, silence_max_s)) as streamed:
+                yield streamed.chunks()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise errors.Unreachable(f"{subject} at {self.url}: {_reason(error)}") from error
 
@@ -214,12 +172,12 @@ class Transport:
         async def attempt(authorization: Mapping[str, str]) -> bytes:
             sent = {**headers, **authorization}
             try:
-                answer = await self._exchanged(method, path, params, data, sent, timeout_s)
+                answer = await self._sent(method, path, params, data, sent, timeout_s)
             except Stale:
                 if method not in REPEATABLE:
                     raise
                 await self._permitted()
-                answer = await self._exchanged(method, path, params, data, sent, timeout_s)
+                answer = await self._sent(method, path, params, data, sent, timeout_s)
             if answer.status < 300:
                 return answer.body
             raise errors.from_response(answer.status, answer.body, retry_after=answer.retry_after)
@@ -245,7 +203,7 @@ class Transport:
         authorization = await self._access.authorization(force=force)
         return {"Authorization": authorization} if authorization else {}
 
-    async def _exchanged(
+    async def _sent(
         self,
         method: str,
         path: str,
@@ -254,51 +212,29 @@ class Transport:
         headers: Mapping[str, str],
         timeout_s: float,
     ) -> Answer:
-        if self._exchange is not None:
-            return await self._exchange.request(
-                method, path, params=params, headers=headers, body=data, timeout_s=timeout_s
+        return await self._open_wire.request(
+            method, path, params=params, headers=headers, body=data, timeout_s=timeout_s
+        )
+
+    async def _open(self, path: str, params: Mapping[str, str], silence_max_s: float) -> Streamed:
+        """The answer with its body unread, or the ApiError that its status means. A 401 is tried once more."""
+
+        async def attempt(authorization: Mapping[str, str]) -> Streamed:
+            streamed = await self._open_wire.open(
+                path, params=params, headers=authorization, silence_max_s=silence_max_s
             )
-        response = await self._requested(method, path, params, data, headers, aiohttp.ClientTimeout(total=timeout_s))
-        async with response:
-            return Answer(response.status, await response.read(), response.headers.get("Retry-After"))
-
-    async def _open(
-        self, path: str, params: Mapping[str, str], timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """The response with its body unread, or the ApiError that its status means. A 401 is tried once more."""
-
-        async def attempt(authorization: Mapping[str, str]) -> aiohttp.ClientResponse:
-            response = await self._requested("GET", path, params, None, authorization, timeout)
-            if response.status < 300:
-                return response
-            async with response:
-                body, retry_after = await response.read(), response.headers.get("Retry-After")
-            raise errors.from_response(response.status, body, retry_after=retry_after)
+            if streamed.status < 300:
+                return streamed
+            async with contextlib.aclosing(streamed):
+                raise errors.from_response(streamed.status, await streamed.read(), retry_after=streamed.retry_after)
 
         return await self._authorized(attempt)
 
-    async def _requested(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        data: bytes | None,
-        headers: Mapping[str, str],
-        timeout: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        if self._session is None:
+    @property
+    def _open_wire(self) -> Wire:
+        if self._wire is None:
             raise RuntimeError("the client is closed; use it inside `async with`")
-        return await self._session.request(
-            method,
-            self._access.url + path,
-            params=params,
-            data=data,
-            headers=headers,
-            timeout=timeout,
-            proxy=self._access.proxy,
-            server_hostname=self._access.server_name,
-            allow_redirects=False,
-        )
+        return self._wire
 
 
 def _reason(error: BaseException) -> str:

@@ -71,10 +71,14 @@ async def events(kind: type[T], chunks: AsyncIterable[bytes]) -> AsyncIterator[W
 
 
 def _line(line: bytes) -> _Line:
+    """Raises msgspec.MsgspecError."""
     try:
-        return _lines.decode(line)
-    except RecursionError:
-        return _lines.decode(nesting.cut(line))
+        try:
+            return _lines.decode(line)
+        except RecursionError:
+            return _lines.decode(nesting.cut(line))
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(f"JSON is malformed: {error}") from error
 
 
 async def _split(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -21,6 +21,7 @@ from prometheus_client import CollectorRegistry
 from fairlead.api import names
 from fairlead.kube import errors, probes
 from fairlead.kube.client import Client
+from fairlead.kube.credentials import Kubeconfig
 from fairlead.webhook.cache.informer_cache import InformerCache
 from fairlead.webhook.certificates import authority
 from fairlead.webhook.certificates.authority import CertificateError, Material
@@ -45,7 +46,7 @@ RECONCILE_S = 30.0
 class WebhookOptions:
     """The options of the command line. `url` registers by URL; without it the webhook is registered by its Service."""
 
-    kubeconfig: Path | None = None
+    kubeconfig: Kubeconfig = None
     bind: str = "0.0.0.0:9443"
     url: str | None = None
     service: str = f"{names.NAMESPACE}/fairlead-webhook"

@@ -190,7 +190,7 @@ def judge(
     document: Json, world: World, *, username: str = USER, groups: frozenset[str] = GROUPS, source: str = ""
 ) -> Iterator[Result]:
     """The result for one object, and for the objects that it would create; none for kinds that are not judged."""
-    if document.get("kind") not in RESOURCES or document.get("kind") == "Namespace" or not _ours(document):
+    if document.get("kind") not in tuple(RESOURCES) or document.get("kind") == "Namespace" or not _ours(document):
         return
     result = _judge(document, world, username, groups, source)
     yield result
@@ -229,7 +229,7 @@ def _ours(document: Json) -> bool:
 
 
 def namespace_of(document: Json) -> str:
-    if document.get("kind") in CLUSTER_SCOPED:
+    if document.get("kind") in tuple(CLUSTER_SCOPED):
         return ""
     metadata: Any = document.get("metadata")
     return str((metadata or {}).get("namespace") or "default")

@@ -8,11 +8,17 @@ Pure. The status of a Job lags behind its pods by a second or more, so both are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from fairlead.controller.gangs.members import Member, Stage
 from fairlead.kube import batch
+
+INDEXES_MAX: Final = 1_000_000
+"""Of a Job, that are counted: Kubernetes has 100,000 where pods run at once, and a range in a status is short however long it is."""
+_INDEX: Final = re.compile(r"[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +59,9 @@ def _at_once(job: batch.Job, own: list[Member], parallelism: int) -> int:
         living = sum(member.stage in {Stage.GATED, Stage.RELEASED} and not member.terminating for member in own)
         return min(parallelism, living) if succeeded or status.succeeded else parallelism
     if spec.completion_mode == "Indexed":
-        done = set(_indexes(status.completed_indexes))
+        done = set(_indexes(status.completed_indexes, spec.completions))
         done |= {member.index for member in succeeded if member.index is not None}
-        lost = set(_indexes(status.failed_indexes or "")) - done
+        lost = set(_indexes(status.failed_indexes or "", spec.completions)) - done
         left = spec.completions - sum(index < spec.completions for index in done | lost)
     else:
         uncounted = len(status.uncounted_terminated_pods.succeeded) if status.uncounted_terminated_pods else 0
@@ -74,9 +80,10 @@ def members_done(size: int, jobs: Iterable[JobPods]) -> int:
     return min(size, max(0, gone - max(0, at_start - size)))
 
 
-def _indexes(text: str) -> Iterable[int]:
-    """`1,3-5,7`, as the Job's status has it. What cannot be read counts as none."""
+def _indexes(text: str, completions: int) -> Iterable[int]:
+    """`1,3-5,7`, as the Job's status has it: those below `completions`. What cannot be read counts as none."""
+    ends = min(completions, INDEXES_MAX)
     for part in text.split(","):
         first, dash, last = part.partition("-")
-        if first.isdigit() and (not dash or last.isdigit()):
-            yield from range(int(first), int(last if dash else first) + 1)
+        if _INDEX.fullmatch(first) and (not dash or _INDEX.fullmatch(last)):
+            yield from range(int(first), min(ends, int(last if dash else first) + 1))

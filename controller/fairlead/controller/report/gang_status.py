@@ -117,7 +117,7 @@ def _phase_condition(
 
 def _foreign_conditions(before: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Conditions of types that are not ours, as they are."""
-    return [each for each in before.get("conditions", ()) if each.get("type") not in OWN_CONDITIONS]
+    return [each for each in before.get("conditions", ()) if each.get("type") not in tuple(OWN_CONDITIONS)]
 
 
 def _eviction_conditions(

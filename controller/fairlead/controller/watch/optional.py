@@ -12,8 +12,10 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from fairlead.kube import errors
 from fairlead.kube.client import Client
@@ -23,10 +25,33 @@ from fairlead.kube.resources import Resource
 
 log = logging.getLogger(__name__)
 
+D = TypeVar("D")
 T = TypeVar("T")
 
 DISCOVERY_S = 30.0
-_documents: Decoder[dict[str, Any]] = Decoder(dict)
+
+
+class _Version(msgspec.Struct, frozen=True):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """APIGroup: the versions in which an API group is served."""
+
+    versions: tuple[_Version, ...] = ()
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str = ""
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    """APIResourceList: what is served in one of them."""
+
+    resources: tuple[_Named, ...] = ()
+
+
+_groups, _resources = Decoder(_Group), Decoder(_Resources)
 
 
 class OptionalInformer(Generic[T]):
@@ -124,20 +149,22 @@ async def _running(informer: Informer[Any] | None) -> AsyncIterator[asyncio.Task
 
 async def version_of(client: Client, group: str, versions: Sequence[str], plural: str) -> str | None:
     """The first of these versions in which the resource is served. Raises ApiError where discovery fails."""
-    found = await _get(client, f"/apis/{group}")
-    served = {str(version.get("version")) for version in found.get("versions") or ()}
+    found = await _get(client, f"/apis/{group}", _groups, _Group())
+    served = {each.version for each in found.versions}
     for version in versions:
         if version not in served:
             continue
-        found = await _get(client, f"/apis/{group}/{version}")
-        if any(each.get("name") == plural for each in found.get("resources") or ()):
+        listed = await _get(client, f"/apis/{group}/{version}", _resources, _Resources())
+        if any(each.name == plural for each in listed.resources):
             return version
     return None
 
 
-async def _get(client: Client, path: str) -> Mapping[str, Any]:
+async def _get(client: Client, path: str, documents: Decoder[D], absent: D) -> D:
+    """Raises ApiError, also for a document that cannot be read."""
     try:
-        found = _documents.decode(await client.request("GET", path))
+        return documents.decode(await client.request("GET", path))
     except errors.NotFound:
-        return {}
-    return found
+        return absent
+    except msgspec.MsgspecError as error:
+        raise errors.ServerError(f"{path}: the apiserver's answer cannot be read: {error}") from error

@@ -11,8 +11,8 @@ import re
 
 from fairlead.driver.backend.types import Gpu, MigProfile
 
-_GPU = re.compile(r"gpu-(0|[1-9]\d*)")
-_MIG = re.compile(r"gpu-(0|[1-9]\d*)-mig-([a-z0-9-]+)-(\d+)-(\d+)")
+_GPU = re.compile(r"gpu-(0|[1-9][0-9]{0,8})")
+_MIG = re.compile(r"gpu-(0|[1-9][0-9]{0,8})-mig-([a-z0-9-]+)-([0-9]{1,9})-([0-9]{1,9})")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

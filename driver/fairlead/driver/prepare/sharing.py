@@ -139,8 +139,8 @@ def _memory(field: str, config: opaque.MpsConfig, devices: list[DeviceRecord]) -
     known = {(device.mig.uuid if device.mig else device.gpu_uuid): device for device in devices}
     for key, value in config.default_per_device_pinned_memory_limit.items():
         device = known.get(key)
-        if device is None and key.isdigit() and int(key) < len(devices):
-            device = devices[int(key)]
+        if device is None:
+            device = next((device for index, device in enumerate(devices) if str(index) == key), None)
         if device is None:
             raise ClaimError(
                 f"{field}.defaultPerDevicePinnedMemoryLimit: {key!r} is none of the claim's {len(devices)} devices "

@@ -153,6 +153,6 @@ def decode(content: bytes, *, boot_id: str) -> dict[str, tuple[Fault, ...]]:
     """The faults of this boot; none when the content is of another boot or cannot be read."""
     try:
         saved = msgspec.json.decode(content, type=_SavedFaults)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     return saved.faults if saved.boot_id == boot_id else {}

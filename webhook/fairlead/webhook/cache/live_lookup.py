@@ -11,6 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
+
 from fairlead.kube import errors
 from fairlead.kube.client import Client
 from fairlead.kube.nulls import Decoder
@@ -22,7 +24,17 @@ log = logging.getLogger(__name__)
 SAR_PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 LookupKey = tuple[str, str, str]
 """Resource, namespace and name."""
-_answers: Decoder[dict[str, Any]] = Decoder(dict)
+
+
+class _AccessStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _AccessReview(msgspec.Struct, frozen=True):
+    status: _AccessStatus = _AccessStatus()
+
+
+_answers = Decoder(_AccessReview)
 
 
 class LookupNeededError(Exception):
@@ -89,10 +101,10 @@ class LiveLookup:
         }
         try:
             answer = _answers.decode(await self._client.request("POST", SAR_PATH, body=body))
-        except errors.ApiError as error:
+        except (errors.ApiError, msgspec.MsgspecError) as error:
             log.warning("whether %s may remove gates cannot be looked up: %s", review.username, error)
             return False
-        return bool(answer.get("status", {}).get("allowed"))
+        return answer.status.allowed
 
 
 async def _or_none(read: Awaitable[Any]) -> Any:

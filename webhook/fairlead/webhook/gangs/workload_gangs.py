@@ -17,6 +17,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 from fairlead.api import names
+from fairlead.api.gang import GANG_SIZE_MAX
 from fairlead.api.intent import Intent
 from fairlead.webhook.objects.fields import Json, list_at, map_at, text_at
 from fairlead.webhook.objects.pod_templates import WORKLOADS, PodTemplate, pod_templates
@@ -112,6 +113,12 @@ def _assign_one(
         )
         return
     size = pods if size is None else size
+    if size > GANG_SIZE_MAX:
+        found.faults.append(
+            f"{where}[{names.GANG_SIZE}]: the {review.kind} runs {size} pods at once, and a gang has at most "
+            f"{GANG_SIZE_MAX}: let it run fewer, or remove the gang"
+        )
+        return
     name = _gang_name(review, own_name, first)
     if name is None:
         found.faults.append(f"{where}[{names.GANG}]: is missing, and the name is yet to be made up: name the gang")
@@ -142,7 +149,7 @@ def _gang_name(review: Review, own_name: str, member: MemberTemplate) -> str | N
     given, separate = member.intent.gang, member.template.separate_gang
     if WORKLOADS[review.group_resource].creates_workloads:
         return given or ""
-    if any(owner.get("kind") in {"CronJob", "RayJob"} for owner in _controllers(review)):
+    if any(owner.get("kind") in ("CronJob", "RayJob") for owner in _controllers(review)):
         return review.name or None
     if given:
         return given

@@ -43,7 +43,7 @@ def set_failure_defaults(policies: Policies, patch: PatchBuilder, job: Path) -> 
     if spec.get("podFailurePolicy") is None:
         condition: dict[str, Any] = {"type": DISRUPTION, "status": "True"}
         patch.set((*job, "podFailurePolicy"), {"rules": [{"action": "Ignore", "onPodConditions": [condition]}]})
-        if spec.get("podReplacementPolicy") not in {None, "Failed"}:
+        if spec.get("podReplacementPolicy") not in (None, "Failed"):
             # The apiserver has set its default by now, TerminatingOrFailed; beside a podFailurePolicy only Failed is valid.
             patch.set((*job, "podReplacementPolicy"), "Failed")
     if text_at(spec, "completionMode", where) == "Indexed" and spec.get("backoffLimitPerIndex") is None:

@@ -10,6 +10,7 @@ import difflib
 import re
 import threading
 import uuid
+from functools import lru_cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -33,6 +34,8 @@ from fairlead.driver.backend.types import Gpu, MigProfile, NvLink
 _PROFILES = resources.files("fairlead.driver.backend.profiles")
 _UUID_SPACE = uuid.UUID("8f0f1f0e-6d1c-5c0a-9a57-2f1a0c1d7e11")
 _MIG_AT = re.compile(r"([^@]+)@(\d+)")
+FLOW_DEPTH_MAX = 64
+"""Of `[` and `{` within one another: what PyYAML needs for them grows with the square of their number."""
 _CONVERTING = threading.Lock()
 """msgspec caches a type at its first conversion; two threads that do so at once for one type crash the interpreter."""
 
@@ -119,13 +122,19 @@ def _mig(table: str | tuple[MigProfileSpec, ...] | None) -> tuple[tuple[MigProfi
         return (), None
     multiprocessors = None
     if isinstance(table, str):
-        path = _PROFILES / "mig" / f"{table}.yaml"
-        if not path.is_file():
-            tables = sorted(p.name.removesuffix(".yaml") for p in (_PROFILES / "mig").iterdir())
-            raise ProfileError(f"mig: {table!r} is no table of MIG sizes; known tables: {', '.join(tables)}")
-        decoded = _decode(path, MigTable)
+        decoded = _mig_table(table)
         table, multiprocessors = decoded.profiles, decoded.multiprocessors
     return tuple(spec.to_profile() for spec in table), multiprocessors
+
+
+@lru_cache(maxsize=32)
+def _mig_table(name: str) -> MigTable:
+    """Cached, for every GPU of a node names the same. Raises ProfileError."""
+    path = _PROFILES / "mig" / f"{name}.yaml"
+    if not re.fullmatch(r"[\w-]{1,64}", name) or not path.is_file():
+        tables = sorted(p.name.removesuffix(".yaml") for p in (_PROFILES / "mig").iterdir())
+        raise ProfileError(f"mig: {name!r} is no table of MIG sizes; known tables: {', '.join(tables)}")
+    return _decode(path, MigTable)
 
 
 def _nvlink(profile: NodeProfile, spec: NvLinkSpec | None, minor: int) -> NvLink | None:
@@ -146,14 +155,38 @@ def _placed(text: str, table: tuple[MigProfile, ...], field: str) -> tuple[MigPr
     raise ProfileError(f"{field}: profile {match[1]!r} is unknown here; known profiles: {names}")
 
 
+def _flow_depth(text: str) -> int:
+    deepest = depth = 0
+    for bracket in re.findall(r"[\[\]{}]", text):
+        depth = depth + 1 if bracket in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
+
+
 def _decode(path: Traversable, kind: type[T]) -> T:
     try:
-        raw = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if _flow_depth(text) > FLOW_DEPTH_MAX:
+            raise ProfileError(
+                f"{path}: brackets within brackets, more than {FLOW_DEPTH_MAX} deep; a profile has a few"
+            )
+        raw = yaml.safe_load(text)
         with _CONVERTING:
             return msgspec.convert(raw if raw is not None else {}, kind)
     except yaml.YAMLError as error:
         raise ProfileError(f"{path}: not YAML: {error}") from error
     except (msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ProfileError(f"{path}: {error}") from error
+    except (
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+    ) as error:  # scalars that PyYAML takes for dates and numbers
+        if isinstance(error, ProfileError):
+            raise
+        raise ProfileError(f"{path}: not YAML: {type(error).__name__}: {error}") from error
+    except RecursionError as error:
+        raise ProfileError(f"{path}: nested too deeply") from error
     except OSError as error:
         raise ProfileError(f"{path}: cannot be read: {error.strerror}") from error

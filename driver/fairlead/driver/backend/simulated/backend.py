@@ -76,7 +76,8 @@ class SimulatedBackend:
         self._lock = threading.Lock()
         described = profiles.gpus(node_profile, node=node)
         self._gpus = {gpu.uuid: gpu for gpu, _ in described}
-        self.state = HardwareState(self._gpus, file=state_file)
+        mig_profiles = {gpu.uuid: frozenset(each.id for each in gpu.mig_profiles) for gpu, _ in described}
+        self.state = HardwareState(mig_profiles, file=state_file)
         for gpu, placed in described:
             for mig_profile, start in placed:
                 self.state.add(gpu.uuid, mig_profile.id, start)

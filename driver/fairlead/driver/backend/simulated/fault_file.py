@@ -39,7 +39,7 @@ def read(path: Path) -> WantedFaults | None:
     """None when there is no file, or none that can be read: then nothing changes."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=WantedFaults)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -4,14 +4,15 @@ Real hardware keeps these until the node reboots; a file stands for that. A file
 be read, is no memory.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: msgspec reads the annotations.
 
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from fairlead.driver.backend.types import ComputeMode, TimeSlice
 
@@ -29,14 +30,24 @@ class Instance:
     uuid: str
 
 
+class _Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """The file's content."""
+
+    made: int
+    instances: dict[str, list[Instance]]
+    time_slices: dict[int, TimeSlice] = {}
+    compute_modes: dict[int, ComputeMode] = {}
+
+
 class HardwareState:
-    """`instances` are by GPU UUID, `time_slices` and `compute_modes` by minor. Not locked.
+    """`instances` are by GPU UUID, `time_slices` and `compute_modes` by minor. Not locked. `profiles`: IDs by GPU UUID.
 
     `created` counts all instances ever created, so that no UUID is used twice.
     """
 
-    def __init__(self, gpu_uuids: Iterable[str], *, file: Path | None) -> None:
-        self.instances: dict[str, list[Instance]] = {gpu_uuid: [] for gpu_uuid in gpu_uuids}
+    def __init__(self, profiles: Mapping[str, frozenset[int]], *, file: Path | None) -> None:
+        self._profiles = profiles
+        self.instances: dict[str, list[Instance]] = {gpu_uuid: [] for gpu_uuid in profiles}
         self.time_slices: dict[int, TimeSlice] = {}
         self.compute_modes: dict[int, ComputeMode] = {}
         self._created = 0
@@ -70,13 +81,11 @@ class HardwareState:
         if self._file is None:
             return
         try:
-            state: dict[str, Any] = json.loads(self._file.read_text())
-            instances = {gpu: [Instance(**each) for each in found] for gpu, found in state["instances"].items()}
-            created = int(state["made"])
-            time_slices = {int(minor): interval for minor, interval in state.get("time_slices", {}).items()}
-            compute_modes = {int(minor): mode for minor, mode in state.get("compute_modes", {}).items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            saved = msgspec.json.decode(self._file.read_bytes(), type=_Saved)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
-        if instances.keys() == self.instances.keys():
-            self.instances, self._created = instances, created
-            self.time_slices, self.compute_modes = time_slices, compute_modes
+        if saved.instances.keys() == self.instances.keys() and all(
+            instance.profile_id in self._profiles[gpu] for gpu, found in saved.instances.items() for instance in found
+        ):
+            self.instances, self._created = saved.instances, saved.made
+            self.time_slices, self.compute_modes = saved.time_slices, saved.compute_modes
